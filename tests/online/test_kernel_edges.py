@@ -110,6 +110,9 @@ def calls(traced):
             H, G, squares, columns, tally, spread, np.ones(D), True, *rows(), 0, N, 5,
             (1e-60, 1e-14), 1e6, residual,
         ]  # fmt: skip
+        yield square_root.absorb_observations, [
+            *state(), *rows()[:2], np.ones(D), (2e-16, 1e-60, 0.0),
+        ]  # fmt: skip
         yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N), np.zeros(D)]
 
 
@@ -142,7 +145,7 @@ def misuses(arguments):
             yield [*arguments[:i], other, *arguments[i + 1 :]]
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(13 - 3 * traced)]
+CALLS = [(traced, i) for traced in (False, True) for i in range(14 - 4 * traced)]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)

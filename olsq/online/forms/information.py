@@ -164,7 +164,7 @@ class InformationForm(Form):
                 self._update_between_gaps(rows, start, last, residual, trace)
                 if self.past is not None:
                     self.past.fade(rows.gates[start:last])
-                    self._drop_past()
+                    self.drop_past()
                 start = last
         return stop
 
@@ -174,23 +174,31 @@ class InformationForm(Form):
             self.past = None
             return
         if self.H.any() or (self.discounted and (self._decay * self.ridge).any()):
-            self.past = Past(self._as_root(), self._known_before())
+            self.past = Past(self.root(), self._known_before())
         if gate < float(np.finfo(np.float64).eps):
             # The sum goes on with the new rows alone: beside them the rest is rounding, and in a
             # column that stays silent it would pass for what new rows say.
             loss = self.loss
             self.H[:], self.G[:], self.squares, self.tally[DECAY] = 0.0, 0.0, loss, 0.0
 
+    @property
+    def _forgotten_ridge(self) -> NDArray:
+        return self.ridge if self.discounted else np.zeros_like(self.ridge)
+
     def _known_before(self) -> NDArray:
         """Return the diagonal (d,) of the information, or of what is left from before a gap."""
         now = self._diagonal
         return now if self.past is None else np.maximum(now, self.past.old)
 
-    def _as_root(self) -> SquareRootForm:
+    def root(self) -> SquareRootForm:
         """Return the square-root form of the rows so far, with the ridge if it is discounted."""
         if self.past is not None:
             return self.past.root
-        ridge, error = self.ridge if self.discounted else np.zeros_like(self.ridge), 0.0
+        return self._moments_root(self._forgotten_ridge)
+
+    def _moments_root(self, ridge: NDArray) -> SquareRootForm:
+        """Return the square-root form of the moments and a ridge (d,) that is forgotten."""
+        error = 0.0
         R = cholesky(self.H, ridge, self._decay, FAINT)
         if R is not None:
             z = solve_triangular(R, self.G.T, trans=1).T
@@ -214,7 +222,7 @@ class InformationForm(Form):
         lost = max(self._lost, share)
         return cholesky(self.H, self.ridge, self._decay, lost) is not None
 
-    def _drop_past(self) -> None:
+    def drop_past(self) -> None:
         """Forget the past once newer rows determine all that it does."""
         if self.past is None:
             return
@@ -388,8 +396,11 @@ def merge(first: InformationForm, second: InformationForm) -> InformationForm:
         if second.past is not None:
             old += second.past.old
         if not merged._recovered(faint(old, merged._diagonal)):
-            ridge = first.ridge if first.discounted else np.zeros_like(first.ridge)
-            roots = first._as_root(), second._as_root()
-            merged.past = Past(square_root.merge(*roots, ridge), old)
-            merged._drop_past()
+            ridge, none = first._forgotten_ridge, np.zeros_like(first.ridge)
+            if second.past is None:  # moments without their ridge have digits that a root loses
+                root = square_root.merge(first.root(), second._moments_root(none), none)
+            else:
+                root = square_root.merge(first.root(), second.past.root, ridge)
+            merged.past = Past(root, old)
+            merged.drop_past()
     return merged

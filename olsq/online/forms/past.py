@@ -58,7 +58,8 @@ class Past:
         if ridge is None:
             return self.root
         root = copied(self.root)
-        root.absorb_factor(np.diag(np.sqrt(ridge)), np.zeros_like(root.z))
+        sizes = np.sqrt(ridge)
+        root.absorb_observations(np.diag(sizes), np.zeros_like(root.z.T), sizes)
         return root
 
     # -- in files ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.form import Form
-from olsq.online.forms.lapack import solve_triangle
+from olsq.online.forms.lapack import dpstrf, dtrmm, inverse_of_triangle, solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, row_space, solution, variances
 from olsq.online.forms.rows import Rows, Trace, clip_to, forgotten
@@ -173,30 +173,14 @@ class SquareRootForm(Form):
         level = kernels.noise_level(self.limits.square_root, x.size, self.tally)
         return triangular.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
 
-    def absorb_factor(self, R: NDArray, z: NDArray) -> None:
-        """Absorb every row of another factor as an observation."""
-        known = np.diagonal(R) != 0
-        X = np.ascontiguousarray(R if known.all() else R[known])
-        Y = np.ascontiguousarray(z.T[known])
-        n, (m, d) = X.shape[0], self.z.shape
-        rows = Rows.of(X, Y, np.ones(n), np.ones(n))
-        own, self.spread = self.spread, np.empty((0, 0))
-        self.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
-        self.spread = own
-
-    def remove_observation(self, j: int, size: float) -> None:
-        """Remove the observation ``size * theta_j = 0``."""
-        d, m = self.R.shape[0], self.z.shape[0]
-        row = np.zeros(d)
-        row[j] = 1.0
-        _, p, _ = self._project(size * row)
-        remaining = 1.0 - p @ p
-        if remaining < 64 * d * np.finfo(np.float64).eps:
-            remaining = 0.0
-        kernels.downdate(
-            self.R, self.z, self.loss, p, np.empty(d), np.empty(m), np.zeros(m), size, remaining
-        )
-        self.columns[0] = np.einsum("ij,ij->j", self.R, self.R)
+    def absorb_observations(self, X: NDArray, Y: NDArray, largest: NDArray) -> None:
+        """Absorb rows X (n, d), Y (n, m) of another factor, with the ``largest`` entries (d,) of
+        its columns.
+        """
+        kernels.absorb_observations(
+            self.R, self.z, self.columns, self.tally, self.loss, np.ascontiguousarray(X),
+            np.ascontiguousarray(Y), largest.astype(np.float64), self.limits.square_root,
+        )  # fmt: skip
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -323,34 +307,82 @@ def merged_spread(first: NDArray, second: NDArray, decay: float) -> NDArray:
     return spread
 
 
+def without_ridge(form: SquareRootForm, ridge: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+    """Return rows X (r, d), Y (r, m) with ``X^T X = R^T R - diag(ridge)`` and ``X^T Y = R^T z``.
+
+    The ridge is ``(S R)^T S R`` with ``S = diag(ridge)^1/2 R^-1``, so that X is ``L R`` with
+    ``L^T L = I - S^T S``.  L comes from a Cholesky factorisation with diagonal pivoting, which ends
+    where nothing but the ridge and rounding errors is left: fewer rows than coefficients give r of
+    their number, however small the ridge, and rows that are faint after a gap keep their digits.
+    """
+    R, z = form.R.astype(np.float64, copy=False), form.z.T.astype(np.float64, copy=False)
+    known = np.diagonal(R) != 0
+    if not ridge.any():
+        return R[known], z[known]
+    if known.all():
+        inverse = inverse_of_triangle(R)[0]
+    else:  # e_j takes the place of a row that is 0
+        inverse = inverse_of_triangle(R + np.diag(~known))[0][:, known]
+        R, z = R[known], z[known]
+    rest, growth = _without_share(R, inverse, ridge)
+    del inverse  # room for what follows, in large models
+    unit = (form.limits.square_root[0], 0.0, 0.0)
+    noise = 8 * kernels.noise_level(unit, ridge.size, form.tally) * (1 + growth)
+    if not np.diagonal(rest).max(initial=0.0) > noise:  # LAPACK takes any first pivot above 0
+        return R[:0], z[:0]
+    L, pivots, rank, _ = dpstrf(rest.T, tol=noise, overwrite_a=1)  # symmetric: no copy
+    L[rank:], order = 0.0, pivots - 1
+    X = dtrmm(1.0, L, R[order].T, side=1, trans_a=1, overwrite_b=1).T
+    return X[:rank], solve_triangular(L[:rank, :rank], z[order[:rank]], trans=1)
+
+
+def _without_share(
+    R: NDArray[np.float64], inverse: NDArray[np.float64], ridge: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """Return ``I - S^T S`` of :func:`without_ridge` and how errors in R grow in it.
+
+    An error of one unit in each entry of R changes a diagonal entry by at most twice that of
+    ``|S|^T |S| |R| |R^-1|``, of which the largest is returned.  ``inverse`` is destroyed.
+    """
+    parts = [slice(k, k + 64) for k in range(0, len(R), 64)]  # large models have no room for more
+    rest, grown = np.empty_like(R, shape=(len(R), len(R))), np.zeros(len(R))
+    for part in parts:
+        rest[part] = -(inverse[:, part].T * ridge) @ inverse
+    rest[np.diag_indices_from(rest)] += 1.0
+    np.abs(inverse, out=inverse)
+    for part in parts:
+        share = (inverse[:, part].T * ridge) @ inverse
+        grown += (share * (np.abs(R[part]) @ inverse)).sum(0)
+    return rest, float(grown.max(initial=0.0))
+
+
 def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> SquareRootForm:
     """Return the form of first's rows followed by second's; the ridge is counted once.
 
-    ``H = Z_b H_a + (H_b - Z_b Lambda)`` with Z_b the product of second's gates: the rows of
-    second's factor are absorbed like observations, then its copy of the ridge is taken out.
+    ``H = Z_b H_a + (H_b - Z_b Lambda)`` with Z_b the product of second's gates: what second knows
+    without its copy of the ridge is absorbed like observations.
     """
-    d, m = first.R.shape[0], first.z.shape[0]
     decay = second.tally[DECAY]
     root = np.sqrt(decay)
+    tally = merged_tally(first.tally, second.tally)
+    X, Y = without_ridge(second, decay * ridge)
     form = SquareRootForm(
         root * first.R.astype(np.float64, copy=False),
         root * first.z.astype(np.float64, copy=False),
-        decay * first.columns, first.tally.copy(), forgotten(first.loss, decay) + second.loss,
+        decay * first.columns, tally.copy(), np.zeros_like(first.loss),
         first.held + second.held, merged_spread(first.spread, second.spread, decay),
         intercept=first.intercept, precision=first.precision,
     )  # fmt: skip
-    form.absorb_factor(*(a.astype(np.float64, copy=False) for a in (second.R, second.z)))
-    before = form.columns[0].copy()
-    for j in np.flatnonzero(decay * ridge):
-        form.remove_observation(int(j), float(np.sqrt(decay * ridge[j])))
-    noise = 64 * d * np.finfo(np.float64).eps * np.sqrt(before)
-    if (np.abs(np.diagonal(form.R)) <= noise).any():  # leave pivots exactly 0 where nothing is left
-        R, z = form.R, form.z
-        form.R, form.z = np.zeros((d, d)), np.zeros((m, d))
-        form.columns = np.zeros((2, d))
-        form.absorb_factor(R, z)
+    form.absorb_observations(X, Y, np.maximum(second.R.max(0), -second.R.min(0)))
+    # J_ab(theta) = Z_b J_a(theta) + J_b(theta) - Z_b |theta|_Lambda^2, at its minimum.
+    theta = form.coefficients()
+    loss = forgotten(first.loss, decay) + second.loss
+    if ridge.any():
+        loss -= decay * (ridge * theta**2).sum(1)
+    for part, gate in ((first, decay), (second, 1.0)):
+        loss += gate * ((theta @ part.R.T - part.z) ** 2).sum(1)
+    form.loss = np.maximum(loss, 0.0)
     form.narrow()
-    form.loss = np.maximum(form.loss, 0.0)
     form.columns[1] = form.columns[0]
-    form.tally = merged_tally(first.tally, second.tally)
+    form.tally = tally
     return form

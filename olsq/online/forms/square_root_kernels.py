@@ -305,6 +305,33 @@ def update(
     return stop, held
 
 
+@kernel()
+def absorb_observations(R, z, columns, tally, loss, X, Y, largest, limits):
+    """Absorb rows X (n, d), Y (n, m) that combine rows of a factor; they forget nothing.
+
+    ``largest`` (d,) are the largest entries of the factor's columns.  What cancels in a row leaves
+    rounding errors in proportion to them, at the size of the row: it may be faint, from before a
+    gap.
+    """
+    d, m = R.shape[0], z.shape[0]
+    n = X.shape[0]
+    check_state(R, z, columns, tally, loss)
+    if X.shape != (n, d) or Y.shape != (n, m) or largest.shape != (d,):
+        raise ValueError("the shapes of rows, targets and largest do not fit the state")
+    row, p, x, y, noise = np.empty(d), np.empty(d), np.empty(d), np.empty(m), np.empty(d)
+    theta = np.empty((m, d))
+    for t in range(n):
+        level, size = noise_level(limits, d, tally), 0.0
+        for k in range(d):
+            if X[t, k] != 0:
+                size = max(size, abs(X[t, k]) / largest[k])
+        for k in range(d):
+            noise[k] = size * largest[k]
+            x[k] = row[k] = X[t, k] if abs(X[t, k]) > level * noise[k] else 0.0
+        forward_solve(R, x, p, columns, level, noise)
+        absorb(R, z, columns, tally, loss, row, Y[t], 1.0, 1.0, limits, noise, x, y, theta)
+
+
 @kernel(forceinline=True)
 def downdate(R, z, loss, p, x, y, targets, root_weight, remaining):
     """Remove a row (LINPACK's downdate), given ``R^T p = root_weight * row``.

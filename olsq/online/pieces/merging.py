@@ -73,11 +73,8 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     -----
     ``H = Z_b H_a + H_b`` and the same for the cross moments, with Z_b the product of second's
     forgetting factors; a discounted ridge is counted once.  Square-root states are merged by
-    orthogonal rotations, so that no digits are lost to squaring.
-
-    Known defect: where first ends in a reset, or in a factor of 1e-16 or less, and the rows since
-    then are fewer than the coefficients, some of the discounted ridge of second stays in the
-    result.  Give second at least as many rows as coefficients there, or ``ridge=0``.
+    orthogonal rotations, so that no digits are lost to squaring.  What rows of second say too
+    faintly to be seen beside its ridge is lost: below 1e-15 of it.
 
     Examples
     --------
