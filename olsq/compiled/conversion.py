@@ -25,16 +25,14 @@ from olsq.online.forms.covariance import CovarianceForm, to_square_root
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
-from olsq.online.forms.moment_factor import factor
+from olsq.online.forms.past import Past
 from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.forms.square_root_kernels import COUNT, DECAY
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.kernels import COVARIANCE
 from olsq.online.rows.complex_rows import refuse_complex
 from olsq.online.rows.inputs import not_fitted
 from olsq.online.rows.options import check_ridge
-
-EPS = float(np.finfo(np.float64).eps)
 
 
 def from_estimator(est: RecursiveLeastSquares) -> State:
@@ -207,18 +205,17 @@ def _refuse_parameters(est: RecursiveLeastSquares) -> None:
 
 def _to_square_root_form(form: InformationForm) -> SquareRootForm:
     """Convert a state in information form to square-root form."""
-    decay = float(form.tally[DECAY])
-    gram = form.H + decay * np.diag(form.ridge)
-    R, z, noise, _ = factor(gram, form.G, EPS) if form.full_rank else (gram, form.G, 1.0, 0.0)
-    if noise > 0:
+    root = form.root()
+    # A root of singular moments counts more rows, for the digits that they have lost.
+    if not root.full_rank or root.tally[COUNT] > form.tally[COUNT]:
         raise ValueError(
             "est has method='information', whose moments do not determine every coefficient yet: "
             "learn more rows first, or use method='covariance'"
         )
-    now = np.diagonal(gram).copy()
-    columns = np.array([now, np.maximum(now, form.columns[1] + decay * form.ridge)])
+    excited = form.columns[1] + form.tally[DECAY] * form.ridge
+    columns = np.array([root.columns[0], np.maximum(root.columns[0], excited)])
     return SquareRootForm(
-        R, z, columns, form.tally.copy(), form.loss, form.held.copy(), np.zeros((0, 0)),
+        root.R, root.z, columns, form.tally.copy(), form.loss, form.held.copy(), np.zeros((0, 0)),
         intercept=False,
     )  # fmt: skip
 
@@ -244,7 +241,11 @@ def _build_form(state: State, method: str, ridge: NDArray[np.float64], solving: 
     H = gram - np.diag(np.minimum(prior, np.diagonal(gram)))
     squares = loss + (form.z**2).sum(1)  # the objective at theta = 0
     columns = np.maximum(form.columns - prior, 0.0)
-    return InformationForm(
-        H, cross, squares, columns, tally, form.held, ridge, np.zeros((0, 0)), intercept=False,
-        discounted=True, solving=solving,
+    moments = InformationForm(
+        H, cross, squares, columns, tally.copy(), form.held.copy(), ridge, np.zeros((0, 0)),
+        intercept=False, discounted=True, solving=solving,
     )  # fmt: skip
+    # Sums have half the digits of a root: it answers unless they determine all that it does.
+    moments.past = Past(form, np.diagonal(gram).copy())
+    moments.drop_past()
+    return moments

@@ -7,6 +7,7 @@ import pytest
 
 import olsq
 from olsq import compiled
+from olsq.reference import rational
 
 N, D = 120, 3
 RLS = olsq.RecursiveLeastSquares
@@ -192,3 +193,28 @@ def test_python_takes_what_estimators_take():
     compiled.update(state, [1, 2], 3)
     compiled.update(state, np.array([1, 2], np.float32), np.float32(3), np.float64(1), True)
     np.testing.assert_allclose(compiled.predict(state, (1, 2)), 30 / 11)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e-8, 1e-12, 1e-14, 1e-18])
+def test_moments_after_a_gap_keep_their_digits_both_ways(factor):
+    """Sums of squares have half the digits of a root: it goes on beside them."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        Z, y, gates = rng.standard_normal((12, 4)), rng.standard_normal(12), np.ones(12)
+        gates[5] = factor
+        state = compiled.init(4, ridge=1e-3)
+        for t in range(7):
+            compiled.update(state, Z[t], y[t], gates[t])
+        moments = RLS(method="information", ridge=1e-3, fit_intercept=False)
+        moments.partial_fit(Z[:7], y[:7], forget=gates[:7])
+        made = compiled.to_estimator(state, method="information")
+        back = compiled.from_estimator(moments)
+        for n in (7, 12):
+            want = rational.solve(Z[:n], y[:n], gates[:n], np.ones(n), np.full(4, 1e-3))[0]
+            scale = np.abs(want).max()
+            np.testing.assert_allclose(made.coef_, want, rtol=0, atol=1e-9 * scale)
+            np.testing.assert_allclose(compiled.coef(back), want, rtol=0, atol=1e-9 * scale)
+            assert made.determined_.all()
+            made.partial_fit(Z[n:], y[n:])
+            for t in range(n, 12):
+                compiled.update(back, Z[t], y[t])
