@@ -77,7 +77,7 @@ def ridge_of_number(d, ridge):
     """Return the ridge (d,) that one number stands for, after checking it."""
     if d < 1:
         raise ValueError("n_features must be at least 1")
-    return check_ridge(np.full(d, float(ridge)))
+    return check_ridge(np.full(d, 1.0 * ridge))
 
 
 @kernel()

@@ -67,12 +67,12 @@ def _update(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) ->
 
         def strided(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) -> Any:
             row = np.ascontiguousarray(x)
-            return calls.update(state, row, float(y), float(forget), float(weight))
+            return calls.update(state, row, 1.0 * y, 1.0 * forget, 1.0 * weight)
 
         return strided
 
     def contiguous(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) -> Any:
-        return calls.update(state, x, float(y), float(forget), float(weight))
+        return calls.update(state, x, 1.0 * y, 1.0 * forget, 1.0 * weight)
 
     return contiguous
 

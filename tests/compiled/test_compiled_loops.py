@@ -199,6 +199,23 @@ def test_wrong_types_are_refused_when_the_caller_is_compiled(arguments, match):
         call(compiled.init(D), *arguments)
 
 
+def test_truth_values_are_numbers_when_the_caller_is_compiled():
+    """A reward that came or not, a row that counts or not."""
+
+    @numba.njit
+    def run(X, y):
+        state = compiled.init(D, ridge=True)
+        for t in range(len(y)):
+            compiled.update(state, X[t], y[t] > 0, True, y[t] > -1)
+        return compiled.coef(state)
+
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, D)), rng.standard_normal(30)
+    est = olsq.RecursiveLeastSquares(ridge=1.0, fit_intercept=False)
+    est.fit(X, (y > 0).astype(float), (y > -1).astype(float))
+    np.testing.assert_allclose(run(X, y), est.coef_, rtol=1e-10)
+
+
 def test_wrong_states_are_refused_when_the_caller_is_compiled():
     for states, match in (
         (compiled.init(D, n=2), "choose one with olsq.compiled.state_at"),

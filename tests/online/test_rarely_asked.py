@@ -151,3 +151,13 @@ def test_a_path_is_drawn_over_the_times_of_its_rows():
     axes = path.plot(names=["a", "b", "c"]).axes
     assert axes[-1].get_xlabel() == "hours"
     np.testing.assert_array_equal(axes[0].lines[0].get_xdata(), times)
+
+
+@pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
+def test_regressors_below_the_normal_numbers_say_nothing(method):
+    """Their inverse is infinite: a coefficient of them would be, or NaN."""
+    est = olsq.RecursiveLeastSquares(method=method, ridge=0.0, fit_intercept=False)
+    est.fit(np.array([[1e-310, 0.0, 1e-320]]), np.ones(1))
+    np.testing.assert_array_equal(est.coef_, np.zeros(3))
+    est.partial_fit(np.array([[1e-310, 1.0, 2.0]]), np.ones(1))
+    np.testing.assert_allclose(est.coef_, [0.0, 0.2, 0.4])

@@ -150,3 +150,18 @@ def test_what_is_not_offered_says_why():
     one = olsq.RecursiveLeastSquares(cov="sandwich").fit(X, y)
     with pytest.raises(ValueError, match="cov differs"):
         olsq.merge(one, olsq.RecursiveLeastSquares().fit(X, y))
+
+
+@pytest.mark.parametrize("size", [100.0, 1e4])
+def test_fewer_rows_than_coefficients_leave_no_degrees_of_freedom(size):
+    """What the ridge's second order leaves of them is rounding error, and says so everywhere."""
+    rng = np.random.default_rng(0)
+    X, y = size * rng.standard_normal((2, 2)), rng.standard_normal(2)
+    for weights in (np.ones(2), np.array([1.0, 2.0])):
+        for method, ridge_mode in METHODS:
+            est = estimator(method, ridge_mode, 0.5).fit(X, y, weights)
+            assert np.isposinf([est.sigma2_, *est.coef_stderr_]).all()
+        path = olsq.coefficient_path(
+            X, y, sample_weight=weights, ridge=0.5, cov="sandwich", fit_intercept=True
+        )
+        assert np.isposinf([path.sigma2[-1], *path.stderr[-1]]).all()

@@ -39,7 +39,8 @@ def statistics(
     tr(P S P Lambda_t)`` with w the forgotten weights.  With r the residuals, W the diagonal matrix
     of w and ``A = X P X^T W``, ``E[r^T W r] = sigma2 tr((1 - A)^T W (1 - A))`` is that times sigma2
     for noise of one variance, whatever the weights are (up to the ridge's pull on the
-    coefficients).  stderr receives ``sqrt(sigma2 (P S P)_jj)``.
+    coefficients).  Below 1e-6 of ``sum w`` it counts as none.  stderr receives
+    ``sqrt(sigma2 (P S P)_jj)``.
 
     loss (n, m), coef (n, m, d), variance (n, d) the diagonal of P, counts (n, 6), ridge (d,).
     """
@@ -50,6 +51,10 @@ def statistics(
 def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr):
     n, m, d = coef.shape
     robust = sandwich.shape[0] > 0
+    # Part of the rows that is left of their degrees of freedom.  With fewer rows than coefficients
+    # and a ridge the sandwich's is of second order in the ridge: a difference of sums that agree to
+    # more digits than they have.
+    least = 1e-6 if robust else 1e-9
     for t in range(n):
         rows = counts[t, COUNT]
         decay = counts[t, DECAY] if discounted else 1.0
@@ -66,7 +71,7 @@ def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, s
             for j in range(d):
                 penalty += ridge[j] * coef[t, target, j] ** 2
             squares = max(loss[t, target] - decay * penalty, 0.0)
-            estimate = squares / freedom if freedom > 1e-9 * rows else math.inf
+            estimate = squares / freedom if freedom > least * rows else math.inf
             sigma2[t, target] = estimate
             if not math.isfinite(estimate):
                 for j in range(d):

@@ -9,6 +9,8 @@ import math
 
 from olsq.kernels import kernel
 
+SMALLEST = 2.0**-1022  # a normal number: those below it have lost digits, and their inverse is inf
+
 
 @kernel(forceinline=True)
 def forward_solve(R, x, p, columns, tolerance, noise):
@@ -23,7 +25,7 @@ def forward_solve(R, x, p, columns, tolerance, noise):
     new = -1
     for j in range(d):
         pivot = R[j, j]
-        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j]))
+        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j])) + SMALLEST
         if pivot == 0:
             p[j] = 0
             if new < 0:

@@ -94,7 +94,8 @@ def _solve(
     if weights is not None and weights.size:
         filled = np.flatnonzero(lengths)
         seen[filled] = np.add.reduceat((weights > 0).astype(np.float64), begins[filled])
-        total[filled] = np.add.reduceat(weights, begins[filled])
+        with np.errstate(over="ignore"):  # refused by name where the group is learned
+            total[filled] = np.add.reduceat(weights, begins[filled])
     counts[:, COUNT] = counts[:, COUNT_SQUARED] = seen
     counts[:, WEIGHT], counts[:, DECAY], counts[:, RANK] = total, 1.0, k
     coef[~solved] = variance[~solved] = squares[~solved] = 0.0
