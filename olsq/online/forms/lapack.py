@@ -6,13 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from olsq.online.forms.moment_kernels import ROUNDING, factorise, solve
+from olsq.online.forms.moment_kernels import ROUNDING, factorise, pivots_are_sound, solve
 from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
 
 dtrmm, dtrsm = get_blas_funcs(("trmm", "trsm"), dtype=np.float64)
-dpotrf, dpstrf, dtrcon, dtrtri = get_lapack_funcs(
-    ("potrf", "pstrf", "trcon", "trtri"), dtype=np.float64
-)
+dpotrf, dpstrf, dtrtri = get_lapack_funcs(("potrf", "pstrf", "trtri"), dtype=np.float64)
 
 # Compiled loops over rows keep up while the matrix is in the cache.  On one core at 128, 256, 512
 # and 1024 coefficients: a factor 83, 550, 8,500 and 78,000 us, LAPACK's 58, 310, 2,100 and 25,000;
@@ -27,8 +25,7 @@ def cholesky(H: NDArray, ridge: NDArray, decay: float, lost: float) -> NDArray |
     """Return the upper factor (d, d) of ``H + decay diag(ridge)``; None if it is singular.
 
     It counts as singular where no more than ``lost`` of a diagonal entry is left as its pivot, or
-    no more than rounding errors may have made (:func:`moment_kernels.pivots_are_sound`; for large
-    models by LAPACK's estimate of the condition number).
+    no more than rounding errors may have made (:func:`moment_kernels.pivots_are_sound`).
     """
     if H.shape[0] < LEAST:
         R = np.empty_like(H)
@@ -43,14 +40,8 @@ def cholesky(H: NDArray, ridge: NDArray, decay: float, lost: float) -> NDArray |
     left = np.diagonal(factor) ** 2 / diagonal
     if not (left > lost).all():
         return None
-    error = ROUNDING * diagonal.size
-    if not left.prod() > 3 * error:
-        scaled = factor.T / np.sqrt(diagonal)  # unit columns: the greatest sum is sqrt(d) at most
-        size = np.abs(scaled).sum(0).max()
-        inverse, _ = dtrcon(scaled.T, norm="I", uplo="L")
-        if not error < (inverse * size) ** 2:
-            return None
-    return factor.T
+    sound = left.prod() > 3 * ROUNDING * left.size or pivots_are_sound(factor.T)
+    return factor.T if sound else None
 
 
 def inverse_of_triangle(R: NDArray) -> tuple[NDArray, NDArray]:

@@ -153,30 +153,55 @@ def pivots_are_sound(R):
     """Test whether every pivot of R (d, d) is more than rounding errors of ``R^T R`` can make.
 
     With ``A = R^T R`` and ``v = R_jj R^-1 e_j``, whose last entry is 1, errors ``E`` of A change
-    pivot j, ``R_jj^2``, by ``v^T E v``: by ``eps sum v_i^2 A_ii``.  With unit columns the sum is at
-    most ``R_jj^2`` over the least eigenvalue, and that is more than a third of the determinant,
-    which the caller tries first.
+    pivot j, ``R_jj^2``, by ``v^T E v``: by ``eps sum v_i^2 A_ii``.  With unit columns that sum is
+    at most ``R_jj^2`` over the least eigenvalue, which is more than a third of the determinant: the
+    caller tries that first.  An estimate of the eigenvalue, in O(d^2), settles all but the rest.
     """
     d = R.shape[0]
-    squares, sums, row = np.zeros(d), np.zeros(d), np.empty(d)
-    inverse = np.zeros((d, d))
+    lengths = np.zeros(d)
     for i in range(d):
         for j in range(i, d):
-            squares[j] += R[i, j] * R[i, j]
-    for i in range(d - 1, -1, -1):  # as triangular_kernels.inverse_diagonal
-        row[i:] = 0.0
-        for k in range(i + 1, d):
-            factor, below = R[i, k], inverse[k]
-            for j in range(k, d):
-                row[j] -= factor * below[j]
-        row[i] = 1.0
-        for j in range(i, d):
-            inverse[i, j] = row[j] / R[i, i]
-            sums[j] += squares[i] * inverse[i, j] ** 2
-    for j in range(d):  # noqa: SIM110 (kernels have no generators)
-        if not sums[j] * ROUNDING * d < 1:
+            lengths[j] += R[i, j] * R[i, j]
+    lengths = np.sqrt(lengths)
+    if _inverse_norm(R, lengths) ** 2 * ROUNDING * d < 1:
+        return True
+    inverse, diagonal = np.zeros((d, d)), np.empty(d)
+    inverse_diagonal(R, inverse, diagonal)
+    for j in range(d):
+        total = 0.0
+        for i in range(j + 1):
+            total += (lengths[i] * inverse[i, j]) ** 2
+        if not total * ROUNDING * d < 1:
             return False
     return True
+
+
+@kernel()
+def _inverse_norm(R, lengths):
+    """Estimate the largest singular value of ``diag(lengths) R^-1`` from below.
+
+    LINPACK's way (Cline, Moler, Stewart & Wilkinson 1979): signs that make ``R^-T`` of a vector
+    grow, then one step of inverse iteration.
+    """
+    d = R.shape[0]
+    w, rest = np.empty(d), np.zeros(d)
+    size = 0.0
+    for i in range(d):
+        sign = -1.0 if rest[i] > 0 else 1.0
+        w[i] = (sign * lengths[i] - rest[i]) / R[i, i]
+        size += w[i] * w[i]
+        tail, row, factor = rest[i + 1 :], R[i, i + 1 :], w[i]
+        for k in range(tail.shape[0]):
+            tail[k] += row[k] * factor
+    grown = 0.0
+    for i in range(d - 1, -1, -1):
+        total = w[i]
+        tail, row = w[i + 1 :], R[i, i + 1 :]
+        for k in range(tail.shape[0]):
+            total -= row[k] * tail[k]
+        w[i] = total / R[i, i]
+        grown += (lengths[i] * w[i]) ** 2
+    return math.sqrt(grown / size)
 
 
 @kernel(forceinline=True)
