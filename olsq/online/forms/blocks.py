@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
+from olsq.online.forms.merging import merged_spread, merged_tally
 from olsq.online.forms.rows import Rows, forgotten
-from olsq.online.forms.square_root import SquareRootForm, merged_spread, merged_tally
+from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import (
     COUNT,
     COUNT_SQUARED,

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms import covariance, information, square_root
+from olsq.online.forms import covariance
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form import Form, copied
 from olsq.online.forms.information import InformationForm
+from olsq.online.forms.merging import merge_moments, merge_roots
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.times import half_life_gates
@@ -180,14 +181,14 @@ def _merged(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch
         )
     clock = second.clock.copy()
     if isinstance(first.form, InformationForm) and isinstance(second.form, InformationForm):
-        return FormSwitch(information.merge(first.form, second.form), first.method, clock)
+        return FormSwitch(merge_moments(first.form, second.form), first.method, clock)
     parts = [
         covariance.to_square_root(r.form) if isinstance(r.form, CovarianceForm) else r.form
         for r in (first, second)
     ]
     assert isinstance(parts[0], SquareRootForm)
     assert isinstance(parts[1], SquareRootForm)
-    merged = FormSwitch(square_root.merge(parts[0], parts[1], ridge), first.method, clock)
+    merged = FormSwitch(merge_roots(parts[0], parts[1], ridge), first.method, clock)
     if first.method == "covariance":
         merged.try_covariance()
     return merged

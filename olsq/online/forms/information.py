@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from olsq.linalg.numpy.lapack import add_gram
-from olsq.online.forms import moment_blocks, square_root
+from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as kernels
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import cholesky
@@ -28,12 +28,7 @@ from olsq.online.forms.moment_factor import factor, tally_of
 from olsq.online.forms.past import FAINT, Past, faint
 from olsq.online.forms.rows import Rows, Trace, forgotten
 from olsq.online.forms.solved_moments import RegularMoments, SingularMoments, centred
-from olsq.online.forms.square_root import (
-    SquareRootForm,
-    counters,
-    merged_spread,
-    merged_tally,
-)
+from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.problem import Moments
 
@@ -174,7 +169,7 @@ class InformationForm(Form):
             self.past = None
             return
         if self.H.any() or (self.discounted and (self._decay * self.ridge).any()):
-            self.past = Past(self.root(), self._known_before())
+            self.past = Past(self.root(), self.known_before())
         if gate < float(np.finfo(np.float64).eps):
             # The sum goes on with the new rows alone: beside them the rest is rounding, and in a
             # column that stays silent it would pass for what new rows say.
@@ -182,21 +177,21 @@ class InformationForm(Form):
             self.H[:], self.G[:], self.squares, self.tally[DECAY] = 0.0, 0.0, loss, 0.0
 
     @property
-    def _forgotten_ridge(self) -> NDArray:
+    def forgotten_ridge(self) -> NDArray:
         return self.ridge if self.discounted else np.zeros_like(self.ridge)
 
-    def _known_before(self) -> NDArray:
+    def known_before(self) -> NDArray:
         """Return the diagonal (d,) of the information, or of what is left from before a gap."""
-        now = self._diagonal
+        now = self.diagonal
         return now if self.past is None else np.maximum(now, self.past.old)
 
     def root(self) -> SquareRootForm:
         """Return the square-root form of the rows so far, with the ridge if it is discounted."""
         if self.past is not None:
             return self.past.root
-        return self._moments_root(self._forgotten_ridge)
+        return self.moments_root(self.forgotten_ridge)
 
-    def _moments_root(self, ridge: NDArray) -> SquareRootForm:
+    def moments_root(self, ridge: NDArray) -> SquareRootForm:
         """Return the square-root form of the moments and a ridge (d,) that is forgotten."""
         error = 0.0
         R = cholesky(self.H, ridge, self._decay, FAINT)
@@ -215,9 +210,9 @@ class InformationForm(Form):
     @property
     def _faint(self) -> float:
         """Part of a diagonal entry that its pivot needs to be newer rows', or to be accurate."""
-        return 0.0 if self.past is None else faint(self.past.old, self._diagonal)
+        return 0.0 if self.past is None else faint(self.past.old, self.diagonal)
 
-    def _recovered(self, share: float) -> bool:
+    def recovered(self, share: float) -> bool:
         """Test whether rows since a gap determine every coefficient: pivots by their share."""
         lost = max(self._lost, share)
         return cholesky(self.H, self.ridge, self._decay, lost) is not None
@@ -227,7 +222,7 @@ class InformationForm(Form):
         if self.past is None:
             return
         share, known = self._faint, self.past.root
-        if self._recovered(share) or (
+        if self.recovered(share) or (
             not known.full_rank and self._singular(share).rank >= known.rank
         ):
             self.past = None
@@ -296,7 +291,7 @@ class InformationForm(Form):
         return self.H + self._decay * np.diag(self.ridge)
 
     @property
-    def _diagonal(self) -> NDArray:
+    def diagonal(self) -> NDArray:
         return np.diagonal(self.H) + self._decay * self.ridge
 
     def _factor(self) -> NDArray | None:
@@ -375,32 +370,3 @@ class InformationForm(Form):
             return self.past.root.moments(ridge, discounted=True)  # as far as it has the ridge
         held = self._decay * self.ridge if discounted else np.zeros_like(self.ridge)
         return Moments(self.H + np.diag(held), self.G.copy())
-
-
-def merge(first: InformationForm, second: InformationForm) -> InformationForm:
-    """Return the form of first's rows followed by second's: ``H = Z_b H_a + H_b``."""
-    decay = second.tally[DECAY]
-    H, G = decay * first.H, decay * first.G
-    H += second.H  # in place: large models have no room for another copy
-    G += second.G
-    merged = InformationForm(
-        H, G,
-        forgotten(first.squares, decay) + second.squares,
-        decay * first.columns + second.columns, merged_tally(first.tally, second.tally),
-        first.held + second.held, first.ridge,
-        merged_spread(first.spread, second.spread, decay), intercept=first.intercept,
-        discounted=first.discounted, solving=second.solving, precision=first.precision,
-    )  # fmt: skip
-    if first.past is not None or second.past is not None or 0 < decay < kernels.GAP:
-        old = decay * first._known_before()
-        if second.past is not None:
-            old += second.past.old
-        if not merged._recovered(faint(old, merged._diagonal)):
-            ridge, none = first._forgotten_ridge, np.zeros_like(first.ridge)
-            if second.past is None:  # moments without their ridge have digits that a root loses
-                root = square_root.merge(first.root(), second._moments_root(none), none)
-            else:
-                root = square_root.merge(first.root(), second.past.root, ridge)
-            merged.past = Past(root, old)
-            merged.drop_past()
-    return merged

@@ -18,10 +18,10 @@ from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.form import Form
-from olsq.online.forms.lapack import dpstrf, dtrmm, inverse_of_triangle, solve_triangle
+from olsq.online.forms.lapack import solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, row_space, solution, variances
-from olsq.online.forms.rows import Rows, Trace, clip_to, forgotten
+from olsq.online.forms.rows import Rows, Trace, clip_to
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.problem import Moments
 
@@ -288,101 +288,3 @@ def counters(diagonal: NDArray, n_targets: int, sandwich: bool = False) -> tuple
         np.zeros(1, np.int64),
         np.zeros((d, d)),
     )
-
-
-def merged_tally(first: NDArray, second: NDArray) -> NDArray:
-    """Return the tally of first's rows followed by second's."""
-    decay = second[DECAY]
-    tally = np.array([decay, decay**2, decay, decay]) * first
-    return tally + np.where(np.arange(tally.size) == DECAY, 0.0, second)
-
-
-def merged_spread(first: NDArray, second: NDArray, decay: float) -> NDArray:
-    """Return the factor of squared weights of first's rows then second's: ``S = decay^2 S_a +
-    S_b``.
-    """
-    spread = decay * first.astype(np.float64)
-    ones = np.ones(second.shape[0])
-    kernels.absorb_squares(spread, second.astype(np.float64), ones, ones, 0, ones.size)
-    return spread
-
-
-def without_ridge(form: SquareRootForm, ridge: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
-    """Return rows X (r, d), Y (r, m) with ``X^T X = R^T R - diag(ridge)`` and ``X^T Y = R^T z``.
-
-    The ridge is ``(S R)^T S R`` with ``S = diag(ridge)^1/2 R^-1``, so that X is ``L R`` with
-    ``L^T L = I - S^T S``.  L comes from a Cholesky factorisation with diagonal pivoting, which ends
-    where nothing but the ridge and rounding errors is left: fewer rows than coefficients give r of
-    their number, however small the ridge, and rows that are faint after a gap keep their digits.
-    """
-    R, z = form.R.astype(np.float64, copy=False), form.z.T.astype(np.float64, copy=False)
-    known = np.diagonal(R) != 0
-    if not ridge.any():
-        return R[known], z[known]
-    if known.all():
-        inverse = inverse_of_triangle(R)[0]
-    else:  # e_j takes the place of a row that is 0
-        inverse = inverse_of_triangle(R + np.diag(~known))[0][:, known]
-        R, z = R[known], z[known]
-    rest, growth = _without_share(R, inverse, ridge)
-    del inverse  # room for what follows, in large models
-    unit = (form.limits.square_root[0], 0.0, 0.0)
-    noise = 8 * kernels.noise_level(unit, ridge.size, form.tally) * (1 + growth)
-    if not np.diagonal(rest).max(initial=0.0) > noise:  # LAPACK takes any first pivot above 0
-        return R[:0], z[:0]
-    L, pivots, rank, _ = dpstrf(rest.T, tol=noise, overwrite_a=1)  # symmetric: no copy
-    L[rank:], order = 0.0, pivots - 1
-    X = dtrmm(1.0, L, R[order].T, side=1, trans_a=1, overwrite_b=1).T
-    return X[:rank], solve_triangular(L[:rank, :rank], z[order[:rank]], trans=1)
-
-
-def _without_share(
-    R: NDArray[np.float64], inverse: NDArray[np.float64], ridge: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], float]:
-    """Return ``I - S^T S`` of :func:`without_ridge` and how errors in R grow in it.
-
-    An error of one unit in each entry of R changes a diagonal entry by at most twice that of
-    ``|S|^T |S| |R| |R^-1|``, of which the largest is returned.  ``inverse`` is destroyed.
-    """
-    parts = [slice(k, k + 64) for k in range(0, len(R), 64)]  # large models have no room for more
-    rest, grown = np.empty_like(R, shape=(len(R), len(R))), np.zeros(len(R))
-    for part in parts:
-        rest[part] = -(inverse[:, part].T * ridge) @ inverse
-    rest[np.diag_indices_from(rest)] += 1.0
-    np.abs(inverse, out=inverse)
-    for part in parts:
-        share = (inverse[:, part].T * ridge) @ inverse
-        grown += (share * (np.abs(R[part]) @ inverse)).sum(0)
-    return rest, float(grown.max(initial=0.0))
-
-
-def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> SquareRootForm:
-    """Return the form of first's rows followed by second's; the ridge is counted once.
-
-    ``H = Z_b H_a + (H_b - Z_b Lambda)`` with Z_b the product of second's gates: what second knows
-    without its copy of the ridge is absorbed like observations.
-    """
-    decay = second.tally[DECAY]
-    root = np.sqrt(decay)
-    tally = merged_tally(first.tally, second.tally)
-    X, Y = without_ridge(second, decay * ridge)
-    form = SquareRootForm(
-        root * first.R.astype(np.float64, copy=False),
-        root * first.z.astype(np.float64, copy=False),
-        decay * first.columns, tally.copy(), np.zeros_like(first.loss),
-        first.held + second.held, merged_spread(first.spread, second.spread, decay),
-        intercept=first.intercept, precision=first.precision,
-    )  # fmt: skip
-    form.absorb_observations(X, Y, np.maximum(second.R.max(0), -second.R.min(0)))
-    # J_ab(theta) = Z_b J_a(theta) + J_b(theta) - Z_b |theta|_Lambda^2, at its minimum.
-    theta = form.coefficients()
-    loss = forgotten(first.loss, decay) + second.loss
-    if ridge.any():
-        loss -= decay * (ridge * theta**2).sum(1)
-    for part, gate in ((first, decay), (second, 1.0)):
-        loss += gate * ((theta @ part.R.T - part.z) ** 2).sum(1)
-    form.loss = np.maximum(loss, 0.0)
-    form.narrow()
-    form.columns[1] = form.columns[0]
-    form.tally = tally
-    return form
