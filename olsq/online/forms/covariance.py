@@ -256,6 +256,11 @@ def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
     R = np.linalg.qr(rows, mode="r")
     sign = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
     R = np.ascontiguousarray(np.triu(R * sign[..., None]))
+    # A column that no row has excited is correlated with none: rounding must not say that it is.
+    alone = (P != 0).sum(-1) == 1
+    R[alone[..., None] | alone[..., None, :]] = 0.0
+    each = np.arange(R.shape[-1])
+    R[..., each, each] = np.where(alone, 1 / scale, R[..., each, each])
     return R, theta @ np.swapaxes(R, -1, -2)
 
 

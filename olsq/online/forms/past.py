@@ -59,7 +59,8 @@ class Past:
             return self.root
         root = copied(self.root)
         sizes = np.sqrt(ridge)
-        root.absorb_observations(np.diag(sizes), np.zeros_like(root.z.T), sizes)
+        none = np.zeros_like(root.z.T)
+        root.absorb_observations(np.diag(sizes), none, np.ones(sizes.size), sizes)
         return root
 
     # -- in files ---------------------------------------------------------------------------------

@@ -173,13 +173,15 @@ class SquareRootForm(Form):
         level = kernels.noise_level(self.limits.square_root, x.size, self.tally)
         return triangular.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
 
-    def absorb_observations(self, X: NDArray, Y: NDArray, largest: NDArray) -> None:
-        """Absorb rows X (n, d), Y (n, m) of another factor, with the ``largest`` entries (d,) of
-        its columns.
+    def absorb_observations(
+        self, X: NDArray, Y: NDArray, grown: NDArray, largest: NDArray
+    ) -> None:
+        """Absorb rows X (n, d), Y (n, m) of another factor with the ``largest`` entries (d,) of its
+        columns; their rounding errors have ``grown`` (n,).
         """
         kernels.absorb_observations(
             self.R, self.z, self.columns, self.tally, self.loss, np.ascontiguousarray(X),
-            np.ascontiguousarray(Y), largest.astype(np.float64), self.limits.square_root,
+            np.ascontiguousarray(Y), grown, largest.astype(np.float64), self.limits.square_root,
         )  # fmt: skip
 
     # -- reading ----------------------------------------------------------------------------------

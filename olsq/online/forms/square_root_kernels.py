@@ -306,18 +306,18 @@ def update(
 
 
 @kernel()
-def absorb_observations(R, z, columns, tally, loss, X, Y, largest, limits):
+def absorb_observations(R, z, columns, tally, loss, X, Y, grown, largest, limits):
     """Absorb rows X (n, d), Y (n, m) that combine rows of a factor; they forget nothing.
 
     ``largest`` (d,) are the largest entries of the factor's columns.  What cancels in a row leaves
-    rounding errors in proportion to them, at the size of the row: it may be faint, from before a
-    gap.
+    rounding errors in proportion to them, at the size of the row, which may be faint, from before a
+    gap; ``grown`` (n,) says how many times as large.
     """
     d, m = R.shape[0], z.shape[0]
     n = X.shape[0]
     check_state(R, z, columns, tally, loss)
-    if X.shape != (n, d) or Y.shape != (n, m) or largest.shape != (d,):
-        raise ValueError("the shapes of rows, targets and largest do not fit the state")
+    if X.shape != (n, d) or Y.shape != (n, m) or grown.shape != (n,) or largest.shape != (d,):
+        raise ValueError("the shapes of rows, targets, grown and largest do not fit the state")
     row, p, x, y, noise = np.empty(d), np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta = np.empty((m, d))
     for t in range(n):
@@ -326,7 +326,7 @@ def absorb_observations(R, z, columns, tally, loss, X, Y, largest, limits):
             if X[t, k] != 0:
                 size = max(size, abs(X[t, k]) / largest[k])
         for k in range(d):
-            noise[k] = size * largest[k]
+            noise[k] = grown[t] * size * largest[k]
             x[k] = row[k] = X[t, k] if abs(X[t, k]) > level * noise[k] else 0.0
         forward_solve(R, x, p, columns, level, noise)
         absorb(R, z, columns, tally, loss, row, Y[t], 1.0, 1.0, limits, noise, x, y, theta)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from olsq.kernels import kernel
 
 SMALLEST = 2.0**-1022  # a normal number: those below it have lost digits, and their inverse is inf
@@ -17,8 +19,9 @@ def forward_solve(R, x, p, columns, tolerance, noise):
     """Solve ``R^T p = x`` in place (x is destroyed), skipping zero pivots.
 
     ``noise`` (d,) receives the size under which what is left of x_j, once the directions before j
-    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``.  Returns the first
-    zero pivot whose x_j is above that (the row points in a direction never seen before), or -1.
+    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``, and at a zero pivot
+    what the errors before j make of it.  Returns the first zero pivot whose x_j is above that (the
+    row points in a direction never seen before), or -1.
     """
     d = R.shape[0]
     size = 0.0
@@ -29,6 +32,8 @@ def forward_solve(R, x, p, columns, tolerance, noise):
         if pivot == 0:
             p[j] = 0
             if new < 0:
+                if abs(x[j]) > noise[j]:
+                    noise[j] = carried_noise(R, noise, j)
                 if abs(x[j]) > noise[j]:
                     new = j
                 else:
@@ -43,6 +48,26 @@ def forward_solve(R, x, p, columns, tolerance, noise):
         for k in range(tail.shape[0]):
             tail[k] -= pj * row[k]
     return new
+
+
+@kernel()
+def carried_noise(R, noise, j):
+    """Return the noise of x_j at a zero pivot, with what it takes over from the entries before.
+
+    Column j is ``sum_i u_i`` times column i, and of x_j remains ``x_j - sum_i u_i x_i``.  Where
+    older rows are faint the column is short now, and the others' errors are not.
+    """
+    u, total = np.empty(j), noise[j] ** 2
+    for i in range(j - 1, -1, -1):
+        if R[i, i] == 0:
+            u[i] = 0.0
+            continue
+        rest = R[i, j]
+        for k in range(i + 1, j):
+            rest -= R[i, k] * u[k]
+        u[i] = rest / R[i, i]
+        total += (u[i] * noise[i]) ** 2
+    return math.sqrt(total)
 
 
 @kernel(forceinline=True)
