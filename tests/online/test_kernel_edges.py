@@ -111,7 +111,7 @@ def calls(traced):
             (1e-60, 1e-14), 1e6, residual,
         ]  # fmt: skip
         yield square_root.absorb_observations, [
-            *state(), *rows()[:2], np.ones(N), np.ones(D), (2e-16, 1e-60, 0.0),
+            *state(), *rows()[:2], np.zeros((N, D)), np.ones(D), 0.0, (2e-16, 1e-60, 0.0),
         ]  # fmt: skip
         yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N), np.zeros(D)]
 

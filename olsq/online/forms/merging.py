@@ -38,7 +38,8 @@ def without_ridge(
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Return rows X (r, d), Y (r, m) with ``X^T X = R^T R - diag(ridge)`` and ``X^T Y = R^T z``.
 
-    The third result (r,) says how far rounding errors have grown in each row.
+    The third result (r, d) are rounding errors of X, in units of rounding, that come on top of
+    those in proportion to its rows.
 
     The ridge is ``(S R)^T S R`` with ``S = diag(ridge)^1/2 R^-1``, so that X is ``L R`` with
     ``L^T L = I - S^T S``.  L comes from a Cholesky factorisation with diagonal pivoting, which ends
@@ -48,7 +49,7 @@ def without_ridge(
     R, z = form.R.astype(np.float64, copy=False), form.z.T.astype(np.float64, copy=False)
     known = np.diagonal(R) != 0
     if not ridge.any():
-        return R[known], z[known], np.ones(known.sum())
+        return R[known], z[known], np.zeros((known.sum(), ridge.size))
     if known.all():
         inverse = inverse_of_triangle(R)[0]
     else:  # e_j takes the place of a row that is 0
@@ -59,13 +60,25 @@ def without_ridge(
     unit = (form.limits.square_root[0], 0.0, 0.0)
     noise = 8 * kernels.noise_level(unit, ridge.size, form.tally) * (1 + growth)
     if not np.diagonal(rest).max(initial=0.0) > noise:  # LAPACK takes any first pivot above 0
-        return R[:0], z[:0], np.empty(0)
+        return R[:0], z[:0], R[:0]
     L, pivots, rank, _ = dpstrf(rest.T, tol=noise, overwrite_a=1)  # symmetric: no copy
     L[rank:], order = 0.0, pivots - 1
-    X = dtrmm(1.0, L, R[order].T, side=1, trans_a=1, overwrite_b=1).T
+    X = _product(L, R[order])[:rank]
     Y = solve_triangular(L[:rank, :rank], z[order[:rank]], trans=1)
-    # A pivot L_ii^2 has errors of 1, and a row L_i the relative size of them.
-    return X[:rank], Y, 1 / np.diagonal(L)[:rank] ** 2
+    # The pivot L_ii^2 has errors of 1: L_ii is as far above as the entries beside it are below.
+    pivots = np.diagonal(L)[:rank, None] ** 2
+    np.fill_diagonal(L, 0.0)
+    sizes = R[order]
+    errors = _product(np.abs(L, out=L), np.abs(sizes, out=sizes))[:rank]
+    errors /= pivots
+    return X, Y, errors
+
+
+def _product(L: NDArray[np.float64], R: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``L R`` for upper triangular L (k, k), whose entries below are not looked at, in the
+    place of R (k, d).
+    """
+    return dtrmm(1.0, L, R.T, side=1, trans_a=1, overwrite_b=1).T
 
 
 def _without_share(
@@ -97,7 +110,7 @@ def merge_roots(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -
     decay = second.tally[DECAY]
     root = np.sqrt(decay)
     tally = merged_tally(first.tally, second.tally)
-    X, Y, grown = without_ridge(second, decay * ridge)
+    X, Y, errors = without_ridge(second, decay * ridge)
     form = SquareRootForm(
         root * first.R.astype(np.float64, copy=False),
         root * first.z.astype(np.float64, copy=False),
@@ -105,7 +118,8 @@ def merge_roots(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -
         first.held + second.held, merged_spread(first.spread, second.spread, decay),
         intercept=first.intercept, precision=first.precision,
     )  # fmt: skip
-    form.absorb_observations(X, Y, grown, np.maximum(second.R.max(0), -second.R.min(0)))
+    largest = np.maximum(second.R.max(0), -second.R.min(0))
+    form.absorb_observations(X, Y, errors, largest, root)
     # J_ab(theta) = Z_b J_a(theta) + J_b(theta) - Z_b |theta|_Lambda^2, at its minimum.
     theta = form.coefficients()
     loss = forgotten(first.loss, decay) + second.loss

@@ -59,8 +59,8 @@ class Past:
             return self.root
         root = copied(self.root)
         sizes = np.sqrt(ridge)
-        none = np.zeros_like(root.z.T)
-        root.absorb_observations(np.diag(sizes), none, np.ones(sizes.size), sizes)
+        none, exact = np.zeros_like(root.z.T), np.zeros_like(root.R)
+        root.absorb_observations(np.diag(sizes), none, exact, sizes, 0.0)
         return root
 
     # -- in files ---------------------------------------------------------------------------------

@@ -174,14 +174,13 @@ class SquareRootForm(Form):
         return triangular.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
 
     def absorb_observations(
-        self, X: NDArray, Y: NDArray, grown: NDArray, largest: NDArray
+        self, X: NDArray, Y: NDArray, errors: NDArray, largest: NDArray, faintest: float
     ) -> None:
-        """Absorb rows X (n, d), Y (n, m) of another factor with the ``largest`` entries (d,) of its
-        columns; their rounding errors have ``grown`` (n,).
-        """
+        """Absorb rows X (n, d), Y (n, m) of another factor; see the kernel for the others."""
         kernels.absorb_observations(
-            self.R, self.z, self.columns, self.tally, self.loss, np.ascontiguousarray(X),
-            np.ascontiguousarray(Y), grown, largest.astype(np.float64), self.limits.square_root,
+            self.R, self.z, self.columns, self.tally, self.loss,
+            *(np.ascontiguousarray(a) for a in (X, Y, errors)), largest.astype(np.float64),
+            faintest, self.limits.square_root,
         )  # fmt: skip
 
     # -- reading ----------------------------------------------------------------------------------

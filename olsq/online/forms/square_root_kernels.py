@@ -306,27 +306,28 @@ def update(
 
 
 @kernel()
-def absorb_observations(R, z, columns, tally, loss, X, Y, grown, largest, limits):
+def absorb_observations(R, z, columns, tally, loss, X, Y, errors, largest, faintest, limits):
     """Absorb rows X (n, d), Y (n, m) that combine rows of a factor; they forget nothing.
 
     ``largest`` (d,) are the largest entries of the factor's columns.  What cancels in a row leaves
-    rounding errors in proportion to them, at the size of the row, which may be faint, from before a
-    gap; ``grown`` (n,) says how many times as large.
+    rounding errors in proportion to them, at the size of the row where that is faint, from before a
+    gap: no row is older than to be ``faintest`` beside the newest.  ``errors`` (n, d), in units of
+    rounding, come on top.
     """
     d, m = R.shape[0], z.shape[0]
     n = X.shape[0]
     check_state(R, z, columns, tally, loss)
-    if X.shape != (n, d) or Y.shape != (n, m) or grown.shape != (n,) or largest.shape != (d,):
-        raise ValueError("the shapes of rows, targets, grown and largest do not fit the state")
+    if X.shape != (n, d) or Y.shape != (n, m) or errors.shape != X.shape or largest.shape != (d,):
+        raise ValueError("the shapes of rows, targets, errors and largest do not fit the state")
     row, p, x, y, noise = np.empty(d), np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta = np.empty((m, d))
     for t in range(n):
-        level, size = noise_level(limits, d, tally), 0.0
+        level, size = noise_level(limits, d, tally), faintest
         for k in range(d):
             if X[t, k] != 0:
                 size = max(size, abs(X[t, k]) / largest[k])
         for k in range(d):
-            noise[k] = grown[t] * size * largest[k]
+            noise[k] = size * largest[k] + errors[t, k]
             x[k] = row[k] = X[t, k] if abs(X[t, k]) > level * noise[k] else 0.0
         forward_solve(R, x, p, columns, level, noise)
         absorb(R, z, columns, tally, loss, row, Y[t], 1.0, 1.0, limits, noise, x, y, theta)

@@ -33,7 +33,7 @@ def forward_solve(R, x, p, columns, tolerance, noise):
             p[j] = 0
             if new < 0:
                 if abs(x[j]) > noise[j]:
-                    noise[j] = carried_noise(R, noise, j)
+                    noise[j] = carried_noise(R, noise, columns, tolerance * math.sqrt(size), j)
                 if abs(x[j]) > noise[j]:
                     new = j
                 else:
@@ -51,11 +51,11 @@ def forward_solve(R, x, p, columns, tolerance, noise):
 
 
 @kernel()
-def carried_noise(R, noise, j):
-    """Return the noise of x_j at a zero pivot, with what it takes over from the entries before.
+def carried_noise(R, noise, columns, level, j):
+    """Return the noise of x_j at a zero pivot, with what it takes over from the columns before.
 
-    Column j is ``sum_i u_i`` times column i, and of x_j remains ``x_j - sum_i u_i x_i``.  Where
-    older rows are faint the column is short now, and the others' errors are not.
+    Column j is ``sum_i u_i`` times column i: of x_j remains ``x_j - sum_i u_i x_i``, and column j
+    has the errors of those, however short it is itself.  ``level`` is ``tolerance |p_<j|``.
     """
     u, total = np.empty(j), noise[j] ** 2
     for i in range(j - 1, -1, -1):
@@ -66,7 +66,7 @@ def carried_noise(R, noise, j):
         for k in range(i + 1, j):
             rest -= R[i, k] * u[k]
         u[i] = rest / R[i, i]
-        total += (u[i] * noise[i]) ** 2
+        total += u[i] ** 2 * (noise[i] ** 2 + level * level * columns[0, i])
     return math.sqrt(total)
 
 
