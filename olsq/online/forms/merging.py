@@ -49,7 +49,7 @@ def without_ridge(
     R, z = form.R.astype(np.float64, copy=False), form.z.T.astype(np.float64, copy=False)
     known = np.diagonal(R) != 0
     if not ridge.any():
-        return R[known], z[known], np.zeros((known.sum(), ridge.size))
+        return R[known], z[known], np.zeros_like(R[known])
     if known.all():
         inverse = inverse_of_triangle(R)[0]
     else:  # e_j takes the place of a row that is 0
