@@ -6,8 +6,11 @@ and what later rows make of the state.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+import sklearn
 
 import olsq
 from olsq.online.forms.merging import without_ridge
@@ -138,3 +141,47 @@ def test_filters_of_few_rows(method):
     for bank in (one, merged):
         bank.partial_fit(X[:, 2:], y[:, 2:])
     np.testing.assert_allclose(merged.coef_, one.coef_, rtol=0, atol=1e-12)
+
+
+RIDGES = (0.0, 1e-4, 1.0)
+
+
+def dense(X, y, weights, ridge, intercept):
+    """Predictions of the rows by one factorisation of them all, and how well known they are."""
+    A = np.column_stack([np.ones(len(X)), X]) if intercept else X
+    penalty = np.sqrt(ridge) * np.eye(A.shape[1])[intercept:]
+    rows = np.vstack([np.sqrt(weights)[:, None] * A, penalty])
+    size = np.linalg.norm(rows, axis=0)
+    size[size == 0] = 1.0
+    targets = np.concatenate([np.sqrt(weights) * y, np.zeros(len(rows) - len(y))])
+    coef, _, rank, values = np.linalg.lstsq(rows / size, targets, rcond=1e-12)
+    return A @ (coef / size), values[rank - 1] / values[0] if rank else 0.0
+
+
+@pytest.mark.parametrize("columns", [name for name in COLUMNS if name != "far apart"])
+@pytest.mark.parametrize("method", METHODS)
+def test_streams_cut_saved_and_merged_anywhere_give_the_dense_solution(method, columns):
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        n, d, intercept = int(rng.integers(2, 60)), int(rng.integers(3, 6)), int(rng.integers(2))
+        X, y = COLUMNS[columns](rng.standard_normal((n, d))), rng.standard_normal(n)
+        weights = rng.random(n) * (rng.random(n) < 0.9)
+        gates = np.where(rng.random(n) < 0.02, 0.0, (1.0, 0.95, 0.5)[seed % 3])
+        ridge = RIDGES[int(rng.integers(3))]
+        est = olsq.RecursiveLeastSquares(ridge=ridge, method=method, fit_intercept=bool(intercept))
+        fresh, cuts = est, np.unique([0, n, *rng.integers(0, n + 1, 3)])
+        for part in (slice(a, b) for a, b in itertools.pairwise(cuts)):
+            rows = (X[part], y[part], weights[part])
+            if part.start and rng.integers(3) == 0:
+                piece = sklearn.base.clone(fresh).partial_fit(*rows, forget=gates[part])
+                est = olsq.merge(est, piece)
+            else:
+                est = est.partial_fit(*rows, forget=gates[part])
+            if rng.integers(3) == 0:
+                est = olsq.loads(est.to_bytes())
+        own = weights * np.append(np.cumprod(gates[:0:-1])[::-1], 1.0)
+        seen = own > 1e-10
+        want, known = dense(X, y, own, ridge * gates.prod(), intercept)
+        # Half the digits of moments are lost at 1e-5; what the ridge outweighs is in its rounding.
+        if known > (1e-5 if method == "information" else 1e-8):
+            np.testing.assert_allclose(est.predict(X)[seen], want[seen], rtol=0, atol=1e-6)

@@ -178,6 +178,7 @@ class InformationForm(Form):
 
     @property
     def forgotten_ridge(self) -> NDArray:
+        """The ridge (d,) that is forgotten with the rows: zeros where it is fixed."""
         return self.ridge if self.discounted else np.zeros_like(self.ridge)
 
     def known_before(self) -> NDArray:

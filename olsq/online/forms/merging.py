@@ -58,6 +58,7 @@ def without_ridge(
     rest, growth = _without_share(R, inverse, ridge)
     del inverse  # room for what follows, in large models
     unit = (form.limits.square_root[0], 0.0, 0.0)
+    # A margin of 8: what passes for known stays so for good.
     noise = 8 * kernels.noise_level(unit, ridge.size, form.tally) * (1 + growth)
     if not np.diagonal(rest).max(initial=0.0) > noise:  # LAPACK takes any first pivot above 0
         return R[:0], z[:0], R[:0]
@@ -65,7 +66,8 @@ def without_ridge(
     L[rank:], order = 0.0, pivots - 1
     X = _product(L, R[order])[:rank]
     Y = solve_triangular(L[:rank, :rank], z[order[:rank]], trans=1)
-    # The pivot L_ii^2 has errors of 1: L_ii is as far above as the entries beside it are below.
+    # A rounding error of the pivot L_ii^2 changes L_ii one way and the entries beside it the other,
+    # by 1 / L_ii^2 of their size: no column of the row is off by as much as the next.
     pivots = np.diagonal(L)[:rank, None] ** 2
     np.fill_diagonal(L, 0.0)
     sizes = R[order]

@@ -73,9 +73,9 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     -----
     ``H = Z_b H_a + H_b`` and the same for the cross moments, with Z_b the product of second's
     forgetting factors; a discounted ridge is counted once.  Square-root states are merged by
-    orthogonal rotations, so that no digits are lost to squaring.  Second's rows have rounding
-    errors of its ridge: what they say is known to some ``1e-15 ridge / (x . x)``, which counts
-    only where first has forgotten its own.
+    orthogonal rotations, so that no digits are lost to squaring.  Second's rows carry rounding
+    errors of its ridge, some ``1e-15 ridge / (x . x)`` of what they say.  That matters only where
+    first has forgotten its own ridge: give second a smaller one there.
 
     Examples
     --------
