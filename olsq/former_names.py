@@ -13,8 +13,12 @@ from types import ModuleType
 NEW_NAMES = {
     f"olsq.{old}": f"olsq.{new}"
     for old, new in {
+        "features.fir": "features.lags",
+        "features.lagged": "features.lags",
+        "features.narx": "features.arx",
         "linalg.planes": "linalg.orthogonal",
         "nn.conditioning": "nn.diagnostics",
+        "nn.forgetting": "nn.softmax",
         "online.estimator": "online.estimators.recursive",
         "online.form_switch": "online.forms.form_switch",
         "online.frames": "online.rows.frames",

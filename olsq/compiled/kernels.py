@@ -27,7 +27,7 @@ from olsq.compiled.state import (
 from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels
 from olsq.online.forms.limits import limits_for
-from olsq.online.forms.minimum_norm_kernels import minimum_norm
+from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.square_root_kernels import DECAY, absorb, noise_level
 from olsq.online.forms.triangular_kernels import back_substitute, forward_solve
 from olsq.online.many.kernels import (

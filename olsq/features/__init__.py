@@ -5,13 +5,11 @@ and none looks ahead: row t's features know the rows before t, of X also row t i
 of 0 is asked for.
 """
 
-from olsq.features.arx import ARX
+from olsq.features.arx import ARX, NARX
 from olsq.features.base import FeatureBuilder
-from olsq.features.fir import FIR
 from olsq.features.formula import Formula
 from olsq.features.fourier import Fourier
-from olsq.features.lags import Lags
-from olsq.features.narx import NARX
+from olsq.features.lags import FIR, Lags
 from olsq.features.one_hot import OneHot
 from olsq.features.random_fourier import RandomFourier
 from olsq.features.trend import Trend

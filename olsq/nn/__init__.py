@@ -24,7 +24,6 @@ from olsq.nn.delta_product import Comba, GatedDeltaProduct
 from olsq.nn.diagnostics import Diagnostics, diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import FlaWeights, from_fla, to_fla
-from olsq.nn.forgetting import Forgetting
 from olsq.nn.generation import TokenStream, generate
 from olsq.nn.gsa import GSA
 from olsq.nn.heads import HeadMixer
@@ -46,7 +45,7 @@ from olsq.nn.regressions import Intention, Kalman, MesaChannel, MesaWindow
 from olsq.nn.residual import Block, SwiGLU
 from olsq.nn.rwkv7 import RWKV7
 from olsq.nn.sharding import shard, shard_batch
-from olsq.nn.softmax import SlidingWindow, Softmax
+from olsq.nn.softmax import Forgetting, SlidingWindow, Softmax
 from olsq.nn.solved import Mesa, MesaDiscounted
 from olsq.nn.surgery import count_parameters, map_mixers, mixers_of, with_solver
 from olsq.nn.ttt import TTTMLP, TTTLinear

@@ -11,7 +11,6 @@ from olsq.nn.base import Mixer
 from olsq.nn.curvature import PreconditionedGatedDelta, PreconditionedKDA
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
-from olsq.nn.forgetting import Forgetting
 from olsq.nn.gsa import GSA
 from olsq.nn.kda import KDA, GatedDelta2
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
@@ -22,7 +21,7 @@ from olsq.nn.mlstm import MLSTM
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaChannel, MesaWindow
 from olsq.nn.rwkv7 import RWKV7
-from olsq.nn.softmax import SlidingWindow, Softmax
+from olsq.nn.softmax import Forgetting, SlidingWindow, Softmax
 from olsq.nn.solved import Mesa, MesaDiscounted
 from olsq.nn.ttt import TTTMLP, TTTLinear
 

@@ -2,8 +2,7 @@
 
 from olsq.tasks import mad, tokens
 from olsq.tasks._mqar import mqar
-from olsq.tasks._parity import parity
-from olsq.tasks._words import word_problem
+from olsq.tasks._state_tracking import parity, word_problem
 from olsq.tasks.dynamics import (
     FewShot,
     LinearDynamics,

@@ -49,8 +49,12 @@ def test_what_0_2_0_wrote_loads_and_learns_on(way, name):
 
 # Classes in pickles of what users keep besides estimators, where 0.2.0 defined them.
 MOVED = [
+    ("olsq.features.fir", "FIR"),
+    ("olsq.features.lagged", "Taps"),
+    ("olsq.features.narx", "NARX"),
     ("olsq.linalg.planes", "Givens"),
     ("olsq.nn.conditioning", "Diagnostics"),
+    ("olsq.nn.forgetting", "Forgetting"),
     ("olsq.online.variants.kernel_functions", "KernelFunction"),
     ("olsq.train.averaging", "AverageState"),
     ("olsq.train.runs", "Run"),

@@ -11,7 +11,7 @@ from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import pair_kernels as pairs
 from olsq.online.forms import square_root_kernels as square_root
-from olsq.online.forms.minimum_norm_kernels import minimum_norm
+from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.windows import block_kernels as rolling_blocks
 from olsq.online.windows import row_kernels as rolling

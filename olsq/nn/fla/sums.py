@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 
 from olsq.nn.fla.layout import Allowed, Config, Layout, Options, Sizes
 from olsq.nn.fla.parts import Arrays, Part, linear
-from olsq.nn.forgetting import Forgetting
 from olsq.nn.gsa import GSA, POWER
 from olsq.nn.linear import GLA, HGRN2, RANK, LinearAttention, Retention
 from olsq.nn.local import Parallax
-from olsq.nn.softmax import SlidingWindow, Softmax
+from olsq.nn.softmax import Forgetting, SlidingWindow, Softmax
 
 SWISH = ("swish", "silu")
 ROPE = 10000.0

@@ -8,14 +8,186 @@ so that the solution of least norm would travel far along that error.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.kernels import kernel
 from olsq.online.forms.lapack import inverse_of_triangle
-from olsq.online.forms.minimum_norm_kernels import minimum_norm
-from olsq.online.forms.triangular_kernels import inverse_diagonals
+from olsq.online.forms.triangular_kernels import inverse_diagonal, inverse_diagonals
+
+
+@kernel(forceinline=True, strict=True)
+def length(x):
+    """Compute the Euclidean norm of x, whose squares may overflow."""
+    largest, total = 0.0, 0.0
+    for k in range(x.shape[0]):
+        largest = max(largest, abs(x[k]))
+    if largest == 0.0:
+        return 0.0
+    for k in range(x.shape[0]):
+        total += (x[k] / largest) ** 2
+    return largest * math.sqrt(total)
+
+
+@kernel(forceinline=True)
+def take_out_rounding(T, F, noise):
+    """Remove rounding error from columns F (r, f) that depend on those of the triangle T.
+
+    Column j is ``T b``.  An error of ``noise`` times the column's length makes errors of
+    ``noise |F_j| |row i of T^-1|`` in b_i: what is smaller is not told from zero.
+    """
+    r, f = F.shape
+    inverse, diagonal = np.zeros((r, r)), np.empty(r)
+    inverse_diagonal(T, inverse, diagonal)
+    B, found = np.zeros((r, f)), False
+    columns = np.empty(f)
+    for j in range(f):
+        columns[j] = length(F[:, j])
+    for i in range(r):
+        for k in range(i, r):
+            factor = inverse[i, k]
+            for j in range(f):
+                B[i, j] += factor * F[k, j]
+        allowed = length(inverse[i])
+        for j in range(f):
+            small = abs(B[i, j]) <= noise * (allowed * columns[j])
+            found = found or (small and B[i, j] != 0)
+            B[i, j] = B[i, j] if small else 0.0
+    if found:
+        for i in range(r):
+            for k in range(i, r):
+                for j in range(f):
+                    F[i, j] -= T[i, k] * B[k, j]
+
+
+@kernel(forceinline=True)
+def to_triangle(T, F, tau):
+    """Apply Householder reflections from the right that leave ``[T 0]`` of ``[T F]``, bottom row
+    first.
+
+    Row i of F receives what is left of the i-th reflection ``1 - tau_i (1, v)^T (1, v)`` (Golub &
+    Van Loan 2013, 5.4.6, on a factor that is upper trapezoidal already).
+    """
+    r, f = F.shape
+    for i in range(r - 1, -1, -1):
+        tail = length(F[i])
+        if tail == 0.0:
+            tau[i] = 0.0
+            continue
+        pivot = T[i, i]
+        size = max(abs(pivot), tail)
+        small = min(abs(pivot), tail) / size
+        T[i, i] = -math.copysign(size * math.sqrt(1.0 + small * small), pivot)
+        tau[i] = (T[i, i] - pivot) / T[i, i]
+        for j in range(f):
+            F[i, j] /= pivot - T[i, i]
+        for k in range(i):
+            total = T[k, i]
+            for j in range(f):
+                total += F[k, j] * F[i, j]
+            total *= tau[i]
+            T[k, i] -= total
+            for j in range(f):
+                F[k, j] -= total * F[i, j]
+
+
+@kernel(forceinline=True)
+def add_solution(T, V, tau, rest, u, g):
+    """Add to u (r,) and g (f,) the shortest solution for ``rest`` (r,), which is destroyed.
+
+    T, V and tau are what :func:`to_triangle` leaves.
+    """
+    r, f = V.shape
+    for i in range(r - 1, -1, -1):
+        rest[i] /= T[i, i]
+        for k in range(i):
+            rest[k] -= T[k, i] * rest[i]
+    shift = np.zeros(f)
+    for i in range(r):
+        total = rest[i]
+        for j in range(f):
+            total += V[i, j] * shift[j]
+        total *= tau[i]
+        u[i] += rest[i] - total
+        for j in range(f):
+            shift[j] -= total * V[i, j]
+    for j in range(f):
+        g[j] += shift[j]
+
+
+@kernel()
+def minimum_norm(R, z, known, noise, first, theta):
+    """Solve ``R theta = z`` with minimum norm, for each R (b, d, d), z and theta (b, m, d).
+
+    ``known`` (d,) says which pivots are not zero, ``noise`` (b,) is the relative rounding error.
+    With ``first`` = 1 coefficient 0, which must be known, is an intercept: no part of the norm.
+    """
+    (b, d, _), m = R.shape, z.shape[1]
+    if (
+        R.shape != (b, d, d) or z.shape != (b, m, d) or theta.shape != z.shape
+        or known.shape != (d,) or noise.shape != (b,)
+    ):  # fmt: skip
+        raise ValueError("the shapes of factors, targets and coefficients do not fit together")
+    if not 0 <= first <= 1 or (first == 1 and not (d > 0 and known[0])):
+        raise ValueError("first must be 0, or 1 in states whose shape and pivots begin with it")
+    r = 0
+    for k in range(d):
+        r += 1 if known[k] else 0
+    pivots, free = np.empty(r, np.int64), np.empty(d - r, np.int64)
+    i = 0
+    for k in range(d):
+        if known[k]:
+            pivots[i] = k
+            i += 1
+        else:
+            free[k - i] = k
+    f, s = d - r, r - first
+    T, F, tau = np.empty((r, r)), np.empty((r, f)), np.empty(s)
+    D, V = np.empty((s, s)), np.empty((s, f))
+    rest, u, g = np.empty(s), np.empty(s), np.empty(f)
+    for one in range(b):
+        for i in range(r):
+            for k in range(r):
+                T[i, k] = R[one, pivots[i], pivots[k]]
+            for k in range(f):
+                F[i, k] = R[one, pivots[i], free[k]]
+        if r > 0 and f > 0:
+            take_out_rounding(T, F, noise[one])
+        for i in range(s):
+            for k in range(s):
+                D[i, k] = T[first + i, first + k]
+            for k in range(f):
+                V[i, k] = F[first + i, k]
+        to_triangle(D, V, tau)
+        for target in range(m):
+            for i in range(s):
+                u[i] = 0.0
+                rest[i] = z[one, target, pivots[first + i]]
+            for k in range(f):
+                g[k] = 0.0
+            add_solution(D, V, tau, rest, u, g)
+            for i in range(s):  # one refinement, since mixed units cost digits in the reflections
+                total = z[one, target, pivots[first + i]]
+                for k in range(i, s):
+                    total -= T[first + i, first + k] * u[k]
+                for k in range(f):
+                    total -= F[first + i, k] * g[k]
+                rest[i] = total
+            add_solution(D, V, tau, rest, u, g)
+            for i in range(s):
+                theta[one, target, pivots[first + i]] = u[i]
+            for k in range(f):
+                theta[one, target, free[k]] = g[k]
+            if first > 0:
+                total = z[one, target, 0]
+                for i in range(s):
+                    total -= T[0, first + i] * u[i]
+                for k in range(f):
+                    total -= F[0, k] * g[k]
+                theta[one, target, 0] = total / T[0, 0]
 
 
 def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
