@@ -23,7 +23,7 @@ NEW_NAMES = {
         "online.form_switch": "online.forms.form_switch",
         "online.frames": "online.rows.frames",
         "online.frozen": "online.files.frozen",
-        "online.learning": "online.calls.learning",
+        "online.learning": "online.calls.call",
         "online.path": "online.paths.path",
         "online.rolling": "online.estimators.rolling",
         "online.targets": "online.forms.targets",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.calls import learning
+from olsq.online.calls import call
 from olsq.online.forms import information
 from olsq.reference import regression as oracle
 
@@ -29,7 +29,7 @@ EDGES = [1, 63, 64, 65, 127, 128, 129, 200]
     ],
 )
 def test_every_row_is_learnt_once(make, n, missing, monkeypatch):
-    monkeypatch.setattr(learning, "BLOCK_ENTRIES", 128)  # 64 rows
+    monkeypatch.setattr(call, "BLOCK_ENTRIES", 128)  # 64 rows
     monkeypatch.setattr(information, "_BLOCK", 16)
     rng = np.random.default_rng(n)
     X, y = rng.integers(-8, 9, (n, 2)).astype(float), rng.integers(-8, 9, n).astype(float)

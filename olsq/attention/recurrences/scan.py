@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.control import scan
-from olsq.sequence.jax.platform import Target, by_platform
-from olsq.sequence.jax.tiles import chunk_length
+from olsq.sequence.jax.platform import Target, by_platform, chunk_length
 
 Carry = TypeVar("Carry")
 

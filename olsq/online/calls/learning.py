@@ -1,113 +1,23 @@
-"""Absorb the checked rows of one call of ``fit`` or ``partial_fit``.
-
-Blocks of rows are brought to float64 one after another, so that a long call needs no copy of the
-data.
-"""
+"""Absorb the checked rows of one call of ``fit`` or ``partial_fit``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.files.frozen import MadeWith
+from olsq.online.calls.call import Call, Origin, blocks, forgetting_in_time, prepare
 from olsq.online.forms.form import Form
-from olsq.online.forms.pair_kernels import embed
-from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
+from olsq.online.forms.rows import Rows, Trace, clip_to
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.path import CoefficientPath
-from olsq.online.rows.complex_rows import real_parts
-from olsq.online.rows.times import elapsed_times, half_life_gates, span_after
 
 PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken
 ORTHOGONAL = 0.5  # gates from which pairs stay orthogonal to rounding
-BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
-PATH_ENTRIES = 32768  # the same with coefficients and variances after every row beside them
-# Rows of large models meet a state that no cache holds, and pass over it once a block.
-LARGE, LARGE_ROWS = 256, 512
-
-Block = slice | NDArray[np.int64]
-
-
-class Origin(NamedTuple):
-    """Properties of a state that the first rows and the parameters fix for its lifetime."""
-
-    n_features: int
-    n_targets: int  # 0 for a one-dimensional y
-    dtype: np.dtype  # of what comes out
-    in_time: bool  # whether the first rows had an index of their own
-    ridge: NDArray  # (k,), with the intercept's zero first where there is one
-    names: NDArray | None  # of the features
-    intercept: bool
-    discounted: bool
-    sandwich: bool
-    made_with: MadeWith  # the parameters behind the state, whatever set_params says since
-    targets: tuple[str, ...] | None = None  # their names
-    # The rows are complex, each a pair of real ones (see rows/complex_rows.py): dtype is that of
-    # one part, ridge has 2k numbers, and the intercept's columns are among those of the pairs.
-    is_complex: bool = False
-    complex_intercept: bool = False
-
-    @property
-    def first(self) -> int:
-        """The place of the first coefficient, behind the intercept if there is one."""
-        return int(self.intercept or self.complex_intercept)
-
-    @property
-    def columns(self) -> int:
-        """Number of targets m of the state, at least one."""
-        return max(self.n_targets, 1)
-
-
-class Call(NamedTuple):
-    """Checked rows of one call, before the state has absorbed them."""
-
-    X: NDArray  # (n, d); of complex rows (n / 2, d), with their column of ones
-    Y: NDArray  # (n, m)
-    gates: NDArray[np.float64]  # (n,)
-    weights: NDArray[np.float64]  # (n,)
-    usable: NDArray[np.bool_] | None  # (n,), or (n, m) by target; None: all
-    one_target: bool  # y was one-dimensional
-    names: NDArray | None
-    in_time: bool
-    targets: tuple[str, ...] | None = None  # names
-    times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
-    half_life: float | None = None  # in the unit of times
-    unit: float | None = None  # of time in which coefficients drift; gates are times elapsed then
-    complex_features: int = 0  # d of complex rows, whose pairs the others are of; 0 for real ones
-
-    @property
-    def factors(self) -> NDArray[np.float64]:
-        """The forgetting factors (n,) of the rows; ones where gates are times elapsed."""
-        return self.gates if self.unit is None else np.ones(self.gates.shape)
-
-    @property
-    def nothing_usable(self) -> bool:
-        """True if every row must be skipped."""
-        return self.usable is not None and not self.usable.any()
-
-    @property
-    def n_samples(self) -> int:
-        """Number of rows with a positive weight and a usable target."""
-        seen = self.weights > 0
-        if self.usable is not None:
-            seen = seen & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
-        return int(np.count_nonzero(seen)) // (2 if self.complex_features else 1)
-
-    def of(self, targets: NDArray[np.int64]) -> Call:
-        """Select some of the targets, which miss the same rows."""
-        every, usable = len(targets) == self.Y.shape[1], self.usable
-        if every and (usable is None or usable.ndim == 1):
-            return self
-        if usable is not None and usable.ndim == 2:
-            usable = usable[:, targets[0]]
-        return self._replace(Y=self.Y if every else self.Y[:, targets], usable=usable)
 
 
 class Absorbed(NamedTuple):
@@ -161,25 +71,6 @@ def absorb(
     return Absorbed(engine, residual, calls, path)
 
 
-def forgetting_in_time(call: Call, engine: Any) -> Call:
-    """Convert a half-life, or a unit of drift, in time into one gate per row.
-
-    They count from the last row that the engine has learnt, and the engine's span goes on.
-    """
-    if call.times is None:
-        return call
-    span = np.empty(0, call.times.dtype)
-    span = span if getattr(engine, "span", None) is None else engine.span
-    if call.half_life is not None:
-        gates = half_life_gates(call.times, call.usable, span, call.half_life)
-    elif call.unit is None:  # a window
-        return call
-    else:
-        gates = elapsed_times(call.times, call.usable, span) / call.unit
-    engine.span = span_after(call.times, call.usable, span)
-    return call._replace(gates=gates)
-
-
 def _feed(
     engine: Any, call: Call, origin: Origin, residual: NDArray, collector: PathCollector | None
 ) -> None:
@@ -197,7 +88,7 @@ def _feed(
     shown = None if empty is not None else usable
     # Without a path the trace can end as soon as the form has settled: a short block first.
     settling = -(-PAIRS_SETTLE * k // 8) * 8 if pairs and collector is None else 0
-    for block in _blocks(n, shown, k, wants_trace, settling):
+    for block in blocks(n, shown, k, wants_trace, settling):
         rows = prepare(call, block, empty, origin.intercept)
         judged = pairs and (
             collector is not None or not _keeps_pairs_orthogonal(engine.form, rows.gates)
@@ -245,51 +136,3 @@ def judge_pairs(rows: Rows, before: NDArray, trace: Trace, residual: NDArray) ->
         scale = np.where(first != 0, scaled / first, np.where(second != 0, other / second, 0.0))
     second[:] = rows.Y[1::2] - np.einsum("nmk,nk->nm", theta, rows.X[1::2])
     trace.recursive[1::2] = scale * second
-
-
-def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:
-    """Prepare the rows of a block: float64, with the intercept's column of ones.
-
-    Those that are not ``usable`` (n,) become rows of zeros and weight 0.
-    """
-    targets, weights = call.Y[block], call.weights[block]
-    if call.complex_features:
-        # Of a block, for that stays in a core's cache: pairs have four times the numbers.
-        if isinstance(block, slice):
-            pairs = slice(block.start // 2, block.stop // 2)
-        else:
-            pairs = block[::2] // 2
-        parts = real_parts(call.X[pairs])
-        chosen = np.empty((2 * len(parts), parts.shape[1]))
-        embed(read_only(parts), chosen)
-    else:
-        chosen = call.X[block]
-    if usable is not None:
-        ok = usable[block]
-        chosen, targets = (np.where(ok[:, None], a, 0.0) for a in (chosen, targets))
-        weights = np.where(ok, weights, 0.0)
-    if intercept:
-        rows = np.empty((chosen.shape[0], chosen.shape[1] + 1))
-        rows[:, 0] = 1
-        rows[:, 1:] = chosen
-    else:
-        rows = np.ascontiguousarray(chosen, np.float64)
-    kind = PairedRows if call.complex_features else Rows
-    return kind.of(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)
-
-
-def _blocks(
-    n: int, usable: NDArray[np.bool_] | None, k: int, want_path: bool, first: int = 0
-) -> Iterator[Block]:  # fmt: skip
-    """Split the usable rows of a call into blocks that fit the cache: slices, or indices under a
-    mask.  ``first`` is the length of the first one, where it is to be another.
-    """
-    # Whole blocks of eight rows, so that the covariance form shares out rows alike in all calls.
-    size = max(64, (PATH_ENTRIES if want_path else BLOCK_ENTRIES) // k // 8 * 8)
-    if k >= LARGE and not want_path:
-        size = max(size, LARGE_ROWS)
-    for start, stop in pairwise([0, *range(first or size, n, size), n] if n else []):
-        if usable is None or usable[start:stop].all():
-            yield slice(start, stop)
-        elif usable[start:stop].any():
-            yield start + np.flatnonzero(usable[start:stop])

@@ -8,7 +8,7 @@ import numpy as np
 
 from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
-from olsq.online.calls.learning import Call, Origin
+from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.state import StateHolder
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import check_same_index, column_names

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice, shown
 from olsq.arrays.reals import real_array
-from olsq.online.calls.learning import Origin
+from olsq.online.calls.call import Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.locking import locked

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting
 from olsq.forgetting.by_row import ByTime
-from olsq.online.calls.learning import Origin
+from olsq.online.calls.call import Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.form_switch import FormSwitch, resolve_method

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.forgetting.base import Forgetting
-from olsq.online.calls.learning import Call, Origin
+from olsq.online.calls.call import Call, Origin
 from olsq.online.files import frozen
 from olsq.online.files.format import Saved
 from olsq.online.forms.limits import state_dtype_name

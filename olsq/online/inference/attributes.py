@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.calls.learning import Origin
+from olsq.online.calls.call import Origin
 from olsq.online.forms.form import Form
 from olsq.online.forms.locking import Locked
 from olsq.online.forms.rows import clip_to

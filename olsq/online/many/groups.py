@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.forgetting.by_row import ByTime
-from olsq.online.calls.learning import Call, Origin
+from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.limits import state_dtype_name

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
-from olsq.online.calls.learning import Call, Origin
+from olsq.online.calls.call import Call, Origin
 from olsq.online.forms import covariance_kernels
 from olsq.online.forms.statistics import fill_statistics
 from olsq.online.many.kernels import COVARIANCE

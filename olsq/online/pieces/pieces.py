@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
-from olsq.online.calls.learning import Absorbed, Call, Origin, forgetting_in_time, prepare
+from olsq.online.calls.call import Call, Origin, forgetting_in_time, prepare
+from olsq.online.calls.learning import Absorbed
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms import blocks, covariance, form_switch, targets
 from olsq.online.forms.covariance import CovarianceForm

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
-from olsq.online.calls.learning import Call, Origin
+from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import Rows, Trace

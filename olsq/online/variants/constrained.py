@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
-from olsq.online.calls.learning import Call, Origin
+from olsq.online.calls.call import Call, Origin
 from olsq.online.forms.rows import Rows
 from olsq.online.sklearn import MISSING
 from olsq.online.variants import active_set_kernels

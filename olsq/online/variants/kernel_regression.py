@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
-from olsq.online.calls.learning import Origin
+from olsq.online.calls.call import Origin
 from olsq.online.files.invariants import check_triangular
 from olsq.online.forms.rows import clip_to
 from olsq.online.inference.predicting import BLOCK_ROWS

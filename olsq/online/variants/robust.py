@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
-from olsq.online.calls.learning import Origin
+from olsq.online.calls.call import Origin
 from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.variants.base import Variant
 from olsq.online.variants.robust_engine import RobustSwitch

@@ -10,7 +10,7 @@ from scipy.linalg import qr, solve_triangular, svd
 
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
-from olsq.online.calls.learning import Origin
+from olsq.online.calls.call import Origin
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.variants import total_kernels
 from olsq.online.variants.base import NotHere, Variant

@@ -10,35 +10,28 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import check_choice, concrete
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.jax.autodiff import solve_in_groups
-from olsq.sequence.jax.control import in_shard_map, scan
-from olsq.sequence.jax.gates import lost_tokens, states_before
+from olsq.sequence.jax.control import in_shard_map
 from olsq.sequence.jax.grid import Grid
 from olsq.sequence.jax.inputs import Stream, check
 from olsq.sequence.jax.pieces import pieces_of
 from olsq.sequence.jax.platform import (
     Target,
     by_platform,
+    chunk_length,
     given_target,
     in_full_precision,
     tuned_for,
 )
 from olsq.sequence.jax.primitive import solve_by_primitive
+from olsq.sequence.jax.shards import solve_in_shards
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import (
-    Carry,
-    TokenSizes,
-    chunk_length,
-    cut_into_tiles,
-    final_moments,
-    initial_carry,
-    open_tile,
-)
+from olsq.sequence.jax.tiles import TokenSizes
 from olsq.solvers import ChunkExact, Solver
 
 
@@ -104,7 +97,10 @@ def solve_stream(
             return form, Grid.of(stream, form.options.chunk)
 
     def run(choice: tuple[JaxSolver, Grid]) -> Any:
-        return _solve_stream(stream, choice[0], unrolls, shards)
+        solve = partial(solve_all, solver=choice[0], unrolls=unrolls)
+        if shards == 1:
+            return solve(stream)
+        return solve_in_shards(stream, shards, choice[0].options.chunk, solve)
 
     with tuned_for(on):
         return by_platform(choose, run)
@@ -126,22 +122,6 @@ def mask_unsolvable(stream: Stream) -> Stream:
     # fewer than d samples since the last reset
     few = (start >= 0) & (total - start < stream.keys.shape[-1])
     return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
-
-
-def _solve_stream(
-    stream: Stream, solver: JaxSolver, unrolls: bool, shards: int
-) -> tuple[Array, Moments[Array], TokenSizes]:
-    """Run :func:`solve_stream` with a solver whose chunks have a length."""
-    b, length, _ = stream.values.shape
-    if shards > 1:
-        pieces, last = split_time(stream, solver.options.chunk, shards)
-        value, _, sizes = solve_all(pieces, solver, unrolls)
-        return (
-            join_shards(value, b, length),
-            last,
-            TokenSizes(*(join_shards(s, b, length) for s in sizes)),
-        )
-    return solve_all(stream, solver, unrolls)
 
 
 def solve_all(
@@ -180,80 +160,3 @@ def least_eigenvalue(stream: Stream) -> Array:
     left = jnp.exp(jnp.cumsum(jnp.nan_to_num(stream.log_forget), axis=1))
     reset = jnp.cumsum(stream.forget == 0, axis=1) > 0
     return jnp.where(reset, 0, left) * stream.floor[:, None]
-
-
-def split_time(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Array]]:
-    """Split ``stream`` into ``shards`` times as many streams, each with its state.
-
-    Also returns the final moments.
-
-    Merging is associative, so a piece is summarised by its moments from an empty state and the
-    product of its gates. Only those summaries, O(d^2) each, are exchanged between devices.
-    """
-    b, length, _ = stream.keys.shape
-    each = -(-length // shards)
-
-    def cut(x: Any, fill: float = 0.0) -> Any:
-        """Reshape (B, T, ...) to (shards B, T / shards, ...), with the sharded axis in front."""
-        if x is None or x.shape[1] != length:
-            return None if x is None else jnp.tile(x, (shards, *[1] * (x.ndim - 1)))
-        pad = [(0, 0), (0, shards * each - length)] + [(0, 0)] * (x.ndim - 2)
-        x = jnp.pad(x, pad, constant_values=fill).reshape(b, shards, each, *x.shape[2:])
-        return jnp.moveaxis(x, 1, 0).reshape(shards * b, each, *x.shape[3:])
-
-    start = initial_carry(stream.state)
-    empty = Moments(*(jnp.zeros((shards * b, *s.shape[1:]), s.dtype) for s in start[:2]))
-    pieces = Stream(
-        keys=cut(stream.keys),
-        values=cut(stream.values),
-        queries=cut(stream.queries),
-        forget=cut(stream.forget, 1.0),
-        log_forget=cut(stream.log_forget),
-        weight=cut(stream.weight),
-        ridge=cut(stream.ridge, 1.0),
-        state=empty,
-        floor=None,
-    )
-    tiles, ridge = cut_into_tiles(pieces, chunk)
-
-    def walk(carry: Carry, tile: Any) -> tuple[Carry, None]:
-        return open_tile(tile, ridge, carry)[1], None
-
-    totals = scan(walk, initial_carry(empty), tiles)[0]
-
-    def by_stream(x: Array) -> Array:
-        """Reshape (shards B, ...) to (B, shards, ...)."""
-        return jnp.moveaxis(x.reshape(shards, b, *x.shape[1:]), 0, 1)
-
-    def by_shard(x: Array) -> Array:
-        return jnp.moveaxis(x, 1, 0).reshape(shards * b, *x.shape[2:])
-
-    if pieces.forget is None or pieces.log_forget is None:
-        factor = jnp.ones((b, shards), stream.keys.dtype)
-        reset = jnp.zeros((b, shards), bool)
-    else:
-        gates = by_stream(pieces.forget)
-        unknown = jnp.isnan(gates)
-        gates = jnp.where(unknown, 1, gates)
-        reset = (gates == 0).any(-1)
-        # The value comes from the logs, which resolve more than the gates do.
-        logs = jnp.where(unknown, 0, by_stream(pieces.log_forget)).sum(-1)
-        rounded = jnp.prod(gates, -1)
-        factor = rounded + lax.stop_gradient(jnp.where(reset, 0, jnp.exp(logs)) - rounded)
-    piece_lost = lost_tokens(by_stream(totals.state_lost), reset, start.state_lost)
-    before, last = [], []
-    for add, first in zip(totals[:2], start[:2], strict=True):
-        states, end = states_before(factor, by_stream(add), first)
-        before.append(states)
-        last.append(end)
-    lost_before = jnp.concatenate([start.state_lost[:, None], piece_lost[:, :-1]], 1)
-    state = Moments(
-        *(by_shard(jnp.where(lost_before[..., None, None], jnp.nan, s)) for s in before)
-    )
-    return pieces._replace(state=state), final_moments(Carry(last[0], last[1], piece_lost[:, -1]))
-
-
-def join_shards(x: Array, b: int, length: int) -> Array:
-    """Reshape (shards B, T / shards, ...) back to (B, T, ...)."""
-    x = jnp.moveaxis(x.reshape(-1, b, *x.shape[1:]), 0, 1)
-    return x.reshape(b, -1, *x.shape[3:])[:, :length]

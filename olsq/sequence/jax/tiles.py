@@ -18,12 +18,9 @@ from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_product, system_trace
 from olsq.sequence.jax.gates import gate_products, lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
-from olsq.sequence.jax.platform import Target, target
+from olsq.sequence.jax.platform import target
 
 CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
-# Measured on a CPU at d 32: a training step of Mesa with gates near .99 takes 1.2 times that of gla
-# with chunks of 32, 2 times with chunks of 64.
-WIDE = 64  # width of keys above which a factor per chunk costs more than shorter chunks save
 WIDEST = 8  # bytes of the largest number
 MOST_CHUNKS = 16  # chunks of a tile on a CPU: their moments cost this many products a chunk
 
@@ -57,16 +54,6 @@ class Carry(NamedTuple):
     gram: Array  # (B, d, d)
     cross: Array  # (B, m, d)
     state_lost: Array  # (B,) bool
-
-
-def chunk_length(d: int = 0, on: Target | None = None) -> int:
-    """Return the default tokens per chunk; pass ``d`` where each chunk has a factor (d, d), else 0.
-
-    In a short chunk gates are near its reference, and the products within it are fewer. In a long
-    one more tokens share a factor, and an accelerator has larger products. It is for the device
-    ``on``, by default the present target.
-    """
-    return 32 if (on or target()).cpu and d <= WIDE else 64
 
 
 def group_count(stream: Stream, chunk: int) -> int:
