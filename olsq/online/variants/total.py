@@ -11,7 +11,7 @@ from scipy.linalg import qr, solve_triangular, svd
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
-from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.rows import Rows, Trace, read_only
 from olsq.online.variants import total_kernels
 from olsq.online.variants.base import NotHere, Variant
 from olsq.online.variants.engine import VariantSwitch
@@ -30,7 +30,7 @@ class TotalSwitch(VariantSwitch):
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
     ) -> None:
         wide = np.hstack([rows.X, rows.Y])
-        columns = rows._replace(X=wide, Y=np.zeros_like(rows.Y))
+        columns = rows._replace(X=read_only(wide), Y=read_only(np.zeros_like(rows.Y)))
         super().update(columns, residual, Trace.none(rows.Y.shape[1], wide.shape[1]), times)
 
 

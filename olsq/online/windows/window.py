@@ -18,7 +18,7 @@ from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form import copied
 from olsq.online.forms.form_switch import restore_form
 from olsq.online.forms.limits import DOUBLE
-from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.rows import Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import block_kernels as blocks
@@ -124,7 +124,7 @@ class RollingWindow:
         n = rows.X.shape[0]
         if self.ring_X.dtype != np.float64:  # what leaves the window must be what entered it
             X, Y = (clip_to(a, self.ring_X.dtype).astype(np.float64) for a in rows[:2])
-            rows = rows._replace(X=X, Y=Y)
+            rows = rows._replace(X=read_only(X), Y=read_only(Y))
         leaving = EVERY_ROW
         if times is not None:
             leaving = self._make_room(rows.weights > 0, times)
