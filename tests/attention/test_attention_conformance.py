@@ -72,6 +72,7 @@ def test_float64_is_the_oracle(row):
     check(row, arrays, prior, got, 1e-11)
 
 
+@pytest.mark.sparse
 @each_rule
 def test_float32_is_the_oracle(row):
     arrays = cast(row, arrays_of(row)[0], np.float32)
@@ -81,6 +82,7 @@ def test_float32_is_the_oracle(row):
 
 
 @pytest.mark.parametrize("length", [1, pytest.param(7, marks=pytest.mark.slow), 64])
+@pytest.mark.sparse
 @leading(ROWS)
 def test_any_length(row, length):
     arrays, prior, state, _ = whole(row)
@@ -88,6 +90,7 @@ def test_any_length(row, length):
     check(row, first, prior, compiled(row)(first, state), 1e-11, length)
 
 
+@pytest.mark.sparse
 @leading(ROWS)
 def test_eight_tokens_under_vmap(row):
     arrays, prior, state, _ = whole(row)
@@ -101,6 +104,7 @@ def test_eight_tokens_under_vmap(row):
     check(row, first, prior, jax.tree.map(lambda x: np.flip(x[1], 0), got), 1e-11)
 
 
+@pytest.mark.sparse
 @each_rule
 def test_one_token_at_a_time(row):
     arrays, prior, state, _ = whole(row)
@@ -114,6 +118,7 @@ def test_one_token_at_a_time(row):
     check(row, window(row, arrays, 12), prior, (np.stack(outputs, 1), state), 1e-11)
 
 
+@pytest.mark.sparse
 @each_rule
 def test_it_goes_on_from_its_state(row):
     arrays, prior, state, (o, _) = whole(row)
@@ -132,6 +137,7 @@ def segments():
     return ids
 
 
+@pytest.mark.sparse
 @each_rule
 def test_segments_are_sequences_of_their_own(row):
     arrays, prior, state, _ = whole(row)
@@ -149,6 +155,7 @@ def test_segments_are_sequences_of_their_own(row):
                     assert error(x[b, h], state[j]) < 1e-11, (kind, j)
 
 
+@pytest.mark.sparse
 @each_rule
 def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(row):
     arrays, _, state, (clean, clean_end) = whole(row)
@@ -169,6 +176,7 @@ def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(
         assert error(a, b) < 1e-11
 
 
+@pytest.mark.sparse
 @each_rule
 def test_what_is_not_finite(row):
     arrays, _, state, (clean, clean_end) = whole(row)
@@ -201,6 +209,7 @@ def test_what_is_not_finite(row):
         assert error(np.where(gone, 0, a), np.where(gone, 0, b)) < 1e-11
 
 
+@pytest.mark.sparse
 @each_rule
 def test_a_gate_that_is_nan_loses_what_follows(row):
     if row.forget is None:
@@ -217,6 +226,7 @@ def test_a_gate_that_is_nan_loses_what_follows(row):
     assert all(np.isnan(x[0, 0]).all() for x in ends)
 
 
+@pytest.mark.sparse
 @leading(ROWS)
 def test_bfloat16_is_worked_on_in_float32(row):
     arrays = cast(row, window(row, arrays_of(row)[0], 7), np.float32)

@@ -6,10 +6,13 @@ from functools import cache
 
 import jax
 import numpy as np
+import pytest
 from attention_cases import ROWS, arrays_of, begin, call, compared, exact, quick, timed
 from attention_draws import KINDS, B
 
 from tests.tiers import once_a_rule
+
+pytestmark = pytest.mark.sparse
 
 each_rule = once_a_rule(ROWS)
 T = 9

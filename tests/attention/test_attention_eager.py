@@ -11,6 +11,8 @@ from attention_cases import ROWS, arrays_of, call, timed, window
 
 from tests.tiers import leading
 
+pytestmark = pytest.mark.sparse
+
 # One row for each recurrence.
 LED = {
     "linear", "gla vector", "gsa", "log_linear_mamba2", "gated_delta", "kda", "mamba", "rg_lru",
@@ -47,6 +49,7 @@ def streams(row):
     return {name: jax.numpy.asarray(a) for name, a in arrays.items()}
 
 
+@pytest.mark.slow
 @leading(ROWS, LED)
 def test_derivatives_are_compiled_once(row, compiled):
     def loss(arrays):

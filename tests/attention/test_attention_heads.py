@@ -26,6 +26,7 @@ def streams(dtype):
     return arrays, {"forget": gates, "weight": weight}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "dtype"), [(attention.gla, jnp.float32), (attention.gated_delta, jnp.bfloat16)]
 )

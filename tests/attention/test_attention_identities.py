@@ -72,6 +72,7 @@ def test_delta_is_one_gradient_step_a_token(stream):
     close(got[0, :, 0], np.array(out), 1e-11)
 
 
+@pytest.mark.slow
 def test_mesa_discounted_is_online_newton(stream):
     """MesaNet eq. 24: a step along H^{-1} k where delta steps along k."""
     q, k, v = (np.asarray(x)[0, :, 0] for x in qkv(stream))
@@ -109,6 +110,7 @@ def test_hgrn2_is_gla_with_its_own_key(stream):
     close(attention.hgrn2(stream["q"], stream["v"], forget=gates)[0], want, 1e-13)
 
 
+@pytest.mark.slow
 def test_mlstm_reads_gla_where_its_normaliser_is_small(stream):
     q = 1e-3 * stream["q"]
     want, _ = attention.gla(q, stream["k"], stream["v"], forget=stream["g"], weight=stream["w"])
@@ -126,6 +128,7 @@ def test_gated_delta_with_vanishing_steps_is_gla(stream):
     close(got / tiny, want, 10 * T * tiny)
 
 
+@pytest.mark.slow
 def test_longhorn_on_one_hot_keys_is_delta_with_its_implicit_step(stream):
     hot = jnp.asarray(np.eye(K)[np.random.default_rng(0).integers(0, K, (B, T, H))])
     step = stream["w"] / (1 + stream["w"])
@@ -149,6 +152,7 @@ def test_mamba3_that_steps_at_the_end_and_does_not_turn_is_gla(stream):
         attention.mamba3(*qkv(stream), angle=np.ones((B, T, H, 3)))
 
 
+@pytest.mark.slow
 def test_preconditioning_by_one_is_gated_delta(stream):
     gates = {"forget": stream["g"], "weight": stream["w"]}
     want, _ = attention.gated_delta(*qkv(stream), **gates)
@@ -167,6 +171,7 @@ def test_every_head_has_its_own_centre_of_the_curvature(stream):
         attention.preconditioned_delta(*qkv(stream), **gates, center=np.nan)
 
 
+@pytest.mark.slow
 def test_newer_delta_rules_are_the_older_ones_at_their_simplest(stream):
     q, k, v, g, w = (stream[n] for n in "qkvgw")
     vector = jnp.broadcast_to(g[..., None], k.shape)
@@ -293,6 +298,7 @@ def test_levels_are_digits_in_which_positions_differ(stream):
     close(memories.matrix.sum(2), last.matrix, 1e-13)
 
 
+@pytest.mark.slow
 def test_intention_is_the_last_row_of_mesa(stream):
     want, state = attention.mesa(*qkv(stream), weight=stream["w"], ridge=0.3)
     got, moments = attention.intention(*qkv(stream), weight=stream["w"], ridge=0.3)
@@ -300,6 +306,7 @@ def test_intention_is_the_last_row_of_mesa(stream):
     close(moments.gram, state.gram, 1e-13)
 
 
+@pytest.mark.slow
 def test_a_window_longer_than_the_stream_is_no_window(stream):
     gates = {"forget": stream["g"], "weight": stream["w"], "ridge": 0.3}
     want, _ = attention.mesa(*qkv(stream), **gates)
@@ -309,6 +316,7 @@ def test_a_window_longer_than_the_stream_is_no_window(stream):
     close(attention.sliding_window(*qkv(stream), window=1)[0], stream["v"], 1e-14)
 
 
+@pytest.mark.slow
 def test_kalman_solved_exactly_is_mesa_with_its_ridge(stream):
     gates = {"forget": stream["g"], "weight": stream["w"]}
     k, g, w = (np.asarray(stream[n])[0, :, 0] for n in "kgw")
@@ -324,6 +332,7 @@ def test_kalman_solved_exactly_is_mesa_with_its_ridge(stream):
     close(got[:1, :, :1], want, 1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 3])
 def test_mesa_stores_in_one_shot_what_delta_repeats(copies):
     """Correlated keys: mesa recalls every pair after one pass, delta only after many."""
@@ -354,6 +363,7 @@ def test_every_rule_has_a_row_and_every_row_a_rule():
     assert [r.name for r in RULES if r.one_token is None] == ["intention"]
 
 
+@pytest.mark.slow
 def test_a_reset_inside_a_discounted_segment_is_lost_until_the_next_segment(stream):
     """Nothing before it is touched; the next segment starts with its ridge."""
     ids = np.repeat([[0, 1]], T // 2, 1)[[0, 0]]
@@ -369,6 +379,7 @@ def test_a_reset_inside_a_discounted_segment_is_lost_until_the_next_segment(stre
     close(state.gram, last.gram, 1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["mesa", "mesa_discounted"])
 def test_a_truncated_solver_decodes_what_it_prefills(stream, rule):
     few = olsq.ConjugateGradient(max_steps=2, tol=0.0)
@@ -391,6 +402,7 @@ GATED = (
 )  # fmt: skip
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("name", GATED)
 def test_gates_as_logs_are_the_same_gates(stream, name):
     options = {"mesa_window": {"window": 8, "ridge": 0.5}, "rwkv6": {"bonus": np.ones((H, K))}}
@@ -434,6 +446,7 @@ def test_kalman_takes_the_steps_of_the_published_layer(stream):
     close(got[0, :, 0], np.array(want), 1e-11)
 
 
+@pytest.mark.slow
 def test_the_query_factor_is_that_of_the_released_ttt_models():
     """``eta[t, i] = c_t lr_i``: the query's place multiplies all its mini-batch's steps."""
     rng, m, d = np.random.default_rng(3), 3, 4
@@ -465,6 +478,7 @@ def test_the_query_factor_is_that_of_the_released_ttt_models():
         close(np.asarray(got)[0, :, 0], np.array(want), 1e-12)
 
 
+@pytest.mark.slow
 def test_derivatives_take_the_maximum_of_mlstm_for_a_constant_and_are_right(stream):
     """Through a state as through the whole; only the field itself, changed alone, has none."""
     q, k, v = (x[:1, :6, :1] for x in qkv(stream))

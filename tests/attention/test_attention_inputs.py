@@ -12,6 +12,8 @@ from olsq import attention
 from olsq.reference import attention_solved
 from tests.unreal import KINDS
 
+pytestmark = pytest.mark.sparse
+
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 3
 PLAIN = ("forget", "log_forget", "weight", "input_gate", "recurrence_gate", "step")

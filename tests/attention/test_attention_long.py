@@ -11,6 +11,8 @@ from olsq import attention
 from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
 
+pytestmark = pytest.mark.sparse
+
 T, K, V = 8192, 6, 4
 
 VECTOR, SCALAR = (1, T, 1, K), (1, T, 1)
@@ -89,6 +91,7 @@ def test_float32_stays_close_over_8192_tokens(row, gates):
     assert np.abs(state[0][0, 0] - last[0]).max() <= 1e-5 * np.abs(last[0]).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gates", [harsh, gentle, resetting], ids=lambda g: g.__name__)
 def test_scores_fade_over_blocks_of_queries_as_they_do_in_float64(gates):
     """Logs of gates add up to -4,000, which float32 holds to 2e-4: no difference of sums serves."""

@@ -26,6 +26,8 @@ from olsq.sequence.jax.pieces import (
 )
 from tests.versions import quick
 
+pytestmark = pytest.mark.sparse
+
 N, T, K, V, PIECES = 3, 24, 4, 3, 4
 
 
@@ -171,6 +173,7 @@ def test_rules_go_on_from_a_state_in_pieces(name):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_ring_of_lost_tokens_and_steep_gates():
     """A lost token reaches its segment's end; twice differentiated, forwards over reverse."""
     q, k, v = np.random.default_rng(4).normal(size=(3, 1, 8, 1, 2))

@@ -15,6 +15,8 @@ from tests.portable import check_portable, export_text, find_faults, single
 from tests.tiers import leading
 from tests.versions import x64
 
+pytestmark = pytest.mark.sparse
+
 T = 72  # more than a chunk on any device
 # One for each kind of program; the others of tiers.LEADING take a minute more.
 LEADING = {"gla", "mlstm", "gated_delta", "mamba", "ttt_linear", "softmax", "mesa"}

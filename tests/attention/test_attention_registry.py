@@ -14,6 +14,8 @@ from benchmarks.reports.attention_report import map_of_rules, rows_of_rules
 from benchmarks.suites.attention_inputs import arguments, static
 from olsq.attention.registry import BY_NAME, RULES
 
+pytestmark = pytest.mark.sparse
+
 WINDOW, TOKENS, HEADS, WIDTH = 256, 16, 2, 32
 
 

@@ -14,6 +14,8 @@ from olsq.attention import Memory
 from olsq.reference import attention_solved as solved
 from olsq.reference import sequence
 
+pytestmark = pytest.mark.sparse
+
 B, T, H, K, V = 2, 70, 2, 3, 2
 FULL = ConjugateGradient(max_steps=4 * K, tol=1e-13)
 FROM_QUERY = ConjugateGradient(max_steps=4 * K, tol=1e-13, start="query")
@@ -175,6 +177,7 @@ def test_a_negative_curvature_in_the_last_step_is_seen(steps, start, adjoint):
     assert all(np.isfinite(x).all() for x in state)
 
 
+@pytest.mark.slow
 def test_what_only_a_gradient_sees_is_nan_too():
     """A negative direction that the query is orthogonal to; a query of 0 is no exception."""
     k, q = np.zeros((2, 1, 2, 1, 2))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from attention_cases import ROWS, arrays_of, call, timed, window
 from jax import export
 
 from tests.tiers import leading
+
+pytestmark = pytest.mark.sparse
 
 DTYPES = (jnp.bfloat16, jnp.float64)  # a constant in single precision is refused beside either
 

@@ -11,6 +11,8 @@ import olsq
 from olsq import attention
 from tests.versions import quick
 
+pytestmark = pytest.mark.sparse
+
 B, T, H, K, V = 1, 11, 2, 3, 2
 RULES = {
     "local_linear": lambda q, k, v, x, **more: attention.local_linear(
@@ -32,6 +34,7 @@ def close(got, want, tol):
     np.testing.assert_allclose(got, want, rtol=0, atol=tol * np.abs(want).max())
 
 
+@pytest.mark.slow
 def test_without_slopes_they_are_softmax_attention(given):
     q, k, v, _ = given
     for options, soft in (

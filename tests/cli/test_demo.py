@@ -84,6 +84,7 @@ def test_demo_prints_tables_and_saves_the_figure(tmp_path):
         assert words in flat
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [True, False])
 def test_figure_is_wider_than_high_only_where_asked(wide):
     ends = 10.0 ** -np.arange(1, 6)

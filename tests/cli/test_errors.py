@@ -198,6 +198,7 @@ def test_output_that_is_a_directory(option, directory, olsq_command):
     assert "it is a directory" in err
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_disk_full_is_a_runtime_failure(suffix, directory):
     """A limit on the size of files is what a full disk is to a program, Polars' too."""

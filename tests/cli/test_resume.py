@@ -177,6 +177,7 @@ def test_rows_appended_later_are_learned_on_resume(whole, olsq_command):
     assert (folder / f"o{suffix}").read_bytes() == expected
 
 
+@pytest.mark.sparse
 def test_parquet_input_resumes_too(whole, olsq_command):
     data, suffix, (_, expected), folder = whole
     table = folder / "data.parquet"

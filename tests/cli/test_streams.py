@@ -102,6 +102,7 @@ def test_a_reader_that_has_had_enough_is_no_error(fitted):
     assert process.returncode == 0
 
 
+@pytest.mark.sparse
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", ["predict", "fit"])
 def test_a_full_disk_behind_standard_output_is_one_line(arguments, fitted):
@@ -181,6 +182,7 @@ def test_a_state_is_read_from_a_pipe(fitted, olsq_command):
     assert found[0] == 0
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_the_shell_has_closed(closed, fitted):
     """Their numbers go to no file of the run, and an output that is needed fails in one line."""

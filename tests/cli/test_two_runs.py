@@ -28,6 +28,7 @@ def waiting_run(tmp_path, *options):
     return process
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("option", "name"), [("--out", "o.csv"), ("--plot", "p.png"), ("--state", "s.olsq")]
 )

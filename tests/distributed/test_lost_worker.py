@@ -7,6 +7,7 @@ import os
 import dask
 import dask.array as da
 import numpy as np
+import pytest
 from distributed import Client, LocalCluster
 
 import olsq
@@ -22,6 +23,7 @@ def block(path, seed):
     return rng.standard_normal((50, 3))
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_changes_nothing(tmp_path):
     path = tmp_path / "killed"
     make = dask.delayed(block, pure=True)

@@ -76,6 +76,7 @@ def test_layers_one_after_the_other():
     np.testing.assert_allclose(half, (TOKENS + once) / 2, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_clipping_is_between_layers():
     clipped = icl.run_layers(TOKENS, [WEIGHTS] * 2, clip=0.5)
     assert abs(clipped[1]).max() <= 0.5 < abs(clipped[2]).max()

@@ -14,6 +14,7 @@ MAP, SHIFT = RNG.normal(size=(T, M, WIDTH)), RNG.normal(size=(T, M))
 EXACT = np.einsum("tmd,ntd->ntm", MAP, X) + SHIFT
 
 
+@pytest.mark.slow
 def test_what_is_linear_is_decoded():
     probe = icl.linear_probe(X, EXACT)
     np.testing.assert_allclose(probe.coef, MAP, atol=1e-12)

@@ -72,6 +72,7 @@ def test_cholesky_downdate():
 A53 = np.random.default_rng(2).standard_normal((5, 3))
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("change", "dense"),
     [

@@ -12,6 +12,8 @@ import scipy.linalg
 
 from olsq.linalg import qr_delete, qr_insert
 
+pytestmark = pytest.mark.sparse
+
 EPS = float(np.finfo(float).eps)
 SIDES = {"numpy": np.asarray, "jax": jnp.asarray}
 M, N = 7, 4

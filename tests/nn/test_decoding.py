@@ -106,6 +106,7 @@ def test_turns_of_several_lengths_are_the_whole(mixers):
         assert error(logits, at(whole, FIRST, SECOND, spoken)) < ROUNDING
 
 
+@pytest.mark.slow
 def test_a_draft_is_verified_at_once_and_taken_back():
     run = every()
     whole = run["forward"](lines(FIRST, DRAFT))

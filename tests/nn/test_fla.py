@@ -13,6 +13,8 @@ import olsq
 import olsq.nn
 from tests.versions import x64
 
+pytestmark = pytest.mark.sparse
+
 DIM, HEADS, SIZE, WIDTH, HIDDEN, VOCABULARY = 6, 2, 4, 4, 5, 9
 INNER = HEADS * SIZE
 

@@ -48,6 +48,7 @@ def argmaxes(forward, prompt):
     return line[:, length:]
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("mixer", "length"),
     [(("mesa",), 1), (("softmax", "hawk"), 3), (("softmax",), 1), (("sliding_window",), 3)],

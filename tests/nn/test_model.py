@@ -26,6 +26,8 @@ from nn_reference import (
 import olsq
 from olsq import nn
 
+pytestmark = pytest.mark.sparse
+
 VOCABULARY, T, B = 23, 9, 2
 MIXED = ("softmax", "mesa", "hawk")
 BY_NAME = {row.mixer: row for row in ROWS}
@@ -203,6 +205,7 @@ def test_losses_start_at_that_of_a_guess_at_every_width(width, tied):
     assert np.abs(logits).max() < 1.1  # a stream after the last norm is as long as 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [64, 1024])
 def test_the_papers_start_predicts_each_token_after_itself(width):
     """The part of its token's embedding that a stream keeps, cos = 1 / sqrt(variance), meets that
@@ -238,6 +241,7 @@ def losses(remat, mixer):
     return quick(jax.value_and_grad(loss))(arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mixer", "ways"), [(("mesa",), ["full"]), (("delta", "softmax"), ["dots", "full"])], ids=str
 )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import pytest
 from jax import export
 from nn_cases import DIM, ROWS, VARIANTS, case
 
 from tests.tiers import leading
+
+pytestmark = pytest.mark.sparse
 
 
 def run(made):

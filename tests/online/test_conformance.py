@@ -93,6 +93,7 @@ def test_agrees_with_oracle_after_every_sample(
             assert error <= allowed
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 @pytest.mark.parametrize(("method", "ridge_mode", "dtype"), METHODS)
 def test_every_property(method, ridge_mode, dtype, regressors):

@@ -7,6 +7,8 @@ import pytest
 
 import olsq
 
+pytestmark = pytest.mark.sparse
+
 COLUMNS = {
     "dummies and intercept": (lambda X: np.eye(X.shape[1])[X.argmax(1)], True),
     "a sum of two others": (lambda X: np.column_stack([X[:, :2], 2 * X[:, 0] - X[:, 1]]), False),

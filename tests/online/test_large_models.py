@@ -198,6 +198,7 @@ def test_an_interrupt_between_blocks_changes_nothing(method, monkeypatch):
         np.testing.assert_array_equal(array, old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sqrt", "covariance", "information"])
 def test_a_call_needs_two_states(method):
     d = 800
@@ -253,6 +254,7 @@ def test_many_targets_are_solved_together(d):
         assert theta.flags.c_contiguous
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sqrt", "covariance", "information"])
 def test_files_and_merging_need_few_states(method, tmp_path):
     d, path = 800, tmp_path / "state.olsq"

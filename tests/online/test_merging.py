@@ -16,6 +16,8 @@ import olsq
 from olsq.online.forms.merging import without_ridge
 from olsq.reference import rational
 
+pytestmark = pytest.mark.sparse
+
 METHODS = ("covariance", "sqrt", "information")
 # What the first piece has forgotten, from a reset to what rounding cannot hide.
 FACTORS = (0.0, 1e-60, 1e-30, 1e-16, 1e-12, 1e-8, 1e-3)

@@ -127,6 +127,7 @@ def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept)
         np.testing.assert_allclose(answer, est.predict(x[None])[0], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=SLOW)])
 @INTERCEPT
 @pytest.mark.parametrize(("method", "ridge_mode"), MODES)

@@ -36,6 +36,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_by_row_is_the_general_way(kind, options):

@@ -10,6 +10,8 @@ from benchmarks.support import collinear_cases as collinear
 from tests.online import streams
 from tests.online.judge import coefficient_error
 
+pytestmark = pytest.mark.sparse
+
 RLS = olsq.RecursiveLeastSquares
 EPS32 = float(np.finfo(np.float32).eps)
 TRUTH = np.array([1.0, -2.0, 0.5])
@@ -160,6 +162,7 @@ def test_small_states_round_once_a_call(regressors, forgetting, tmp_path):
     np.testing.assert_array_equal(again.coef_, small.coef_)
 
 
+@pytest.mark.slow
 def test_small_windows_keep_float32_rows_exactly():
     stream = streams.make("tokens", "gates vary", n=300)
     X, y = stream.X.astype(np.float32), stream.y[:, 0].astype(np.float32)

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import olsq
 from olsq.tuning.objective import OneStepLoss
 
+pytestmark = pytest.mark.sparse
+
 MODES = ("discounted", "fixed")
 
 

@@ -24,6 +24,8 @@ from tests.sequence.sequence_cases import (
 )
 from tests.versions import x64
 
+pytestmark = pytest.mark.sparse
+
 RNG = np.random.default_rng(4)
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
 MODES = pytest.mark.parametrize("mode", ["fixed", "discounted"])

@@ -13,6 +13,8 @@ from olsq.online.forms.limits import limits_for
 from olsq.reference import wind_up as oracle
 from olsq.reference.regression import solve
 
+pytestmark = pytest.mark.sparse
+
 TRUTH = np.array([1.0, -2.0, 3.0, 0.5])
 
 

@@ -15,6 +15,8 @@ from olsq.testing import check_solver
 from tests.portable import CALL
 from tests.versions import x64
 
+pytestmark = pytest.mark.sparse
+
 FUSED = Target(cpu=False, fused=True)
 
 

@@ -13,6 +13,8 @@ import pytest
 import olsq
 from olsq.sequence import jax as in_jax
 
+pytestmark = pytest.mark.sparse
+
 D, T = 4, 24
 SOLVERS = {
     "default": None,

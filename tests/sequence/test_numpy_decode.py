@@ -9,6 +9,8 @@ import olsq
 from olsq.sequence import DecodeState, start_decoding
 from olsq.sequence.numpy import decode
 
+pytestmark = pytest.mark.sparse
+
 D, M = 5, 2
 
 

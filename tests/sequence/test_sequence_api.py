@@ -13,6 +13,8 @@ from olsq.reference import sequence as oracle
 from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.sequence.jax.platform import target, tuned_for
 
+pytestmark = pytest.mark.sparse
+
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, 2, 3, 20, D)))
 V = RNG.normal(size=(2, 3, 20, M))
@@ -178,6 +180,7 @@ def test_solvers_that_do_not_say_have_chunks_that_suit_the_width(d, chunk):
     assert program(None) == program(olsq.ChunkExact(chunk=chunk)) != program(olsq.ChunkExact(16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [None, olsq.ConjugateGradient(40, 1e-14)], ids=["default", "cg"])
 def test_second_order_matches_plain_differentiation(solver):
     _, args = stream("resets", 1)
@@ -215,6 +218,7 @@ def test_steps_that_leave_nothing_to_solve_have_finite_derivatives():
         assert all(np.isfinite(x).all() for x in slope(k, q)), seed
 
 
+@pytest.mark.slow
 def test_second_derivatives_of_the_steps_are_those_of_differences():
     rng = np.random.default_rng(0)
     k, q, up, way = rng.standard_normal((4, 9, 3))
@@ -226,6 +230,7 @@ def test_second_derivatives_of_the_steps_are_those_of_differences():
     assert error(reverse, want) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "solver",
     [
@@ -252,6 +257,7 @@ def test_unrolled_gradients_of_converged_solvers_are_the_implicit_ones(solver):
         assert error(a, b) < 1e-7
 
 
+@pytest.mark.slow
 def test_unrolled_recursive_is_the_thesis_backward():
     _, args = stream("walk .99")
 
@@ -299,6 +305,7 @@ def test_truncated_solvers_differ_between_adjoints():
     assert abs(grad("unrolled").sum() - slope) < 1e-6 * abs(slope)
 
 
+@pytest.mark.slow
 def test_no_memory_of_one_matrix_per_token():
     """Forward and backward: nothing (T, d, d), only one pair of moments per chunk."""
     t, d = 4096, 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import olsq
 from olsq.sequence.jax import blocks, walk
@@ -29,6 +30,7 @@ def wavy(tree):
     return jax.tree.map(lambda x: jnp.sin(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), tree)
 
 
+@pytest.mark.slow
 def test_derivatives_in_blocks_are_those_of_the_whole(monkeypatch):
     monkeypatch.setattr(blocks, "LONG", 20)
     monkeypatch.setattr(blocks, "BLOCK", 16)

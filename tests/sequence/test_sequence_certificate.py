@@ -12,6 +12,8 @@ from olsq.reference import sequence as reference
 from olsq.sequence.jax import online_lstsq
 from tests.versions import x64
 
+pytestmark = pytest.mark.sparse
+
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, T, D))).astype(np.float32)
 V = RNG.normal(size=(T, M)).astype(np.float32)

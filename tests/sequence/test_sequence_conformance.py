@@ -34,6 +34,8 @@ from olsq.reference import sequence as oracle
 from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.testing import check_solver
 
+pytestmark = pytest.mark.sparse
+
 NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
 
 

@@ -12,6 +12,8 @@ import olsq
 from olsq.problem import DecodeState
 from olsq.sequence.jax import online_lstsq, solve_query, start_decoding
 
+pytestmark = pytest.mark.sparse
+
 
 @pytest.mark.parametrize("carried", [True, False], ids=["carried factor", "moments"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
@@ -123,6 +125,7 @@ def test_discounted_decoding_and_conversion_both_ways():
     assert error(back.cross, path.crosses[5]) < 1e-14
 
 
+@pytest.mark.slow
 def test_gradients_through_decoding():
     s = streams()[1]["resets"]
 

@@ -21,6 +21,8 @@ from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.primitive import solve_by_primitive
 
+pytestmark = pytest.mark.sparse
+
 B, T, D, M, CHUNK = 4, 150, 3, 2, 8  # 19 chunks are two tiles
 
 MILD = {"low": 0.95, "solver": olsq.ChunkExact(chunk=CHUNK, corrections=2), "by_token": True}

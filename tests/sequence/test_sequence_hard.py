@@ -18,6 +18,8 @@ from olsq.reference import sequence as reference
 from olsq.sequence.jax import online_lstsq
 from tests.versions import x64
 
+pytestmark = pytest.mark.sparse
+
 T, D, M = 41, 5, 2  # with chunks of 16: two whole ones and a part
 MULTIPLE = 20  # of condition number times eps: what "a small multiple" is here
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
@@ -197,6 +199,7 @@ def test_one_token_for_ever_at_a_tiny_ridge():
     assert np.abs(value - want).max() < 1e-4 * np.abs(want).max()
 
 
+@pytest.mark.slow
 def test_the_attention_rules_too():
     rng = np.random.default_rng(1)
     keys = unit(rng.normal(size=(1, 40, 1, 8)))

@@ -11,6 +11,8 @@ from jax import export
 import olsq
 from tests.sequence.sequence_cases import LED, PAIRS, D, M
 
+pytestmark = pytest.mark.sparse
+
 T = 9
 DTYPES = (jnp.bfloat16, jnp.float64)  # a constant in single precision is refused beside either
 WIDTHS = {"keys": (T, D), "values": (T, M), "queries": (T, D), "forget": (T,), "weight": (T,)}
@@ -75,6 +77,7 @@ def test_a_batch_of_any_size(row, mode):
     jax.jit(jax.grad(total(f))).trace(shapes(batch, jnp.float32))
 
 
+@pytest.mark.slow
 def test_an_exported_solver_serves_every_batch():
     (batch,) = export.symbolic_shape("b")
     plain = jax.jit(run(PAIRS[0][0], "fixed"))

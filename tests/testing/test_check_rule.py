@@ -13,6 +13,8 @@ from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
 from olsq.testing import check_rule
 
+pytestmark = pytest.mark.sparse
+
 RULES = {
     "linear": (oracle.linear, {}),
     "gla": (oracle.gla, {}),

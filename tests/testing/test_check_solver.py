@@ -15,6 +15,8 @@ from olsq.solvers import Solver
 from olsq.testing import check_solver
 from olsq.testing.kinds import seeded
 
+pytestmark = pytest.mark.sparse
+
 
 def chebyshev(steps):
     """The error that its docstring states, times the condition of the iterate."""
@@ -202,6 +204,7 @@ class JaxWrongTranspose(JaxDense):
         return x * 1.001, steps
 
 
+@pytest.mark.slow
 def test_a_reverse_derivative_that_is_not_the_transpose_of_the_forward_one():
     message = lacking(WrongTranspose(), ridge_modes=["fixed"], kinds=["ordinary"])
     assert "  VJP against JVP: jax, fixed, float64: stream 'ordinary'" in message

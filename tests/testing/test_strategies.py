@@ -73,6 +73,7 @@ def test_non_finite_regressions_are_so_where_estimators_look():
     look()
 
 
+@pytest.mark.slow
 def test_what_fails_shrinks_to_a_small_stream():
     stream = find(streams(length=(1, 9)), lambda s: np.abs(s.keys).sum() > 3, settings=SEARCH)
     assert stream.kind == "ordinary"

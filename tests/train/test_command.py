@@ -51,6 +51,7 @@ def finished(text, tmp_path_factory):
     return out, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_files_of_a_run(finished, text):
     import olsq.nn
 

@@ -27,6 +27,7 @@ DOCUMENTS = [RNG.integers(0, 16, n) for n in (5, 1, 9, 2, 12, 3, 0, 7)]
 TEXTS = ["one document", "", "the second", "and é a third one, which is longer", "x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mixers", [("mesa", "softmax", "gated_delta"), ("hawk", "mamba2", "mesa_discounted")]
 )
