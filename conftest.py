@@ -1,6 +1,6 @@
 """For every test, those in docstrings too: which run, and how their programs are compiled.
 
-`pytest` alone leaves out the tests marked `slow`, and three of four cases of those marked `sparse`;
+`pytest` alone leaves out the tests marked `slow`, and five of six cases of those marked `sparse`;
 `pytest --slow` runs all of them, and so does naming a folder, a file or a test.
 
 Compiling is most of the tests' time.  Most of XLA's optimisations are off, which saves more than
@@ -33,7 +33,7 @@ import pytest
 
 MAPS = Path("/proc/self/maps")
 EVERY, MOST = 25, 12_000
-SPARSE = 4  # a plain run takes one of so many cases of tests marked sparse
+SPARSE = 6  # a plain run takes one of so many cases of tests marked sparse
 GARBAGE = 100_000, 50, 50  # after how many objects, and how many looks at the younger ones
 
 ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def thin_out(items):
-    """Leave out three of four cases of every test marked ``sparse``.
+    """Leave out five of six cases of every test marked ``sparse``.
 
     Tests of a module take the same rows of a table, for these share compiled programs; another
     module takes others.  Every test has at least one case left.
@@ -89,7 +89,8 @@ def thin_out(items):
         taken |= {item for item in of_group if places[rows[item]] % SPARSE == first}
     kept = {case_of(item) for item in taken}
     return [
-        item for item in items
+        item
+        for item in items
         if item in taken or case_of(item) not in kept or not item.get_closest_marker("sparse")
     ]
 

@@ -9,6 +9,8 @@ import olsq
 from olsq import compiled
 from olsq.reference import rational
 
+pytestmark = pytest.mark.sparse
+
 N, D = 120, 3
 RLS = olsq.RecursiveLeastSquares
 rng = np.random.default_rng(0)

@@ -34,6 +34,8 @@ from olsq.icl.autoregressive_optima import (
 )
 from tests.versions import x64
 
+pytestmark = pytest.mark.sparse
+
 
 @pytest.fixture(autouse=True)
 def double_precision():

@@ -82,9 +82,10 @@ def at(logits, *parts):
     return np.asarray(logits)[np.arange(B), ends]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mixers",
-    [pytest.param(MIXERS, id="kinds"), pytest.param(NEWEST, id="newest", marks=pytest.mark.slow)],
+    [pytest.param(MIXERS, id="kinds"), pytest.param(NEWEST, id="newest")],
 )
 def test_turns_of_several_lengths_are_the_whole(mixers):
     run = every(mixers)

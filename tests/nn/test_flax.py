@@ -136,6 +136,7 @@ def test_without_flax(monkeypatch):
         importlib.import_module("olsq.nn.flax")
 
 
+@pytest.mark.slow
 def test_blocks_of_the_page_run():
     page = (Path(__file__).parents[2] / "docs" / "layers-interop.md").read_text()
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))

@@ -120,6 +120,7 @@ def kept(logits, top_k, top_p, min_p=None):
     return np.array([logits[i] if i in chosen else -np.inf for i in range(len(logits))])
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("top_p", [None, 1e-9, 0.3, 0.9, 1.0])
 @pytest.mark.parametrize("top_k", [None, 1, 4, 17])
 def test_truncation_is_its_definition(top_k, top_p):

@@ -17,8 +17,6 @@ from olsq.reference import rational
 from olsq.testing import INTERRUPTIONS, Interruption, interruption
 from olsq.testing.interruptions import SIZES
 
-pytestmark = pytest.mark.sparse
-
 EPS = float(np.finfo(np.float64).eps)
 METHODS = ("covariance", "sqrt", "information")
 CASES = [(kind, size) for kind in INTERRUPTIONS for size in SIZES[kind]]

@@ -22,8 +22,6 @@ from olsq.sequence import start_decoding
 from olsq.testing import Interruption, interruption
 from tests.versions import x64
 
-pytestmark = pytest.mark.sparse
-
 EPS = float(np.finfo(np.float64).eps)
 LONG = 320  # rows of new life: 20 half-lives
 EVENTS = [

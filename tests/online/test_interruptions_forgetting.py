@@ -19,8 +19,6 @@ from olsq.reference import rational
 from olsq.testing import INTERRUPTIONS, interruption
 from olsq.testing.interruptions import SIZES
 
-pytestmark = pytest.mark.sparse
-
 K = 3  # coefficients
 STRATEGIES = {
     "per coefficient": F.PerCoefficient([0.75, 0.8, 0.7]),

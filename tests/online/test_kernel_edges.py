@@ -17,8 +17,6 @@ from olsq.online.windows import block_kernels as rolling_blocks
 from olsq.online.windows import row_kernels as rolling
 from olsq.online.windows.window import EVERY_ROW
 
-pytestmark = pytest.mark.sparse
-
 N, D, M, WINDOW = 16, 3, 2, 5
 rng = np.random.default_rng(0)
 

@@ -14,8 +14,6 @@ from tests.online import streams
 from tests.online.converting import METHODS, MODES, RLS, split_fit, weights_at
 from tests.online.judge import check_optimal
 
-pytestmark = pytest.mark.sparse
-
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("intercept", [True, False])

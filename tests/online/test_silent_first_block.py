@@ -11,8 +11,6 @@ import pytest
 import olsq
 import olsq.river
 
-pytestmark = pytest.mark.sparse
-
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 2))
 Y = X @ [1.0, -2.0] + 3.0 + 0.1 * RNG.standard_normal(30)
