@@ -27,13 +27,13 @@ import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
+from tests.tiers import row_of, thin_out
+
 MAPS = Path("/proc/self/maps")
 EVERY, MOST = 25, 12_000
-SPARSE = 6  # a plain run takes one of so many cases of tests marked sparse
 GARBAGE = 100_000, 50, 50  # after how many objects, and how many looks at the younger ones
 
 ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
@@ -70,41 +70,6 @@ def pytest_collection_modifyitems(config, items):
     left_out = set(items) - set(taken)
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = taken
-
-
-def thin_out(items):
-    """Leave out five of six cases of every test marked ``sparse``.
-
-    Tests of a module take the same rows of a table, for these share compiled programs; another
-    module takes others.  Every test has at least one case left.
-    """
-    groups = {}
-    for item in items:
-        groups.setdefault(item.path if row_of(item) else case_of(item), []).append(item)
-    taken = set()
-    for of_group in groups.values():
-        rows = {item: row_of(item) or item.name for item in of_group}
-        places = {row: place for place, row in enumerate(dict.fromkeys(rows.values()))}
-        first = crc32(of_group[0].location[0].encode()) % min(len(places), SPARSE)
-        taken |= {item for item in of_group if places[rows[item]] % SPARSE == first}
-    kept = {case_of(item) for item in taken}
-    return [
-        item
-        for item in items
-        if item in taken or case_of(item) not in kept or not item.get_closest_marker("sparse")
-    ]
-
-
-def case_of(item):
-    """Return what all cases of a parametrised test have in common."""
-    return item.path, item.name.partition("[")[0]
-
-
-def row_of(item):
-    """Return the row of a table, with the problem that it solves, that a test is given; or None."""
-    given = getattr(item, "callspec", None)
-    row = given and given.params.get("row")
-    return None if row is None else (str(row), str(given.params.get("mode")))
 
 
 def by_row(items):
