@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -287,26 +288,27 @@ class TestLocks:
 
     def test_many_at_once_and_one_at_a_time(self, tmp_path):
         """Locks are taken while others are being removed; no two threads have one at once."""
-        inside, most, taken = [], [0], [0]
+        inside, most, end = [], [0], time.monotonic() + 60
+        taken = [0] * 8
 
-        def run():
-            for _ in range(200):
+        def run(i):
+            while taken[i] < 20 and time.monotonic() < end:
                 try:
                     with files.locked(tmp_path / "o.csv"):
                         inside.append(1)
                         most[0] = max(most[0], len(inside))
-                        taken[0] += 1
+                        taken[i] += 1
                         inside.pop()
                 except files.InUseError:
                     pass
 
-        threads = [threading.Thread(target=run) for _ in range(8)]
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert most == [1]
-        assert taken[0] > 100
+        assert taken == [20] * 8
         assert os.listdir(tmp_path) == []
 
 
