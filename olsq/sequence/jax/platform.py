@@ -86,17 +86,17 @@ def target() -> Target:
     return Target(True) if jax.default_backend() == "cpu" else accelerator()
 
 
-@functools.cache
 def chunk_length(d: int = 0, on: Target | None = None) -> int:
     """Return the default tokens per chunk; pass ``d`` where each chunk has a factor (d, d), else 0.
 
-    In a short chunk gates are near its reference, and the products within it are fewer. In a long
-    one more tokens share a factor, and an accelerator has larger products. It is for the device
-    ``on``, by default the present target.
+    Short chunks keep gates near the reference and need fewer products inside; in long ones more
+    tokens share a factor, and an accelerator multiplies larger matrices.  ``on`` defaults to
+    :func:`target`.
     """
     return 32 if (on or target()).cpu and d <= WIDE else 64
 
 
+@functools.cache
 def accelerator() -> Target:
     """Return the target for accelerators: tiles by the memory of this process's, if it has one."""
     if jax.default_backend() == "cpu":
