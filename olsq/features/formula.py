@@ -12,6 +12,10 @@ import numpy as np
 from olsq.arrays.checks import shown
 from olsq.online.rows.inputs import not_fitted
 
+# Factors that name one of these decide themselves what a missing value becomes.
+FILLING = {"fillna", "ffill", "bfill", "interpolate", "isna", "isnull", "notna", "notnull", "isnan",
+           "nan_to_num", "where", "mask"}  # fmt: skip
+
 
 class Formula:
     """``y ~ x + lag(y) + center(z):C(g)``: targets and regressors of every block of a frame.
@@ -153,6 +157,14 @@ class Formula:
             raise ValueError(
                 f"formula {self.formula!r}, of data with {list(frame.columns)}: {error}"
             ) from None
+        for spec in formulaic_specs(learned.model_spec):
+            for code, state in spec.transform_state.items():
+                if _holds_nan(state):
+                    raise ValueError(
+                        f"formula {self.formula!r}: {code} learns from missing values, which a lag "
+                        "has in its first rows; take the lag of what was transformed, such as "
+                        "lag(center(x))"
+                    )
         return learned.model_spec, int(depth), needs
 
     def _prepend_history(self, frame: Any, needs: list[str], depth: int, first: bool) -> Any:
@@ -187,20 +199,32 @@ class Formula:
             warnings.simplefilter("ignore")
             matrix = spec.get_model_matrix(joined, na_action="ignore")
         out = pd.DataFrame(matrix).astype(np.float64).iloc[len(joined) - n :].copy()
-        unseen = _find_unseen_levels(spec, joined)
-        for columns, rows in unseen:
+        for columns, rows in _find_missing(spec, joined):
             out.loc[rows[len(joined) - n :], [c for c in columns if c in out]] = np.nan
         return out
 
 
+def formulaic_specs(spec: Any) -> list[Any]:
+    """Return the specifications of the sides of a formula, or of the only one."""
+    sides = [getattr(spec, name) for name in ("lhs", "rhs") if hasattr(spec, name)]
+    return sides or [spec]
+
+
+def _holds_nan(state: Any) -> bool:
+    """Test whether what a transform has learned contains NaN."""
+    if isinstance(state, dict):
+        return any(map(_holds_nan, state.values()))
+    return isinstance(state, (float, np.ndarray)) and bool(np.isnan(state).any())
+
+
 def lag_depth(parsed: Any) -> int:
     """Return how many rows the formula's lags reach back; ValueError for one that looks ahead."""
-    codes = [tree for tree, _ in _parse_factors(parsed)]
+    codes = [tree for tree, _, _ in _parse_factors(parsed)]
     return max((_total_lag(tree.body) for tree in codes), default=0)
 
 
-def _parse_factors(parsed: Any) -> list[tuple[ast.Expression, dict[str, str]]]:
-    """Parse each factor as Python; return it with what its names in backquotes stand for."""
+def _parse_factors(parsed: Any) -> list[tuple[ast.Expression, dict[str, str], str]]:
+    """Parse each factor as Python; return it, the names of its aliases for backquotes, its text."""
     found = []
     sides = [getattr(parsed, name) for name in ("lhs", "rhs") if hasattr(parsed, name)]
     for term in [term for side in sides or [parsed] for term in side]:
@@ -210,7 +234,7 @@ def _parse_factors(parsed: Any) -> list[tuple[ast.Expression, dict[str, str]]]:
             for name in re.findall("`([^`]*)`", code):
                 code = code.replace(f"`{name}`", f"_quoted{len(quoted)}_")
                 quoted[f"_quoted{len(quoted)}_"] = name
-            found.append((ast.parse(code, mode="eval"), quoted))
+            found.append((ast.parse(code, mode="eval"), quoted, factor.expr))
     return found
 
 
@@ -220,7 +244,7 @@ def _list_variables(parsed: Any, columns: list[str]) -> tuple[list[str], list[st
     formulaic's own list leaves out what is inside of transforms that learn.
     """
     used, absent = set(), set()
-    for tree, quoted in _parse_factors(parsed):
+    for tree, quoted, _ in _parse_factors(parsed):
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 name = quoted.get(node.id, node.id)
@@ -236,6 +260,11 @@ def _total_lag(node: ast.AST) -> int:
     inner = max((_total_lag(child) for child in ast.iter_child_nodes(node)), default=0)
     if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "lag"):
         return inner
+    return inner + _own_lag(node)
+
+
+def _own_lag(node: Any) -> int:
+    """Return k of a call ``lag(x, k)``; ValueError for one that looks ahead."""
     given = node.args[1:2] + [keyword.value for keyword in node.keywords if keyword.arg == "k"]
     try:
         k = ast.literal_eval(given[0]) if given else 1
@@ -245,7 +274,7 @@ def _total_lag(node: ast.AST) -> int:
         raise ValueError(
             f"{ast.unparse(node)}: a lag must be a number of rows >= 0; a negative one looks ahead"
         )
-    return inner + k
+    return k
 
 
 def _missing_like(column: Any) -> Any:
@@ -255,24 +284,55 @@ def _missing_like(column: Any) -> Any:
     return column.where(np.zeros(len(column), bool))
 
 
-def _find_unseen_levels(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
-    """List the columns of every categorical variable with the rows (n,) of levels not learned."""
+def _find_missing(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
+    """List the columns of every factor with the rows (n,) that have no value for it.
+
+    A variable is missing, or its lag is; or it has a level that was not learned.
+    """
     found = []
-    for name, (_, state) in spec.encoder_state.items():
-        known = state.get("categories")
-        # the variable in "C(name, ...)" or "name"; anything more complicated is left alone
-        variable = re.fullmatch(r"(?:C\(\s*)?([A-Za-z_]\w*)(?:\s*[,)].*)?", str(name))
-        if known is None or variable is None or variable[1] not in joined:
+    for tree, quoted, code in _parse_factors(spec.formula):
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        if names & FILLING:
             continue
-        rows = ~joined[variable[1]].isin(known).to_numpy()
+        known = [state for key, (_, state) in spec.encoder_state.items() if same_code(key, code)]
+        levels = known[0].get("categories") if known else None
+        rows = _mask_missing(tree.body, quoted, joined, levels)
         columns = [
             column
             for structure in spec.structure
-            if any(str(factor) == str(name) for factor in structure.term.factors)
+            if any(same_code(factor.expr, code) for factor in structure.term.factors)
             for column in structure.columns
         ]
         found.append((columns, rows))
     return found
+
+
+def same_code(one: Any, other: Any) -> bool:
+    """Test whether two texts are the same factor, whatever its spaces and backquotes."""
+    return re.sub(r"[\s`]", "", str(one)) == re.sub(r"[\s`]", "", str(other))
+
+
+def _mask_missing(node: ast.AST, quoted: dict[str, str], joined: Any, levels: Any) -> Any:
+    """Mask the rows (n,) in which an expression has a missing value, or none of ``levels``.
+
+    Levels are those of the variable at the bottom of C(...) and lag(...); None for numbers.
+    """
+    if isinstance(node, ast.Name):
+        name = quoted.get(node.id, node.id)
+        if name not in joined:
+            return np.zeros(len(joined), np.bool_)
+        gone = joined[name].isna().to_numpy()
+        return gone if levels is None else gone | ~joined[name].isin(levels).to_numpy()
+    called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+    inner = levels if called in ("C", "lag") else None
+    gone = np.zeros(len(joined), np.bool_)
+    for child in ast.iter_child_nodes(node):
+        gone = gone | _mask_missing(child, quoted, joined, inner)
+    if called == "lag":
+        k = min(_own_lag(node), len(gone))
+        gone = np.concatenate([np.ones(k, np.bool_), gone[: len(gone) - k]])
+    return gone
 
 
 def _to_pandas(data: Any) -> tuple[Any, str, Any]:

@@ -52,9 +52,11 @@ def plain(value: Any) -> Any:
         return plain(value.item())
     if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "tolist"):  # arrays of NumPy, series and indexes of pandas
         return plain(value.tolist())
-    if isinstance(value, (list, tuple, range)):
+    if hasattr(value, "to_list"):  # series of Polars
+        return plain(value.to_list())
+    if isinstance(value, (list, tuple, range, set, frozenset)):
         return [plain(v) for v in value]
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}

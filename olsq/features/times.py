@@ -36,10 +36,17 @@ def stamps(column: Any) -> NDArray[np.int64] | None:
     if values.dtype.kind == "O" and values.size:
         if not all(isinstance(v, (datetime.date, np.datetime64)) or v is None for v in values):
             return None
-        values = np.array(values.tolist(), dtype="datetime64[ns]")
+        values = np.array(values.tolist(), dtype="datetime64")
     if values.dtype.kind != "M":
         return None
-    return values.astype("datetime64[ns]").view(np.int64)
+    exact = values.astype("datetime64[ns]")
+    wrapped = (exact.astype(values.dtype) != values) & ~np.isnat(values)
+    if wrapped.any():
+        raise ValueError(
+            "time stamps must lie between the years 1678 and 2262 (they are held as nanoseconds), "
+            f"got {values[wrapped][0]}"
+        )
+    return exact.view(np.int64)
 
 
 def read_times(table: Table, column: int) -> tuple[NDArray[Any], bool]:

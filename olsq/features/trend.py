@@ -99,8 +99,11 @@ class Trend(TimedBuilder):
         t, are_stamps = self._read_times(state, table)
         if are_stamps:
             origin, scale = self._stamp_units()
-            # the difference in integers: float64 would round nanoseconds since 1970 to 256
-            u = np.where(times.missing(t, True), np.nan, (t - origin) / scale)
+            # The difference in integers: float64 would round nanoseconds since 1970 to 256.  Over
+            # 146 years, where integers may overflow, it loses nothing that matters.
+            rough = t.astype(np.float64) - origin
+            passed = np.where(np.abs(rough) < 2.0**62, t - origin, rough)
+            u = np.where(times.missing(t, True), np.nan, passed / scale)
         elif isinstance(self.scale, str):
             raise ValueError(
                 f"scale={self.scale!r} is a duration, but of={self.of!r} holds numbers: give the "

@@ -343,3 +343,38 @@ def test_rows_that_were_missing_are_missing_later():
 def test_float32_comes_out_as_the_same_numbers():
     X = np.float32([[0.1], [0.2], [0.3]])
     assert FIR(2).fit_transform(X)[2].tolist() == [float(X[2, 0]), float(X[1, 0])]
+
+
+@pytest.mark.parametrize("builder", [Trend(scale="365D", of=0), Fourier("7D", of=0)])
+@pytest.mark.parametrize("unit", ["s", "D"])
+def test_dates_that_nanoseconds_cannot_hold_are_refused(builder, unit):
+    for stamp in ("9999-12-31", "1500-01-01"):
+        dates = np.array([["2021-01-01"], [stamp]], f"datetime64[{unit}]")
+        with pytest.raises(ValueError, match=f"between the years 1678 and 2262.*{stamp}"):
+            builder.fit_transform(dates)
+
+
+def test_a_trend_spans_all_dates():
+    dates = np.array([["1700-01-01"], ["NaT"], ["2250-01-01"]], "datetime64[D]")
+    found = Trend(scale="1D", origin="2200-01-01", of=0).fit_transform(dates)[:, 0]
+    days = (dates[[0, 2], 0] - np.datetime64("2200-01-01")).astype(np.float64)
+    np.testing.assert_allclose(found[[0, 2]], days, rtol=1e-14)
+    assert np.isnan(found[1])
+
+
+@pytest.mark.parametrize(
+    ("builder", "loaded"),
+    [
+        (OneHot(levels=pd.Series(["u", "v"]).unique()), {"levels": ["u", "v"]}),
+        (OneHot(levels=pd.Index(["u", "v"])), {"levels": ["u", "v"]}),
+        (OneHot(levels=pl.Series(["u", "v"])), {"levels": ["u", "v"]}),
+        (Lags({1, 2}, of="X"), {"lags": [1, 2]}),
+        (FIR(of=pd.Index(["s"])), {"of": ["s"]}),
+    ],
+)
+def test_parameters_of_other_libraries_are_saved_as_lists(builder, loaded):
+    number = isinstance(builder, (Lags, FIR))
+    frame = pd.DataFrame({"s": [1.0, 2.0, 3.0] if number else ["u", "v", "u"]})
+    again = olsq.loads(builder.fit(frame).to_bytes())
+    assert {name: getattr(again, name) for name in loaded} == loaded
+    again.fit(frame)

@@ -172,3 +172,41 @@ def test_the_streamed_regression_is_statsmodels_of_all_rows():
     theirs = smf.ols("y ~ z + C(g)", data).fit().params
     ours = dict(zip(est.feature_names_in_, est.coef_, strict=True))
     assert ours == pytest.approx(theirs.to_dict(), rel=1e-9)
+
+
+MISSING = pd.DataFrame(
+    {
+        "y": np.arange(6.0), "x": [1.0, np.nan, 3.0, 4.0, 5.0, 6.0],
+        "g": list("ababab"), "the g": list("ababab"), "été": list("ababab"),
+    }
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("formula", "more", "gone"),
+    [
+        ("lag(g)", {"g": ["z", "a", "b"]}, [True, *[False] * 6, True, False]),
+        ("C(lag(g, 2))", {"g": [None, "a", "b"]}, [True, True, *[False] * 6, True]),
+        ("`the g`", {"the g": ["c", None, "a"]}, [*[False] * 6, True, True, False]),
+        ("C(`the g`)", {"the g": ["c", None, "a"]}, [*[False] * 6, True, True, False]),
+        ("été", {"été": ["c", None, "a"]}, [*[False] * 6, True, True, False]),
+        ("I(x > 2)", {"x": [1.0, np.nan, 2.0]}, [False, True, *[False] * 5, True, False]),
+        ("x:C(g)", {"g": ["c", "a", "b"]}, [False, True, *[False] * 4, True, False, False]),
+        ("x.fillna(0)", {}, [False] * 9),
+    ],
+)
+def test_rows_without_a_value_are_nan_wherever_it_is_used(formula, more, gone):
+    made, rows = Formula(f"y ~ {formula}"), MISSING.iloc[:3].assign(x=1.0)
+    first = made.partial_transform(MISSING)[0].to_numpy()
+    then = made.partial_transform(rows.assign(**more))[0].to_numpy()
+    assert np.isnan(np.concatenate([first, then])).any(axis=1).tolist() == gone
+
+
+def test_a_transform_that_would_learn_from_missing_values_is_refused():
+    for code in ("center(lag(x))", "scale(lag(x, 2))"):
+        made = Formula(f"y ~ {code}")
+        with pytest.raises(ValueError, match=r"learns from missing values.*lag\(center\(x\)\)"):
+            made.partial_transform(MISSING)
+        assert not hasattr(made, "feature_names_")
+    found = Formula("y ~ lag(center(x)) - 1").partial_transform(MISSING.assign(x=np.arange(6.0)))[0]
+    np.testing.assert_allclose(found.to_numpy()[:, 0], [np.nan, -2.5, -1.5, -0.5, 0.5, 1.5])
