@@ -530,3 +530,69 @@ def test_a_bank_knows_its_prior_before_the_first_row():
         olsq.FilterBank(3, prior=(MEAN, VARIANCES)).partial_fit(np.ones((3, 2)), np.ones(3))
     with pytest.raises(ValueError, match="cannot be combined"):
         olsq.FilterBank(3, prior=(MEAN, VARIANCES), cov="sandwich").predict(asked)
+
+
+def named_frame(columns=("a", "b"), n=50):
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((n, 2)), columns=["a", "b"])
+    return frame[list(columns)], frame["a"] + 10 * frame["b"], ["k"] * n
+
+
+@pytest.mark.parametrize("of", [lambda g: g, lambda g: olsq.loads(g.to_bytes()), copy.copy,
+                                lambda g: olsq.merge(g, g), lambda g: g["k"]])  # fmt: skip
+def test_columns_in_another_order_are_refused_as_an_estimator_refuses_them(of):
+    frame, y, by = named_frame()
+    other = frame[["b", "a"]]
+    groups = of(olsq.GroupedLeastSquares(ridge=1e-8).partial_fit(frame, y, by=by))
+    assert list(groups.feature_names_in_) == ["a", "b"]
+    given = {"by": by} if isinstance(groups, olsq.GroupedLeastSquares) else {}
+    before = groups.to_bytes()
+    for call in (
+        groups.predict,
+        groups.predict_interval,
+        lambda X, **by: groups.partial_fit(X, y, **by),
+    ):
+        with pytest.raises(ValueError, match="same order as they were in fit"):
+            call(other, **given)
+    assert groups.to_bytes() == before
+
+
+def test_fit_takes_the_names_of_its_own_frame():
+    frame, y, by = named_frame()
+    groups = olsq.GroupedLeastSquares().fit(frame, y, by=by)
+    assert list(groups.fit(frame[["b", "a"]], y, by=by).feature_names_in_) == ["b", "a"]
+    assert not hasattr(groups.fit(frame.to_numpy(), y, by=by), "feature_names_in_")
+    with pytest.raises(ValueError, match="cannot merge: feature names differ"):
+        olsq.merge(
+            *(olsq.GroupedLeastSquares().fit(f, y, by=by) for f in (frame, frame[["b", "a"]]))
+        )
+
+
+def test_a_file_has_the_parameters_that_were_set_since_the_last_call():
+    one = np.ones((2, 1))
+    groups = olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=False)
+    groups.partial_fit(one, [1.0, 2.0], by=["k", "k"]).set_params(forget=0.5, missing="raise")
+    alone, loaded = groups["k"], olsq.loads(groups.to_bytes())
+    for other in (alone, loaded):
+        assert (other.forget, other.missing) == (0.5, "raise")
+    for other in (groups, loaded):
+        other.partial_fit(one, [5.0, 9.0], by=["k", "k"])
+        np.testing.assert_allclose(other.coef_, [[6.125]])
+    groups.set_params(forget=1.0, half_life=50)
+    loaded = olsq.loads(groups.to_bytes())
+    assert loaded.partial_fit(one, [5.0, 9.0], by=["k", "k"]).half_life == 50
+
+
+def test_a_group_whose_rows_were_all_skipped_predicts_nothing():
+    groups = olsq.GroupedLeastSquares().partial_fit([[1.0], [1.0]], [1.0, np.nan], by=["a", "b"])
+    assert np.isnan(groups.predict([[1.0], [1.0]], by=["a", "b"])).tolist() == [False, True]
+    assert np.isnan(groups.predict_interval([[1.0]], by=["b"])).all()
+
+
+def test_a_group_without_a_complete_row_has_no_path_beside_others():
+    Y = np.array([[1.0, 2.0], [2.0, 3.0], [1.0, np.nan], [np.nan, 1.0]])
+    options = {"by": list("aabb"), "window": 3, "sample_weight": np.ones(4)}
+    coef = olsq.coefficient_path(np.ones((4, 1)), Y, **options).coef[:, :, 0]
+    np.testing.assert_allclose(coef[:2], [[1.0, 2.0], [1.5, 2.5]])
+    assert np.isnan(coef[2:]).all()
+    coef = olsq.coefficient_path(np.ones((4, 1)), Y, missing="skip_target", **options).coef[:, :, 0]
+    np.testing.assert_allclose(coef[3], [1.0, 1.0])

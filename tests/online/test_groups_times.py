@@ -234,3 +234,15 @@ def test_a_file_with_times_that_cannot_be_is_refused(what):
             arrays["times"] = times[:, :3]
     with pytest.raises(ValueError, match=r"times|months"):
         olsq.loads(files.packed(header, arrays))
+
+
+def test_a_refused_call_with_new_labels_leaves_a_file_that_loads():
+    day = np.array(["2026-01-01"], "datetime64[D]")
+    groups = olsq.GroupedLeastSquares(half_life="1D").partial_fit(
+        [[1.0]], [1.0], by=["a"], times=day
+    )
+    before = groups.to_bytes()
+    with pytest.raises(ValueError, match="sample_weight"):
+        groups.partial_fit([[1.0]] * 2, [1.0] * 2, [-1.0, 1.0], by=["b", "c"], times=day.repeat(2))
+    assert groups.to_bytes() == before
+    assert olsq.loads(before).keys() == ["a"]

@@ -21,9 +21,13 @@ def written(
 ) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Return header and arrays of the file."""
     header, arrays = bank_files.written(groups._bank, metadata)
-    half_life = bank_files.plain(plain(groups.half_life, "half_life"))
-    header["parameters"] |= {"half_life": half_life}
+    # The bank has those of the last call; set_params may have changed the groups' since.
+    own = {name: getattr(groups, name) for name in FilterBank.CHANGEABLE}
+    own["half_life"] = plain(own["half_life"], "half_life")
+    header["parameters"] |= {name: bank_files.plain(value) for name, value in own.items()}
     header |= {"estimator": NAME, "keys": [_written(key) for key in groups._places]}
+    if (names := getattr(groups, "feature_names_in_", None)) is not None:
+        header["feature_names"] = list(names)
     if groups._clocks is not None:
         header["times"] = groups._clocks.kind
         arrays = arrays | {"times": groups._clocks.values}
@@ -48,9 +52,17 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
         raise ValueError("keys cannot be those of the groups")
     if clocks is not None:
         _check_clocks(clocks, len(bank))
+    given = header.get("feature_names")
+    fits = given is None or (
+        isinstance(given, list) and len(given) == bank.n_features_in_
+        and all(isinstance(name, str) for name in given)
+    )  # fmt: skip
+    want(fits, "feature_names", given)
     names = kind._parameter_names()
     groups = kind(**{k: v for k, v in bank.get_params().items() if k in names})
     groups.half_life = half_life
+    if given is not None:
+        groups.feature_names_in_ = np.asarray(given, dtype=object)
     groups.__dict__.update(
         _bank=bank, _places={key: i for i, key in enumerate(keys)}, _clocks=clocks,
         _residual=np.empty((0,) if bank._n_targets == 0 else (0, bank._n_targets), bank._dtype),

@@ -72,7 +72,11 @@ class GroupReading(Locked):
         with self._locked():
             bank, group = self._bank_or_raise(), self._places[key]
             est = bank[group]
-            est.half_life = self.half_life
+            for name in FilterBank.CHANGEABLE:  # the bank has those of the last call
+                setattr(est, name, getattr(self, name))
+            if (names := getattr(self, "feature_names_in_", None)) is not None:
+                est._origin = est._origin._replace(names=names)
+                est.feature_names_in_ = names
             if self._clocks is not None:
                 est._timing = self._clocks.timing(group)
                 switch: Any = est._engine.engine
@@ -91,6 +95,7 @@ class GroupReading(Locked):
             bank = self._bank_or_prior()
             X, by = taken_out(X, by)
             check_same_index(X=X, by=by)
+            inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
             rows = inputs.check_X(X, self, bank.n_features_in_, allow_empty=True)
             places = self.__dict__.get("_places", {})
             codes, fresh = encode(by, rows.shape[0], places)
@@ -104,6 +109,8 @@ class GroupReading(Locked):
                 row = int(np.argmin(known))
                 what = "has no label" if codes[row] == MISSING else f"is {fresh[0]!r}, a new label,"
                 raise ValueError(f"by {what} in row {row}; such rows predict NaN with 'skip'")
+            if self.prior is None:  # a group whose rows were all skipped predicts nothing either
+                known[known] = bank.n_samples_seen_[codes[known]] > 0
             found = bank.predict(rows[known], which=codes[known])
             out = np.full((known.size, *found.shape[1:]), np.nan, bank._dtype)
             out[known] = found
@@ -147,6 +154,7 @@ class GroupReading(Locked):
             mean = self.predict(X, by=by)
             X, by = taken_out(X, by)
             check_same_index(X=X, by=by)
+            inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
             rows = inputs.check_X(X, self, bank.n_features_in_, allow_empty=True)
             places = self.__dict__.get("_places", {})
             codes, _ = encode(by, rows.shape[0], places)

@@ -59,7 +59,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         As in :class:`FilterBank`.
     residual_ : array (n,) or (n, m)
         A-priori residuals of the last call's rows, NaN in skipped ones.
-    n_features_in_, metadata_
+    n_features_in_, feature_names_in_, metadata_
 
     Notes
     -----
@@ -84,6 +84,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
 
     CHANGEABLE = FilterBank.CHANGEABLE
     n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
     metadata_: dict[str, Any]
     _bank: FilterBank
     _places: dict[Any, int]  # the filter of every key, in order of appearance
@@ -209,6 +210,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         with self._locked():
             fresh = type(self)(**self.get_params())
             fresh._learn(X, y, sample_weight, by, None, times)
+            self.__dict__.pop("feature_names_in_", None)
             self.__dict__.update(fresh.__getstate__())
         return self
 
@@ -228,6 +230,9 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         X, by = taken_out(X, by)
         check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, forget=forget, times=times)
         times, duration = self._times_of(times, X, y, forget)
+        names = inputs.feature_names(X)
+        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        named = {} if fitted or names is None else {"feature_names_in_": names}
         X, y = inputs.check_X(X, self, None, allow_empty=fitted), real_array(y, "y")
         codes, fresh = encode(by, X.shape[0], places)
         for key in fresh:
@@ -258,7 +263,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         self.__dict__.update(
             _bank=bank, _places=places, _residual=residual, n_features_in_=bank.n_features_in_,
             metadata_=self.__dict__.get("metadata_", {}),
-            _clocks=None if timed is None else timed.after,
+            _clocks=None if timed is None else timed.after, **named,
         )  # fmt: skip
         if path is None:
             return None
@@ -313,13 +318,12 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
     def _grown(self, groups: int) -> FilterBank:
         """Return the bank with room for so many groups, and spare ones, so that few calls grow it.
 
-        Spare filters have seen nothing, so that a call which fails leaves nothing behind.
         """
         if "_bank" not in self.__dict__:
             return FilterBank(max(groups, 1), **self._bank_parameters())
         bank = self._bank
-        if groups > len(bank):
-            bank.grow(max(groups - len(bank), len(bank) // 2))
+        if groups > len(bank):  # a copy: of a call that fails nothing may stay
+            bank = copy.copy(bank).grow(max(groups - len(bank), len(bank) // 2))
         return bank
 
     # -- the state --------------------------------------------------------------------------------

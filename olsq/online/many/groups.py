@@ -259,7 +259,9 @@ def _one_by_one(
     whole: list[NDArray] = []
     if options["times"] is not None:
         per_row["times"] = options["times"]
-    usable = np.isfinite(y.reshape(n, -1)).any(axis=1) & np.isfinite(X).all(axis=1)
+    targets = np.isfinite(y.reshape(n, -1))
+    some = targets.any(axis=1) if options["missing"] == "skip_target" else targets.all(axis=1)
+    usable = some & np.isfinite(X).all(axis=1)
     seen = np.concatenate([[0], np.cumsum(usable[order])])
     known = seen[ends] > seen[begins]
     in_line = order.size == n and bool((order == np.arange(n)).all())

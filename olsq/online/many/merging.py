@@ -88,6 +88,11 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
         groups._check_frozen()
     a, b = first._bank_or_raise(), second._bank_or_raise()
     _check_same(a, b)
+    names, others = (getattr(own, "feature_names_in_", None) for own in (first, second))
+    if names is not None and others is not None and list(names) != list(others):
+        raise ValueError("cannot merge: feature names differ")
+    if names is not None:
+        second.feature_names_in_ = names
     places = {**first._places}
     for key in second._places:
         places.setdefault(key, len(places))

@@ -252,6 +252,7 @@ def grouped(
     groups.__dict__.update(
         _bank=bank, _places={key: f for f, key in enumerate(found)},
         _residual=np.empty(shape, origin.dtype), n_features_in_=origin.n_features, metadata_={},
+        **({} if origin.names is None else {"feature_names_in_": origin.names}),
     )  # fmt: skip
     return groups
 
