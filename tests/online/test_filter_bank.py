@@ -553,3 +553,12 @@ def test_shared_contexts_are_answered_as_rows_of_their_own():
         rows = np.tile(row, (N, 1))
         np.testing.assert_array_equal(bank.predict(row), bank.predict(rows))
         np.testing.assert_allclose(bank.leverage(row), bank.leverage(rows), rtol=1e-12)
+
+
+def test_a_step_takes_each_filter_once_by_whatever_number():
+    bank = olsq.FilterBank(2, n_features=1, fit_intercept=False)
+    for which in ([1, -1], [1, 1], [0, -2]):
+        with pytest.raises(ValueError, match="step takes one row for each filter"):
+            bank.step([[1.0], [1.0]], [4.0, 4.0], which=which)
+    assert not bank.n_samples_seen_.any()
+    assert bank.step([[1.0], [1.0]], [4.0, 4.0], which=[0, -1])[1].tolist() == [4.0, 4.0]

@@ -366,3 +366,34 @@ def test_bad_arguments(call, message):
     X, y, _ = data()
     with pytest.raises(ValueError, match=message):
         call(olsq.RecursiveLeastSquares().fit(X, y))
+
+
+@pytest.mark.parametrize("kind", ["HC0", "HC3"])
+@pytest.mark.parametrize("half_life", [None, 5.0])
+def test_robust_covariances_of_targets_that_miss_other_rows_are_those_of_each_alone(
+    kind, half_life
+):
+    rng = np.random.default_rng(1)
+    X, Y, times = rng.standard_normal((30, 2)), rng.standard_normal((30, 2)), np.arange(30.0)
+    Y[rng.random((30, 2)) < 0.3] = np.nan
+    Y[-4:, 1] = np.nan
+    options = {"ridge": 0.0, "missing": "skip_target"}
+    options |= {"forget": 0.9} if half_life is None else {"half_life": half_life}
+    given = {} if half_life is None else {"times": times}
+    data = () if half_life is None else (None, times)
+    both = olsq.RecursiveLeastSquares(**options).fit(X, Y, **given)
+    found = both.cov_params(kind, data=(X, Y, *data))
+    for j in range(2):
+        alone = olsq.RecursiveLeastSquares(**options).fit(X, Y[:, j], **given)
+        want = alone.cov_params(kind, data=(X, Y[:, j], *data))
+        np.testing.assert_allclose(found[j], want, rtol=1e-9)
+        # The sandwich of the weighted problem, solved densely.
+        seen = ~np.isnan(Y[:, j])
+        A, y, t = np.column_stack([np.ones(30), X])[seen], Y[seen, j], times[seen]
+        age = np.arange(len(y))[::-1] if half_life is None else t[-1] - t
+        w = 0.9**age if half_life is None else 0.5 ** (age / half_life)
+        P = np.linalg.inv(A.T @ (w[:, None] * A))
+        u = (w * (y - A @ (P @ A.T @ (w * y))))[:, None] * A
+        if kind == "HC3":
+            u /= (1 - w * np.einsum("ij,jk,ik->i", A, P, A))[:, None]
+        np.testing.assert_allclose(want, P @ u.T @ u @ P, rtol=1e-8)

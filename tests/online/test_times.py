@@ -543,3 +543,22 @@ def test_a_state_without_rows_may_begin_in_time():
     hours = np.array(["2020-01-01T00", "2020-01-01T01", "2020-02-01T00"], "M8[h]")
     lost.fit([[1.0, 1.0], [1.0, 0.0], [1.0, 0.0]], [1.0, 2.0, 3.0], times=hours)
     assert "half-lives ago" in str(lost.summary())
+
+
+@pytest.mark.parametrize("half_life", ["30D", "36500D"])
+@pytest.mark.parametrize("first", ["1678-01-01", "1700-01-01", "1950-01-01"])
+def test_a_gap_of_centuries_forgets_what_it_should(half_life, first):
+    """Nanoseconds of more than 292 years are more than int64 holds."""
+    times = np.array([first, "2261-01-01", "2261-01-02", "2261-02-02"], "datetime64[D]")
+    X, y, options = np.ones((4, 1)), [1.0, 5.0, 6.0, 7.0], {"half_life": half_life, "ridge": 0.0}
+    days = (times[-1] - times).astype(np.float64)
+    weights = 0.5 ** (days / float(half_life[:-1]))
+    want = (weights @ y) / weights.sum()
+    path = olsq.coefficient_path(X, y, times=times, **options)
+    est = olsq.RecursiveLeastSquares(fit_intercept=False, **options)
+    for t in range(4):
+        est.partial_fit(X[t : t + 1], y[t : t + 1], times=times[t : t + 1])
+    groups = olsq.GroupedLeastSquares(fit_intercept=False, **options)
+    groups.partial_fit(X, y, by=["a"] * 4, times=times)
+    for coef in (path.coef[-1], est.coef_, groups.coef_[0]):
+        np.testing.assert_allclose(coef, [want], rtol=1e-12)

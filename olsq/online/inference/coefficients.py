@@ -79,12 +79,12 @@ class Inference(Draws):
                 return self._shaped(self._covariances())
         kind, lags = robust.check_kind(kind, lags)
         with self._locked():
-            rows, usable = robust.rows_of(self, data)
+            rows, usable, weights = robust.rows_of(self, data)
             theta, k = self._theta(), self._origin.ridge.size
             found = np.empty((self._origin.columns, k, k))
             for targets, engine in self._engine.groups:
                 for j in targets:
-                    given = rows, j, usable[:, j], kind, lags
+                    given = rows, j, usable[:, j], weights[:, j], kind, lags
                     P = robust.covariance(engine.form, theta[j], *given)
                     found[j] = _without(P, ~engine.form.determined())
             return self._shaped(found)

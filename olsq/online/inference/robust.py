@@ -42,10 +42,11 @@ def check_kind(kind: Any, lags: Any) -> tuple[str, int]:
     return kind, int(lags)
 
 
-def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
-    """Return the rows that the covariance weighs, and which targets (n, m) they have.
+def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray[np.float64]]:
+    """Return the rows that the covariance weighs, which targets (n, m) they have, and weights.
 
-    Their weights are those of the present estimate: forgotten like the rows.
+    Weights (n, m) are those of the present estimate: forgotten as each target is, which forgets
+    only in the rows that it has.
     """
     if data is None:
         engines = [group.engine for group in estimator._engine.groups]
@@ -55,7 +56,8 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
                 "a recursion keeps no rows: give them, data=(X, y) or (X, y, sample_weight)"
             )
         rows = engines[0].rows()
-        return rows, np.ones(rows.Y.shape, np.bool_)
+        every = np.ones(rows.Y.shape, np.bool_)
+        return rows, every, np.broadcast_to(rows.weights[:, None], every.shape)
     if not isinstance(data, (tuple, list)) or len(data) not in (2, 3, 4):
         raise ValueError(
             "data must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)"
@@ -69,15 +71,27 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
     usable = np.isfinite(X).all(axis=1)[:, None] & np.isfinite(Y)
     if estimator.missing != "skip_target":
         usable = np.broadcast_to(usable.all(axis=1)[:, None], Y.shape)
-    some: NDArray[np.bool_] = np.asarray(usable.any(axis=1))
-    if estimator._forgets_in_time:
-        gates = _gates_in_time(estimator, times, given_X, given_y, some)
+    given = times, given_X, given_y
+    if (usable == usable[:, :1]).all():
+        shares = np.broadcast_to(_shares(estimator, given, usable[:, 0])[:, None], Y.shape)
     else:
-        gates = np.where(some, estimator._gates(None, X.shape[0]), 1.0)
-    after = np.append(np.cumprod(gates[:0:-1])[::-1], 1.0)
+        shares = np.stack([_shares(estimator, given, own) for own in usable.T], axis=1)
     whole = np.ones((X.shape[0], X.shape[1] + estimator._first))
     whole[:, estimator._first :] = X
-    return Rows.of(whole, Y.astype(np.float64), gates, weights * after), usable
+    rows = Rows.of(whole, Y.astype(np.float64), np.ones(len(whole)), weights)
+    return rows, usable, weights[:, None] * shares
+
+
+def _shares(
+    estimator: Any, given: tuple[Any, Any, Any], usable: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Compute what is left (n,) of the weights of rows after all, where ``usable`` ones forget."""
+    times, X, y = given
+    if estimator._forgets_in_time:
+        gates = _gates_in_time(estimator, times, X, y, usable)
+    else:
+        gates = np.where(usable, estimator._gates(None, usable.size), 1.0)
+    return np.append(np.cumprod(gates[:0:-1])[::-1], 1.0)
 
 
 def _gates_in_time(
@@ -91,15 +105,16 @@ def _gates_in_time(
 
 
 def covariance(
-    form: Form, theta: NDArray, rows: Rows, target: int, usable: NDArray[np.bool_], kind: str,
-    lags: int,
+    form: Form, theta: NDArray, rows: Rows, target: int, usable: NDArray[np.bool_],
+    weights: NDArray[np.float64], kind: str, lags: int,
 ) -> NDArray[np.float64]:  # fmt: skip
     """Compute ``P (sum_l c_l sum_t u_t u_{t-l}^T) P`` (k, k) of one target, with ``u = w e x``.
 
     c is Bartlett's, ``1 - |l| / (lags + 1)`` (Newey & West 1987, eq. 5); HC1 to HC3 as in MacKinnon
-    & White (1985).  ``theta`` (k,) of the target; ``usable`` (n,) are the rows that have it.
+    & White (1985).  ``theta`` (k,) and ``weights`` (n,) of the target; ``usable``
+    (n,) are the rows that have it.
     """
-    X, y, w = rows.X[usable], rows.Y[usable, target], rows.weights[usable]
+    X, y, w = rows.X[usable], rows.Y[usable, target], weights[usable]
     residual = y - X @ theta
     if kind in ("HC2", "HC3"):
         rest = np.maximum(1.0 - w * form.leverage(X), np.finfo(np.float64).eps)

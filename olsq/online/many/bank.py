@@ -227,7 +227,10 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
                 return short[0][()], short[1]  # a number where there is one
             convert = complex_rows.complex_array if self._is_complex(X=X, y=y) else real_array
             rows = index_rows(convert(X, "X"), which, int(self.n))
-            if rows.ndim != 2 or (which is not None and np.unique(which).size < np.size(which)):
+            chosen = np.asarray([] if which is None else which)
+            if chosen.dtype.kind in "iu":
+                chosen = chosen % int(self.n)  # -1 is the last
+            if rows.ndim != 2 or np.unique(chosen).size < chosen.size:
                 raise ValueError("step takes one row for each filter; partial_fit takes several")
             if "_state" in self.__dict__ or self.prior is not None:
                 before = self.predict(X, which=which)

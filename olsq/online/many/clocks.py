@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.rows.durations import DATES
-from olsq.online.rows.times import SMALLEST_GATE, Timing, time_shown
+from olsq.online.rows.times import SMALLEST_GATE, Timing, time_between, time_shown
 
 FIRST, LAST, FIRST_LEARNT, LAST_LEARNT = range(4)
 NO_DATE = np.iinfo(np.int64).min  # NumPy's NaT
@@ -148,5 +148,5 @@ def gates_of_groups(
 
     Arguments are those of :func:`previous_times`.
     """
-    elapsed = (times - previous_times(times, groups, last)).astype(np.float64)
+    elapsed = time_between(previous_times(times, groups, last), times)
     return np.maximum(np.exp2(-elapsed / half_life), SMALLEST_GATE)

@@ -232,8 +232,15 @@ def elapsed_times(
     own = times[learnt]
     if own.size:
         before = np.concatenate([span[1:] if span.size else own[:1], own[:-1]])
-        elapsed[learnt] = (own - before).astype(np.float64)
+        elapsed[learnt] = time_between(before, own)
     return elapsed
+
+
+def time_between(earlier: NDArray, later: NDArray) -> NDArray[np.float64]:
+    """Compute ``later - earlier`` (n,), for times that do not go back."""
+    passed = later - earlier
+    # Over 292 years int64 wraps; read as unsigned the difference of two dates is exact.
+    return (passed.view(np.uint64) if passed.dtype.kind == "i" else passed).astype(np.float64)
 
 
 def span_after(times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray) -> NDArray:
