@@ -10,7 +10,7 @@ import pytest
 
 SPARSE = 6  # a plain run takes one of so many cases of tests marked sparse
 
-# One rule for each loop that rules share: what holds for one holds for its kin, nearly always.
+# One rule per shared recurrence: what holds for one nearly always holds for the others.
 LEADING = {
     "linear", "mamba2", "gla", "gla vector", "gla signed", "gsa", "log_linear_mamba2", "mlstm",
     "gated_delta", "kda", "rwkv7", "gated_delta_product", "mamba", "rg_lru", "hawk", "ttt_linear",
@@ -19,7 +19,7 @@ LEADING = {
 
 
 def once_a_rule(rows: Iterable[Any]) -> Any:
-    """As ``leading``, with one row of every rule and kind of state; its other options are slow."""
+    """Parametrise as ``leading``, keeping also the first row of every rule and kind of state."""
     rows, first = list(rows), {}
     for row in rows:
         first.setdefault((row.rule, row.state), str(row))
@@ -27,7 +27,7 @@ def once_a_rule(rows: Iterable[Any]) -> Any:
 
 
 def leading(rows: Iterable[Any], names: Collection[str] = LEADING) -> Any:
-    """``every`` of a test that does the same for each row: rows of other names are slow."""
+    """Parametrise a test by ``rows``, with those of other ``names`` marked slow."""
     marked = [
         pytest.param(row, marks=() if str(row) in names else pytest.mark.slow) for row in rows
     ]
@@ -35,10 +35,10 @@ def leading(rows: Iterable[Any], names: Collection[str] = LEADING) -> Any:
 
 
 def thin_out(items):
-    """Leave out five of six cases of every test marked ``sparse``.
+    """Keep one in six cases of every test marked ``sparse``, and all cases of other tests.
 
-    Tests of a module take the same rows of a table, for these share compiled programs; another
-    module takes others.  Every test has at least one case left.
+    Tests of one module keep the same rows of a table, since these share compiled programs; another
+    module keeps others.  A test that would lose every case keeps all of them.
     """
     groups = {}
     for item in items:
@@ -63,7 +63,7 @@ def case_of(item):
 
 
 def row_of(item):
-    """Return the row of a table, with the problem that it solves, that a test is given; or None."""
+    """Return (row, mode) of a test that is parametrised by rows of a table; None for others."""
     given = getattr(item, "callspec", None)
     row = given and given.params.get("row")
     return None if row is None else (str(row), str(given.params.get("mode")))

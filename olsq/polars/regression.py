@@ -62,7 +62,7 @@ class Regression:
         return series if self.returns_scalar else as_lists(series, rows.lengths)
 
     def _nan_outputs(self, n: int) -> list[NDArray]:
-        """Return NaN for n rows or groups without a row to learn from."""
+        """Return NaN for n rows, none of which can be learned."""
         return [np.full(n, np.nan)] * (len(self.fields) if self.output in STRUCTS else 1)
 
     def _can_learn(self, rows: GroupedRows) -> bool:

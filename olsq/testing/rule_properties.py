@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,11 +86,6 @@ def oracle_outputs(s: Subject, arrays: Arrays, b: int, h: int) -> NDArray:
 def window(arrays: Arrays, *cut: int | None) -> Arrays:
     """Slice the tokens of a batch."""
     return {n: a[:, slice(*cut)] for n, a in arrays.items()}
-
-
-def every_stream() -> product[tuple[int, int]]:
-    """Iterate over the indices (b, h) of the streams of a batch."""
-    return product(range(SHAPE[0]), range(SHAPE[1]))  # type: ignore[return-value]
 
 
 def check_oracle(s: Subject, where: str, arrays: Arrays, o: Any, streams: Any) -> None:

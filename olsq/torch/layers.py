@@ -1,4 +1,4 @@
-"""Layers of flash-linear-attention that compute with olsq: MesaNet's and Gated DeltaNet's.
+"""Layers with flash-linear-attention's parameters, computed by olsq: MesaNet, Gated DeltaNet.
 
 Parameters have the names and shapes of that library's ``MesaNet`` and ``GatedDeltaNet``, so that
 ``load_state_dict`` reads its weights and ``state_dict`` writes them.
@@ -75,7 +75,6 @@ class HeadLayer(nn.Module):
 
     convolved: tuple[str, ...] = ("q", "k", "v")
     head_weights = ""  # a parameter from whose length from_fla counts the heads
-    gates: tuple[str, ...] = ("swish",)
 
     def __init__(
         self, dim: int, heads: int, key_size: int | None, value_size: int | None,
@@ -199,8 +198,8 @@ class Mesa(HeadLayer):
         Taps of the convolutions of queries and keys.
     convolution_bias : bool
     ridge_floor : float
-        ``Lambda = ridge_floor + softplus(lambda_params)``, which starts at 1; the configuration
-        of the library calls it ``lambda_lower_bound``.
+        ``Lambda = ridge_floor + softplus(lambda_params)``, at first ``max(1, ridge_floor + 0.5)``;
+        ``lambda_lower_bound`` of the library's configuration.
     norm_eps : float
         Of the norm of the outputs.
     solver : optional
@@ -238,7 +237,7 @@ class Mesa(HeadLayer):
             raise ValueError(f"ridge_floor must be >= 0, got {ridge_floor}")
         self.a_proj, self.b_proj = nn.Linear(dim, heads), nn.Linear(dim, heads)
         rise = max(1.0 - ridge_floor, 0.5)
-        start = rise + math.log(-math.expm1(-rise))  # softplus of it is the rise
+        start = rise + math.log(-math.expm1(-rise))  # inverse softplus: softplus(start) = rise
         self.lambda_params = nn.Parameter(torch.full((heads * self.key_size,), start))
         self.ridge_floor, self.solver = ridge_floor, solver
 
@@ -277,7 +276,7 @@ class GatedDelta(HeadLayer):
     negative_eigenvalues : bool
         Twice the step size, up to 2; ``allow_neg_eigval`` of the library's configuration.
     convolution_width : int or None
-        Taps of the convolutions of queries, keys and values; None leaves them out.
+        Taps of the convolutions of queries, keys and values; None leaves only SiLU.
     convolution_bias : bool
     norm_eps : float
         Of the norm of the outputs.

@@ -264,7 +264,7 @@ class FitRun:
         raise Interrupted(message, interrupts.signum or 2)
 
     def finish(self) -> None:
-        """Check that something was learned, save, and give the files their final names."""
+        """Check that something was learned, save, complete the output and draw the figures."""
         source = self.source
         if not self.scores or not self.scores[0].rows:
             raise InputError(f"{source.name} has a header but no rows")

@@ -18,7 +18,6 @@ DATE_FORMATS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%Y-%m")
 AMBIGUOUS = ("%m/%d/%Y", "%d/%m/%Y")
 CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S%.f")
 ZONES = ("", "%z", "%#z")
-MICROSECONDS = 1_000_000
 
 
 class TimeColumn:

@@ -142,8 +142,9 @@ def clean(
 ) -> tuple[Stream, NDArray, tuple[NDArray, NDArray, NDArray]]:  # fmt: skip
     """Clean one stream; return it, the mask (T,) of lost outputs, and the largest sizes seen.
 
-    A key or value is lost where it is not finite, or too large to square, unless its log weight is
-    -inf, which leaves it out; a query also where its ridge, scale or gate is not finite.
+    A key is lost if it or its value is not finite, if its square overflows, or if its log weight is
+    NaN or inf; a log weight of -inf leaves it out.  A log gate of NaN or inf loses its key as well,
+    one of -inf is a reset.  A query is lost if it, its ridge or its scale is not finite.
     """
     count, length = len(k), len(q)
     known = np.isfinite(np.einsum("td,td->t", k, k)) & np.isfinite(v).all(-1)

@@ -145,7 +145,7 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
     """
     targets, weights = call.Y[block], call.weights[block]
     if call.complex_features:
-        # Of a block, for that stays in a core's cache: pairs have four times the numbers.
+        # Embedded block by block, so that it stays in the cache: pairs take twice the memory.
         if isinstance(block, slice):
             pairs = slice(block.start // 2, block.stop // 2)
         else:

@@ -76,34 +76,34 @@ def _feed(
 ) -> None:
     """Feed the rows of a call to an engine; ``residual`` (n, m) receives the a-priori errors."""
     (n, m), k, usable = call.Y.shape, origin.ridge.size, call.usable
-    # Where rows are places in time, a missing one takes its place in the window, empty.
+    # A missing row still moves such a window on: pass it as a row of zeros with weight 0.
     empty = usable if engine.positions else None
     if usable is not None:
         residual[:] = np.nan
     if call.nothing_usable and isinstance(engine.form, SquareRootForm):
         engine.form.narrow()  # as every row leaves it
-    # A pair's second row is judged by the coefficients before its first one, from a trace.
+    # A second row's a-priori residual uses the coefficients before its pair, kept in a trace.
     pairs = origin.is_complex and (collector is not None or engine.form.reports_residuals)
     wants_trace = pairs or collector is not None
-    shown = None if empty is not None else usable
+    skip_mask = None if empty is not None else usable
     # Without a path the trace can end as soon as the form has settled: a short block first.
     settling = -(-PAIRS_SETTLE * k // 8) * 8 if pairs and collector is None else 0
-    for block in blocks(n, shown, k, wants_trace, settling):
+    for block in blocks(n, skip_mask, k, wants_trace, settling):
         rows = prepare(call, block, empty, origin.intercept)
-        judged = pairs and (
+        replaces = pairs and (
             collector is not None or not _keeps_pairs_orthogonal(engine.form, rows.gates)
         )
         trace = Trace.none(m, k)
         if collector:
             trace = collector.trace(block, rows.X.shape[0])
-        elif judged:
+        elif replaces:
             trace = Trace.empty(rows.X.shape[0], m, k, variance=False)
         block_residual = np.empty(rows.Y.shape)
         times = None if call.times is None else call.times[block]
-        before = engine.form.coefficients()[None] if judged else None
+        before = engine.form.coefficients()[None] if replaces else None
         engine.update(rows, block_residual, trace, times)
         if before is not None:
-            judge_pairs(rows, before, trace, block_residual)
+            replace_second_residuals(rows, before, trace, block_residual)
         residual[block] = clip_to(block_residual, residual.dtype)
         if collector:
             collector.add(trace, block, origin.ridge, origin.discounted)
@@ -114,14 +114,15 @@ def _feed(
 
 
 def _keeps_pairs_orthogonal(form: Form, gates: NDArray) -> bool:
-    """Test that a pair's first row leaves the residual of its second as it was, but for rounding.
+    """Test whether learning a pair's first row changes the second's residual by rounding only.
 
-    So it is for ``u P v = 0``, where P is determined and nearly all of what was known is kept.
+    That needs ``u P v = 0``, which holds to rounding in the covariance form with gates of at least
+    ``ORTHOGONAL``.
     """
     return form.name == "covariance" and bool((gates >= ORTHOGONAL).all())
 
 
-def judge_pairs(rows: Rows, before: NDArray, trace: Trace, residual: NDArray) -> None:
+def replace_second_residuals(rows: Rows, before: NDArray, trace: Trace, residual: NDArray) -> None:
     """Replace the residuals of the second rows of pairs by those before the pair was learnt.
 
     They are the same where ``u P v = 0`` for the rows of a pair, but for rounding; not after a

@@ -25,7 +25,7 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import cholesky
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.moment_factor import factor, tally_of
-from olsq.online.forms.past import FAINT, Past, faint
+from olsq.online.forms.past import FAINT, Past, trusted_share
 from olsq.online.forms.rows import Rows, Trace, forgotten
 from olsq.online.forms.solved_moments import RegularMoments, SingularMoments, centred
 from olsq.online.forms.square_root import SquareRootForm, counters
@@ -42,8 +42,8 @@ MOST_SINGLE_ROWS = 1024
 class InformationForm(Form):
     """The moments H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
 
-    ``past`` is there from a gap until newer rows have made up for it.
-    ``squares`` (m,) is the forgotten sum of ``beta y^2``; ``columns``, ``tally``, ``held`` and
+    ``past`` is set at a gap and dropped once newer rows determine as much as it does.
+    ``squares`` (m,) is the discounted sum of ``w y^2``; ``columns``, ``tally``, ``held`` and
     ``spread`` as in the other forms.  ``solving`` says whether updates report a-priori residuals.
     """
 
@@ -164,15 +164,15 @@ class InformationForm(Form):
         return stop
 
     def _remember(self, gate: float) -> None:
-        """Keep all digits of what is known before a gap, about to become too faint for the sums."""
+        """Keep the state from before a gap in square-root form, since the moments will lose it."""
         if gate == 0:
             self.past = None
             return
         if self.H.any() or (self.discounted and (self._decay * self.ridge).any()):
             self.past = Past(self.root(), self.known_before())
         if gate < float(np.finfo(np.float64).eps):
-            # The sum goes on with the new rows alone: beside them the rest is rounding, and in a
-            # column that stays silent it would pass for what new rows say.
+            # Restart the sums: what is left of old rows is below rounding, and in a column that
+            # new rows do not excite it would be mistaken for information.
             loss = self.loss
             self.H[:], self.G[:], self.squares, self.tally[DECAY] = 0.0, 0.0, loss, 0.0
 
@@ -211,7 +211,7 @@ class InformationForm(Form):
     @property
     def _faint(self) -> float:
         """Part of a diagonal entry that its pivot needs to be newer rows', or to be accurate."""
-        return 0.0 if self.past is None else faint(self.past.old, self.diagonal)
+        return 0.0 if self.past is None else trusted_share(self.past.old, self.diagonal)
 
     def recovered(self, share: float) -> bool:
         """Test whether rows since a gap determine every coefficient: pivots by their share."""

@@ -10,7 +10,7 @@ from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.lapack import dpstrf, dtrmm, inverse_of_triangle
 from olsq.online.forms.moment_kernels import GAP
-from olsq.online.forms.past import Past, faint
+from olsq.online.forms.past import Past, trusted_share
 from olsq.online.forms.rows import forgotten
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
@@ -154,7 +154,7 @@ def merge_moments(first: InformationForm, second: InformationForm) -> Informatio
         old = decay * first.known_before()
         if second.past is not None:
             old += second.past.old
-        if not merged.recovered(faint(old, merged.diagonal)):
+        if not merged.recovered(trusted_share(old, merged.diagonal)):
             ridge, none = first.forgotten_ridge, np.zeros_like(first.ridge)
             if second.past is None:  # moments without their ridge have digits that a root loses
                 root = merge_roots(first.root(), second.moments_root(none), none)

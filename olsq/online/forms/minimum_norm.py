@@ -1,9 +1,9 @@
 """Minimum-norm coefficients, after removing the rounding error of dependent columns.
 
-A column that depends on others does so through a few coefficients.  The rest of them should be zero
-and are rounding error, but in the columns' own units they need not be small: next to a column that
-is 1e10 times fainter, an error of 1e-16 is a dependence of 1e-6.  The norm is in those units too,
-so that the solution of least norm would travel far along that error.
+A dependent column is a combination of few others; its remaining coefficients should be 0, but are
+rounding errors.  In the columns' own units these can be large: beside a column 1e10 times fainter,
+an error of 1e-16 looks like a dependence of 1e-6.  The norm uses those units too, so the solution
+of least norm would be far off.
 """
 
 from __future__ import annotations
@@ -220,8 +220,9 @@ def solution(
 
 
 def inverse_root(R: NDArray, known: NDArray[np.bool_]) -> NDArray:
-    """Compute B (..., d, rank) with ``B B^T`` the (pseudo-)inverse of ``R^T R``, by pivots
-    ``known``.
+    """Compute B (..., d, rank) with ``B B^T`` a generalised inverse of ``R^T R``.
+
+    It is the inverse at full rank.  ``known`` (d,) masks the nonzero pivots.
     """
     if known.all():
         return triangular_inverse(R)[0]

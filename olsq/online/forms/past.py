@@ -1,8 +1,8 @@
 """Keep what moments knew before a gap in the forgetting, with all its digits.
 
-Moments are sums, in which a gap of 50 half-lives leaves nothing of what was known before it, and a
-gap of 13 a few of its digits.  So from a gap on a square-root form, which keeps all digits, learns
-beside the sums and answers for them, until they determine what it does.
+Moments are sums: a gap of 50 half-lives leaves nothing in them of the rows before it, one of 13 a
+few digits.  So from a gap on a square-root form, which keeps all digits, learns the same rows, and
+results are read from it until the moments determine every coefficient that it determines.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FAINT = 1e-6  # a pivot with more than this left of its diagonal entry has ten d
 PLACES = {name: f"past_{name}" for name in SquareRootForm.ARRAYS}  # in files
 
 
-def faint(old: NDArray[np.float64], diagonal: NDArray[np.float64]) -> float:
-    """Return the part of its entry of the moments' ``diagonal`` (d,) that a pivot needs.
+def trusted_share(old: NDArray[np.float64], diagonal: NDArray[np.float64]) -> float:
+    """Return the share of its diagonal entry above which a pivot of the moments can be trusted.
 
-    With as much left of it a pivot is newer rows' own, or accurate.  ``old`` (d,) is what is left
-    of the diagonal from before the gap.
+    Such a pivot comes from rows after the gap, or is accurate.  ``diagonal`` (d,) is the moments',
+    ``old`` (d,) the part of it from before the gap.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(old > 0, old / diagonal, 0.0)
@@ -33,7 +33,7 @@ def faint(old: NDArray[np.float64], diagonal: NDArray[np.float64]) -> float:
 
 @dataclass(eq=False)
 class Past:
-    """The square-root form of all rows, with a ridge that is discounted.
+    """The square-root form of all rows so far; with the ridge if that is discounted.
 
     ``old`` (d,) is what is left of the diagonal of the information from before the gap.
     """

@@ -19,7 +19,7 @@ from olsq.online.many.clocks import TimedRows
 from olsq.online.many.learning import BankPath, BankRows, learn, learn_one_row
 from olsq.online.many.making import BankMaking
 from olsq.online.many.parallel import uninterrupted
-from olsq.online.many.paths import carry, judge_pairs, open_path
+from olsq.online.many.paths import carry, open_path, replace_second_residuals
 from olsq.online.many.rows import (
     check_index,
     check_number,
@@ -306,7 +306,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         residual = learn(state, kind, pairs, path)
         state.seen[:] = seen + (state.seen - seen) // 2  # a pair is one sample
         carry(path, pairs)
-        judge_pairs(pairs, before, path, residual)
+        replace_second_residuals(pairs, before, path, residual)
         self._residual = complex_rows.combine_rows(clip_to(residual, self._dtype)).reshape(shape)
 
     def _forget(self, which: Any) -> NDArray:

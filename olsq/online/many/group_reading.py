@@ -71,7 +71,7 @@ class GroupReading(Locked):
         """
         with self._locked():
             bank, group = self._bank_or_raise(), self._places[key]
-            est = bank[group]
+            est: Any = bank[group]
             for name in FilterBank.CHANGEABLE:  # the bank has those of the last call
                 setattr(est, name, getattr(self, name))
             if (names := getattr(self, "feature_names_in_", None)) is not None:

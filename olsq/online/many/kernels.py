@@ -1,6 +1,6 @@
 """Numba kernels over the filters of a bank, each of which learns its own rows.
 
-State arrays have the filters first (see ``bank_state``); the rows of ``members[i]`` are
+State arrays have the filters first (see ``many/state.py``); the rows of ``members[i]`` are
 ``order[position[i]:ends[i]]`` of X (N, d), Y (N, m), in that order.  They are brought to float64
 and given their column of ones in a buffer that stays in the core's cache.  A filter stops, with
 ``position[i]`` at that row, before a row that needs dense algebra: one that the covariance form

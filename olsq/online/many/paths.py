@@ -56,10 +56,12 @@ def carry(path: BankPath, rows: BankRows) -> None:
         array[sequence[carried]] = array[sequence[last[carried]]]
 
 
-def judge_pairs(rows: BankRows, before: NDArray, path: BankPath, residual: NDArray) -> None:
-    """Do as ``calls.learning.judge_pairs`` with the rows of each filter; ``path`` has been carried.
+def replace_second_residuals(
+    rows: BankRows, before: NDArray, path: BankPath, residual: NDArray
+) -> None:  # fmt: skip
+    """Do as the function of ``calls.learning`` with the rows of each filter.
 
-    ``before`` (b, m, k) are the members' coefficients before these rows.
+    ``path`` has been carried; ``before`` (b, m, k) are the members' coefficients before these rows.
     """
     pairs = (rows.ends - rows.begins) // 2
     begin = (np.cumsum(pairs) - pairs)[pairs > 0]

@@ -17,7 +17,7 @@ from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import carry, path_of
 from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.path import CoefficientPath
-from olsq.online.windows import row_kernels as rolling_kernels
+from olsq.online.windows import row_kernels
 from olsq.online.windows.window import BLOCKED_FROM, TOLERATED_ERROR
 
 
@@ -30,8 +30,8 @@ def roll_groups(
     ``state`` = (forms, matrix, coefs, columns, tally, loss) of a bank, after those rows; group i's
     rows are ``order[begins[i]:ends[i]]``.  ``settings`` = (window, limits of the covariance form,
     of the window's kernel, ridge (k,), intercept).  ``path`` as in ``kernels.learn_path``.
-    ``done[i]`` says whether a group is: one that the covariance form does not keep the digits of,
-    or that needs a rebuild, is not, and what was written of it does not count.
+    ``done[i]`` is False for a group that the covariance form cannot represent accurately or that
+    needs a rebuild: none of its rows is written, and its state must be discarded.
     """
     forms, matrix, coefs, columns, tally, loss = state
     window, within, limits, ridge, intercept = settings
@@ -91,11 +91,11 @@ def roll_groups(
             whole[0][:n], whole[1][: n if wanted else 0], whole[2][:n], whole[3][:n], whole[4][:n],
             whole[5],
         )  # fmt: skip
-        _, answer = rolling_kernels.update(
+        _, answer = row_kernels.update(
             matrix[g], coefs[g], columns[g], tally[g], loss[g], monitor, ring_X, ring_Y, ring_w,
             place, x[:n], y[:n], weights[:n], leaving, window, n, limits, error[:n], trace,
         )  # fmt: skip
-        if answer != rolling_kernels.DONE:
+        if answer != row_kernels.DONE:
             continue
         done[g] = True
         if wanted:
@@ -120,7 +120,11 @@ LONGEST = 4096  # rows of a group from which one estimator costs little, and reb
 
 
 def can_roll_together(call: Call, origin: Origin, options: dict[str, Any]) -> bool:
-    """Test whether :func:`roll_together` takes these rows: windows of so many rows, in float64."""
+    """Test whether :func:`roll_together` can learn these rows.
+
+    Windows must count rows, in float64, without weights, times or ``missing="skip_target"``, and
+    there must be fewer than ``BLOCKED_FROM`` coefficients.
+    """
     counted = options["window_of"] == "samples" or call.usable is None
     return (
         counted and isinstance(options["window"], (int, np.integer)) and options["times"] is None
@@ -134,11 +138,11 @@ def roll_together(
     call: Call, origin: Origin, order: NDArray[np.int64], begins: NDArray[np.int64],
     ends: NDArray[np.int64], options: dict[str, Any],
 ) -> tuple[CoefficientPath, NDArray[np.bool_]]:  # fmt: skip
-    """Return the path of all groups, and which of them (groups,) are left to an estimator each.
+    """Return the path of all groups, and a mask (groups,) of those that need their own estimator.
 
-    Until a window is full its rows are those of an expanding regression, which a bank learns;
-    then ``rolling_kernels`` takes them on.  Left are long groups, and those whose window the
-    covariance form does not keep the digits of; their rows in the path mean nothing.
+    A bank learns the rows until the window is full, as an expanding regression; then
+    :func:`roll_groups` continues.  Masked are long groups, and those whose window the covariance
+    form cannot represent accurately; their rows in the path are undefined.
     """
     N, m = call.Y.shape
     k, window, statistics = origin.ridge.size, int(options["window"]), options["statistics"]

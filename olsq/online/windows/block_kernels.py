@@ -183,7 +183,7 @@ def update_in_blocks(
     P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
     start, stop, limits, residual, trace,
 ):  # fmt: skip
-    """Update as ``rolling_kernels.update``, four rows at a time; return the first row not taken.
+    """Update as ``row_kernels.update``, four rows at a time; return the first row not taken.
 
     Stops before a block that is incomplete, in which rows enter that none leaves for, or of which
     single rows would have the form made anew: nothing of it has been changed then.

@@ -121,10 +121,10 @@ def eliminate(M: NDArray, signs: NDArray, largest: float, D: NDArray) -> bool:
 
 @kernel()
 def inspect_rows(P, N, turns, D, columns, loss, eps, monitor, limits, squares, after):
-    """Hold every row of a block to the bounds of single rows; False where one is beyond them.
+    """Check every row of a block against the bounds of single rows.
 
-    Returns that, the error bound after the block and the largest loss.  ``squares`` (d,) and
-    ``after`` (m,) receive the columns' squared lengths and the losses after the block.
+    Returns whether all are within them, the error bound after the block and the largest loss.
+    ``squares`` (d,) and ``after`` (m,) receive the columns' squared lengths and the losses then.
     """
     X, _, weights, signs, ends = turns
     d, m, p = P.shape[0], loss.shape[0], signs.shape[0]
@@ -227,7 +227,7 @@ def block_at(window: Any, rows: Rows, leaving: NDArray[np.int64], t: int) -> Tur
     stop = min(len(rows.X), t + BLOCK)
     out = leaving[t:stop] if leaving.size else np.ones(stop - t, np.int64)
     order = window._order
-    # What leaves must have been there before the block, and be few: else it is solved anew.
+    # End the block before a row with which too many leave, or the last of the old window's rows.
     held = (np.cumsum(out) < order.size) & (out <= MOST_LEAVING)
     length = stop - t if held.all() else int(np.argmin(held))
     if length < FEWEST:

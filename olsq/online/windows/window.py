@@ -36,15 +36,15 @@ EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is th
 
 
 class RollingWindow:
-    """The rows in the window and the solution for them, all in float64.
+    """The rows in the window, in the stored precision, and the solution for them in float64.
 
     ``paired``: rows are pairs (complex rows, see ``rows/complex_rows.py``), which leave together
-    once a whole pair has come.  Else the second row of a pair would be judged by a window without
-    the oldest pair, and the two real rows would not be one complex row.
+    once a whole pair has come in.  Otherwise the second row's residual would be that of a window
+    without the oldest pair, and the two real rows would not be one complex row.
 
-    ``form`` is updated and downdated by each row (or by four, in ``rolling_blocks``): a covariance
-    form where that is accurate, else a square-root form; where coefficients are undetermined it is
-    made anew from the window's rows.
+    ``form`` is updated and downdated by single rows or by blocks (``block_kernels``, ``products``):
+    a covariance form where that is accurate, else a square-root form.  Where coefficients are
+    undetermined it is rebuilt from the window's rows.
     In a window of time, ``duration``, the ring also holds the times of its rows.
     """
 

@@ -5,9 +5,9 @@ result beyond rounding. A program may be traced on one machine and lowered for a
 (``jax.export``), so a choice that differs between platforms is staged as
 :func:`jax.lax.platform_dependent`: both programs are traced, one is lowered.
 
-Matrix products are full precision where asked.  A GPU's default multiplies float32 in TF32, a TPU's
-in bfloat16: ten and eight bits, of which a factor or a residual keeps none after a few squares.  A
-CPU multiplies in float32 anyway.
+:func:`in_full_precision` asks for float32 products.  By default a GPU multiplies float32 in TF32
+and a TPU in bfloat16, with 11 and 8 significant bits, too few for factors and residuals.  A CPU
+multiplies in float32 anyway.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TILE_BYTES = 2**28
 # Measured on a CPU at d 32: a training step of Mesa with gates near .99 takes 1.2 times that of gla
 # with chunks of 32, 2 times with chunks of 64.
 WIDE = 64  # width of keys above which a factor per chunk costs more than shorter chunks save
-SHARE = 64  # part of an accelerator's memory that the largest array of a tile may take
+SHARE = 64  # the largest array of a tile may take one part in so many of an accelerator's memory
 
 
 class Target(NamedTuple):
@@ -108,8 +108,8 @@ def accelerator() -> Target:
 def by_platform(choose: Callable[[Target], Choice], run: Callable[[Choice], Result]) -> Result:
     """Return ``run(choose(target))`` for the platform that the program is lowered for.
 
-    Where both choices are equal, or :func:`tuned_for` has made it, there is one program. So there
-    is for time in pieces: those are on the devices of the process that traces.
+    One program is traced where both choices are equal, where :func:`tuned_for` fixes the target,
+    and where time is in pieces, since these are on the devices of the tracing process.
     """
     ours = target()
     theirs = accelerator() if ours.cpu else Target(True)
