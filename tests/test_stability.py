@@ -334,3 +334,29 @@ def test_the_pages_blocks_print_what_it_shows(capsys):
     for code, shown in blocks:
         exec(code, names)
         assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1, 5.0])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_rows_that_are_predicted_exactly_count(shift, intercept):
+    """Silent starts and counts have recursive residuals of 0, which the test is made of too."""
+    y = np.array([0.0] * 10 + [1.0, 0.0, 2.0, 0.0, 1.0]) + shift
+    X = np.zeros((15, 1)) if intercept else np.ones((15, 1))
+    t = np.arange(1, 15)  # of a mean: (y_t - mean before) / sqrt(1 + 1 / t)
+    want = np.array([y[i] - y[:i].mean() for i in t]) / np.sqrt(1 + 1 / t)
+    path = olsq.coefficient_path(X, y, fit_intercept=intercept)
+    if intercept:
+        path = path._replace(coef=path.coef[:, :0], stderr=path.stderr[:, :0])
+    row, found = recursive_residuals(path)
+    first = 15 - len(row)
+    assert first == 1 or (intercept and shift == 0.0)
+    np.testing.assert_allclose(found, want[first - 1 :], atol=1e-12)
+    np.testing.assert_allclose(cusum(path).value, np.cumsum(found) / found.std(ddof=1), rtol=1e-9)
+
+
+def test_a_row_that_determines_a_coefficient_late_does_not_count():
+    rng = np.random.default_rng(0)
+    X, y = np.ones((30, 2)), rng.standard_normal(30)
+    X[:20, 1], X[20:, 1] = 0.0, rng.standard_normal(10)
+    row = recursive_residuals(olsq.coefficient_path(X, y))[0]
+    assert row.tolist() == [*range(2, 20), *range(21, 30)]

@@ -92,14 +92,22 @@ def cusum_line(place: ArrayLike, n: float, level: float = 0.05) -> NDArray[np.fl
     return CUSUM_LINES[level] * (np.sqrt(n) + 2.0 * np.asarray(place) / np.sqrt(n))
 
 
-def tested_rows(recursive: NDArray[np.float64], n_coefs: int) -> NDArray[np.int64]:
+def tested_rows(
+    recursive: NDArray[np.float64], path: CoefficientPath, n_coefs: int
+) -> NDArray[np.int64]:
     """Return the rows whose recursive residuals are informative about constancy.
 
     Excluded are rows skipped as missing (NaN), those that determined a coefficient (0), and the
-    first ``n_coefs``, which under a small ridge reflect the ridge more than the data.
+    first ``n_coefs``, which under a small ridge reflect the ridge more than the data.  Another 0,
+    an exact prediction, counts: after a row that determines all coefficients, and where a row adds
+    a degree of freedom.
     """
-    row = np.flatnonzero(np.isfinite(recursive))[n_coefs:]
-    return row[recursive[row] != 0]
+    row = np.flatnonzero(np.isfinite(recursive))
+    errors = np.column_stack([path.stderr, path.intercept_stderr])[row]
+    sigma2 = path.sigma2[row]
+    known = np.isfinite(errors).all(axis=1)[:-1] | (np.isinf(sigma2[:-1]) & np.isfinite(sigma2[1:]))
+    tested = np.append(False, known)[: row.size] | (recursive[row] != 0)
+    return row[n_coefs:][tested[n_coefs:]]
 
 
 def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
@@ -251,7 +259,7 @@ def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArra
             f"path must have one target for the {what}, got residuals of shape {recursive.shape}: "
             "make one path for each target"
         )
-    row = tested_rows(recursive, path.coef.shape[1] + bool(np.any(path.intercept)))
+    row = tested_rows(recursive, path, path.coef.shape[1] + bool(np.any(path.intercept)))
     if row.size < 2:
         raise ValueError(
             f"path must have two rows with a recursive residual for the {what}, got {row.size}: "
