@@ -167,7 +167,8 @@ class FeatureBuilder(Parameters):
                     f"({self.n_features_in_}), got {len(given)}"
                 )
         labels = [f"x{j}" for j in range(self.n_features_in_)] if given is None else list(given)
-        return np.asarray(self._names(self._state, labels, self._targets), dtype=object)
+        names = number_repeats(self._names(self._state, labels, self._targets))
+        return np.asarray(names, dtype=object)
 
     def save(self, path: str | os.PathLike[str], metadata: dict[str, Any] | None = None) -> None:
         """Write parameters and history to one file; ``olsq.load`` continues bit for bit.
@@ -307,3 +308,17 @@ class _Columns:
     def of(cls, X: Any) -> Any:
         names = getattr(X, "column_names", None)
         return X if names is None else cls(names)
+
+
+def number_repeats(names: list[str]) -> list[str]:
+    """Append _2, _3 ... to names that came before, so that every column has a name of its own."""
+    given: set[str] = set()
+    numbered = []
+    for name in names:
+        own, n = name, 1
+        while own in given or (n > 1 and own in names):
+            n += 1
+            own = f"{name}_{n}"
+        given.add(own)
+        numbered.append(own)
+    return numbered

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import olsq
-from olsq.features import ARX, FIR, NARX, Fourier, Lags, OneHot, Trend, Union
+from olsq.features import ARX, FIR, NARX, Fourier, Lags, OneHot, RandomFourier, Trend, Union
+from olsq.features.base import number_repeats
 
 T = 23
 DAYS = np.datetime64("2024-02-27") + np.arange(T)
@@ -378,3 +379,16 @@ def test_parameters_of_other_libraries_are_saved_as_lists(builder, loaded):
     again = olsq.loads(builder.fit(frame).to_bytes())
     assert {name: getattr(again, name) for name in loaded} == loaded
     again.fit(frame)
+
+
+def test_every_column_has_a_name_of_its_own():
+    frame = pd.DataFrame({"k": pd.Series([1, "1", 1.5], dtype=object)})
+    hot = OneHot("k", max_levels=3).fit(frame)
+    assert hot.get_feature_names_out().tolist() == ["k=1", "k=1_2", "k=1.5"]
+    X = pd.DataFrame(np.random.default_rng(0).standard_normal((5, 2)), columns=["a", "b"])
+    both = Union([RandomFourier(2, gamma=1.0), RandomFourier(2, gamma=0.1, seed=1)])
+    names = ["randomfourier0", "randomfourier1", "randomfourier0_2", "randomfourier1_2"]
+    for library in ("pandas", "polars"):
+        made = both.set_output(transform=library).fit_transform(X)
+        assert list(made.columns) == names
+    assert number_repeats(["a", "a", "a_2", "a"]) == ["a", "a_3", "a_2", "a_4"]

@@ -478,3 +478,42 @@ def test_indexes_that_differ_are_refused_where_rows_are_read_too():
         with pytest.raises(ValueError, match="X and by have different indexes"):
             call(X, by=labels)
     assert np.isfinite(groups.predict(X, by=labels.to_numpy())).all()
+
+
+def target_frames():
+    X = pd.DataFrame({"b": [1.0, 2.0, 3.0, 5.0], "a": [1.0, -1.0, 2.0, 0.0]})
+    return X, pd.DataFrame({"u": 2 * X["b"], "v": -X["b"]})
+
+
+def test_targets_in_another_order_are_refused():
+    X, Y = target_frames()
+    est = olsq.RecursiveLeastSquares(ridge=1e-9, fit_intercept=False).fit(X, Y)
+    for own in (est, olsq.loads(est.to_bytes()), copy.copy(est)):
+        before = own.to_bytes()
+        with pytest.raises(ValueError, match=r"columns of y.*\['u', 'v'\], got \['v', 'u'\]"):
+            own.partial_fit(X, Y[["v", "u"]])
+        assert own.to_bytes() == before
+        for other in (
+            Y,
+            pl.DataFrame(Y.to_dict("list")),
+            Y.to_numpy(),
+            Y.set_axis(["p", "q"], axis=1),
+        ):
+            np.testing.assert_allclose(
+                own.partial_fit(X, other).coef_, [[2, 0], [-1, 0]], atol=1e-7
+            )
+    est.fit(X, Y[["v", "u"]])
+    np.testing.assert_allclose(est.coef_, [[-1, 0], [2, 0]], atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [olsq.RecursiveLeastSquares, olsq.RobustLeastSquares])
+def test_a_step_refuses_a_labelled_row_in_another_order(kind):
+    X, Y = target_frames()
+    est = kind(ridge=1e-9, fit_intercept=False).partial_fit(X, Y["u"])
+    before = est.to_bytes()
+    for row in (X.iloc[3][["a", "b"]], X.iloc[3:][["a", "b"]], X.iloc[3].rename({"a": "c"})):
+        with pytest.raises(ValueError, match=r"labels|feature names"):
+            est.step(row, 10.0)
+    assert est.to_bytes() == before
+    for row in (X.iloc[3], X.iloc[3:], pd.Series([5.0, 0.0]), [5.0, 0.0], (5.0, 0.0)):
+        assert est.step(row, 10.0)[0] == pytest.approx(10.0)

@@ -141,6 +141,8 @@ class StreamingRegressor(CallChecker):
         """
         X = x[None] if type(x) is np.ndarray and x.ndim == 1 else np.atleast_2d(x)
         fitted = "_origin" in self.__dict__
+        if type(x) is not np.ndarray:
+            inputs.check_row_names(x, getattr(self, "feature_names_in_", None))
         several = self._origin.n_targets > 0 if fitted else np.size(y) > 1
         Y = np.atleast_2d(y) if several else np.atleast_1d(y)
         if X.shape[0] != 1 or Y.shape[0] != 1:

@@ -40,6 +40,8 @@ class CallChecker(StateHolder):
         names = inputs.feature_names(X) if type(X) is not np.ndarray else None
         if fitted and names is not None:
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        if fitted and type(y) is not np.ndarray:
+            inputs.check_target_names(y, origin.targets)
         in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
         bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
         if not bare:  # a microsecond, which a single row would notice

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
+from olsq.online.rows.frames import column_names
 from olsq.problem import LARGEST
 
 SCANNED = 1 << 16  # entries looked at together: what fits a core's cache
@@ -236,6 +238,31 @@ def feature_names(X: Any) -> NDArray[np.object_] | None:
     if names and all(isinstance(name, str) for name in names):
         return np.asarray(names, dtype=object)
     return None
+
+
+def check_target_names(y: Any, fitted: tuple[str, ...] | None) -> None:
+    """Raise ValueError if a frame has a fitted target in the place of another one."""
+    names = column_names(y)
+    if names is None or fitted is None or len(fitted) < 2 or names == fitted:
+        return
+    if any(name in fitted and fitted[i] != name for i, name in enumerate(names)):
+        raise ValueError(
+            f"the columns of y should be the targets of earlier calls, in the same order: "
+            f"{shown(list(fitted))}, got {shown(list(names))}"
+        )
+
+
+def check_row_names(x: Any, fitted: ArrayLike | None) -> None:
+    """Raise ValueError unless a row with labels, a series or a frame, has the fitted ones."""
+    index = getattr(x, "index", None)
+    if np.ndim(x) == 1 and fitted is not None and index is not None and not callable(index):
+        labels = list(index)
+        if all(isinstance(label, str) for label in labels) and labels != list(np.asarray(fitted)):
+            raise ValueError(
+                f"x should have the labels {shown(list(np.asarray(fitted)))} in this order, got "
+                f"{shown(labels)}"
+            )
+    check_feature_names(x, fitted)
 
 
 def check_feature_names(X: Any, fitted: ArrayLike | None) -> None:
