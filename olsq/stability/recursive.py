@@ -105,8 +105,9 @@ def tested_rows(
     row = np.flatnonzero(np.isfinite(recursive))
     errors = np.column_stack([path.stderr, path.intercept_stderr])[row]
     sigma2 = path.sigma2[row]
-    known = np.isfinite(errors).all(axis=1)[:-1] | (np.isinf(sigma2[:-1]) & np.isfinite(sigma2[1:]))
-    tested = np.append(False, known)[: row.size] | (recursive[row] != 0)
+    known: NDArray[np.bool_] = np.asarray(np.isfinite(errors).all(axis=1))
+    more = np.isinf(sigma2[:-1]) & np.isfinite(sigma2[1:])  # a degree of freedom
+    tested = np.append(False, known[:-1] | more)[: row.size] | (recursive[row] != 0)
     return row[n_coefs:][tested[n_coefs:]]
 
 
