@@ -157,7 +157,7 @@ class Formula:
             raise ValueError(
                 f"formula {self.formula!r}, of data with {list(frame.columns)}: {error}"
             ) from None
-        for spec in formulaic_specs(learned.model_spec):
+        for spec in _sides(learned.model_spec):
             for code, state in spec.transform_state.items():
                 if _holds_nan(state):
                     raise ValueError(
@@ -204,12 +204,6 @@ class Formula:
         return out
 
 
-def formulaic_specs(spec: Any) -> list[Any]:
-    """Return the specifications of the sides of a formula, or of the only one."""
-    sides = [getattr(spec, name) for name in ("lhs", "rhs") if hasattr(spec, name)]
-    return sides or [spec]
-
-
 def _holds_nan(state: Any) -> bool:
     """Test whether what a transform has learned contains NaN."""
     if isinstance(state, dict):
@@ -223,11 +217,15 @@ def lag_depth(parsed: Any) -> int:
     return max((_total_lag(tree.body) for tree in codes), default=0)
 
 
+def _sides(whole: Any) -> list[Any]:
+    """Return the sides of a formula, or their specifications; of one side, itself."""
+    return [getattr(whole, name) for name in ("lhs", "rhs") if hasattr(whole, name)] or [whole]
+
+
 def _parse_factors(parsed: Any) -> list[tuple[ast.Expression, dict[str, str], str]]:
     """Parse each factor as Python; return it, the names of its aliases for backquotes, its text."""
     found = []
-    sides = [getattr(parsed, name) for name in ("lhs", "rhs") if hasattr(parsed, name)]
-    for term in [term for side in sides or [parsed] for term in side]:
+    for term in [term for side in _sides(parsed) for term in side]:
         for factor in term.factors:
             quoted: dict[str, str] = {}
             code = f"`{factor.expr}`" if factor.eval_method.value == "lookup" else factor.expr
@@ -295,20 +293,20 @@ def _find_missing(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
         names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         if names & FILLING:
             continue
-        known = [state for key, (_, state) in spec.encoder_state.items() if same_code(key, code)]
+        known = [state for key, (_, state) in spec.encoder_state.items() if _same_code(key, code)]
         levels = known[0].get("categories") if known else None
         rows = _mask_missing(tree.body, quoted, joined, levels)
         columns = [
             column
             for structure in spec.structure
-            if any(same_code(factor.expr, code) for factor in structure.term.factors)
+            if any(_same_code(factor.expr, code) for factor in structure.term.factors)
             for column in structure.columns
         ]
         found.append((columns, rows))
     return found
 
 
-def same_code(one: Any, other: Any) -> bool:
+def _same_code(one: Any, other: Any) -> bool:
     """Test whether two texts are the same factor, whatever its spaces and backquotes."""
     return re.sub(r"[\s`]", "", str(one)) == re.sub(r"[\s`]", "", str(other))
 
