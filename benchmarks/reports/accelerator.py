@@ -27,9 +27,11 @@ import numpy as np
 from benchmarks.reports import accelerator_counts as counted
 from benchmarks.reports.accelerator_page import measured_table
 from benchmarks.suites import attention_inputs as inputs
+from olsq.attention.registry import BY_NAME
 from olsq.sequence.jax.platform import accelerator, tuned_for
 
 RULES = ("mesa", "gla", "gated_delta", "softmax")
+METHODS = "olsq", "fused", "fla"
 LENGTHS, DTYPES = (2048, 8192, 32768), ("float32", "bfloat16")
 CHECKED = 512  # tokens of one head that are compared with float64
 # Largest error beside the largest output: products in TF32 or bfloat16 where a rule does not solve.
@@ -152,13 +154,30 @@ def measure_theirs(rule: str, t: int, dtype: str, sizes: Any, rounds: int) -> di
     return {"error": error, "forward": ahead, "both": best(waited(both), rounds)}
 
 
+def check_all(stored: dict[str, Any], out: Path, sizes: Any) -> dict[str, Any]:
+    """Store the float32 error of every rule, forward, and print each as soon as it is known."""
+    errors = stored.setdefault("errors", {})
+    for rule in BY_NAME:
+        if rule in errors:
+            continue
+        try:
+            errors[rule] = error_of(rule, jax.jit(ours(rule)), "float32", sizes)
+        except Exception as error:  # out of memory, or an operation that the device lacks
+            errors[rule] = f"{type(error).__name__}: {str(error)[:200]}"
+        out.write_text(json.dumps(stored, indent=1) + "\n")
+        print(rule, errors[rule], flush=True)
+    return stored
+
+
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Command line; returns what is stored."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="JSON; the table is beside it")
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--rules", nargs="+", default=RULES, choices=RULES)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--small", action="store_true", help="a dry run: small sizes, any device")
+    parser.add_argument("--errors", action="store_true", help="only check every rule, untimed")
     given = parser.parse_args(argv)
     if jax.default_backend() == "cpu" and not given.small:
         sys.exit("no GPU or TPU: JAX runs on the CPU; nothing was measured (--small: a dry run)")
@@ -170,9 +189,12 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         stored = json.loads(given.out.read_text())
         if [stored["device"], *stored["sizes"]] != [device, *sizes]:
             sys.exit(f"{given.out} holds another device or other sizes: choose another --out")
+    if given.errors:
+        return check_all(stored, given.out, sizes)
     methods = [("olsq", measure), ("fused", measure_fused)]
     if importlib.util.find_spec("torch") and importlib.util.find_spec("fla"):
         methods.append(("fla", measure_theirs))
+    methods = [pair for pair in methods if pair[0] in given.methods]
     end = time.monotonic() + 60 * given.minutes
     for t in lengths:
         for dtype in DTYPES:
