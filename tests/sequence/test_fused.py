@@ -9,6 +9,8 @@ import pytest
 from jax import export
 
 import olsq
+from olsq.sequence.jax import triangular
+from olsq.sequence.jax.fused import fused_inverse_cholesky
 from olsq.sequence.jax.platform import Target, tuned_for
 from olsq.sequence.jax.triangular import inverse_cholesky
 from olsq.testing import check_solver
@@ -111,6 +113,27 @@ def test_a_sequence_is_solved_with_it(forget):
     assert abs(found - want).max() < 1e-4 * abs(want).max()
     theirs = pull(want)[0]
     assert abs(gradient - theirs).max() < 1e-3 * abs(theirs).max()
+
+
+def test_a_target_set_later_changes_the_program(monkeypatch):
+    """A program traced before for the same shapes and solver, but another target, is not taken."""
+    k, v, q = np.random.default_rng(1).normal(size=(3, 1, 24, 8)).astype(np.float32)
+    traced = []
+
+    def spied(a):
+        traced.append(a.shape)
+        return fused_inverse_cholesky(a)
+
+    monkeypatch.setattr(triangular, "fused_inverse_cholesky", spied)
+
+    def solve():
+        olsq.online_lstsq(jnp.asarray(k), v, q, ridge=0.1).value.block_until_ready()
+
+    solve()
+    assert not traced
+    with tuned_for(Target(cpu=True, fused=True)):
+        solve()
+    assert traced
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.adjoint import TileGradient, tile_gradient, tile_tangent
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.grid import Grid, pad_to_tiles
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.solver import JaxSolver
@@ -48,7 +49,7 @@ class Kept(NamedTuple):
     lost: Any  # (B, tiles + 1) bool: a loss reaches this tile, and the end; None: blocks
 
 
-@partial(jax.jit, static_argnames="solver", inline=True)
+@partial(compile_once, static_argnames="solver", inline=True)
 def _tile_forward(tile: Tile, ridge: Any, carry: Carry, solver: JaxSolver) -> tuple[Any, ...]:
     """Solve one tile: the carry after it, its outputs by token, what the backward pass keeps."""
     chunks, after = open_tile(tile, ridge, carry)
@@ -104,7 +105,7 @@ def forward(
     return value, final_moments(ends), sizes, kept
 
 
-@partial(jax.jit, static_argnames="solver", inline=True)
+@partial(compile_once, static_argnames="solver", inline=True)
 def _tile_tangent(
     tile: Tile,
     ridge: Any,
@@ -173,7 +174,7 @@ class Cotangents(NamedTuple):
     cross: Array
 
 
-@partial(jax.jit, static_argnames="solver", inline=True)
+@partial(compile_once, static_argnames="solver", inline=True)
 def _tile_backward(
     tile: Tile,
     ridge: Any,
