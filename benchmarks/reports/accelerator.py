@@ -2,7 +2,7 @@
 
     python -m benchmarks.reports.accelerator --out accelerator.json
 
-Not run yet: no accelerator has been at hand, and without one the command says so.  It checks each
+Without an accelerator the command says so and measures nothing.  It checks each
 rule against float64 before it times it, stores every result as soon as it has it, stops after
 ``--minutes``, goes on where it stopped when it is started again, and writes the page's table beside
 the results.  "fused" is mesa with its factors in one kernel, off by default until this has shown
@@ -45,8 +45,13 @@ def arguments(rule: str, t: int, dtype: str, sizes: tuple[int, int, int]) -> Any
     rows, heads, width = sizes
     arrays, named = inputs.arguments(rule, t, heads, width)
     arrays = [jnp.tile(x, (rows, 1, 1, 1)).astype(dtype) for x in arrays]
-    timed = {n: jnp.tile(x, (rows, 1, 1)) for n, x in named.items() if jnp.ndim(x) == 3}
-    return arrays, {**named, **timed}
+    return arrays, jax.tree.map(lambda x: repeat_rows(x, rows, t), named)
+
+
+def repeat_rows(x: Any, rows: int, t: int) -> Any:
+    """Repeat an array of one row of t tokens for every row; parameters stay as they are."""
+    is_stream = jnp.ndim(x) > 2 and x.shape[:2] == (1, t)
+    return jnp.tile(x, (rows,) + (1,) * (x.ndim - 1)) if is_stream else x
 
 
 def ours(rule: str) -> Callable[..., Any]:
@@ -176,13 +181,15 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--rules", nargs="+", default=RULES, choices=RULES)
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
     parser.add_argument("--small", action="store_true", help="a dry run: small sizes, any device")
     parser.add_argument("--errors", action="store_true", help="only check every rule, untimed")
     given = parser.parse_args(argv)
     if jax.default_backend() == "cpu" and not given.small:
         sys.exit("no GPU or TPU: JAX runs on the CPU; nothing was measured (--small: a dry run)")
     sizes = (1, 2, 8) if given.small else (counted.BATCH, counted.HEADS, counted.WIDTH)
-    lengths, rounds = ((64,), 1) if given.small else (LENGTHS, ROUNDS)
+    lengths, rounds = ((64,), 1) if given.small else (given.lengths, ROUNDS)
     device = jax.devices()[0].device_kind
     stored: dict[str, Any] = {"device": device, "sizes": sizes, "rows": {}}
     if given.out.exists():
@@ -197,7 +204,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     methods = [pair for pair in methods if pair[0] in given.methods]
     end = time.monotonic() + 60 * given.minutes
     for t in lengths:
-        for dtype in DTYPES:
+        for dtype in given.dtypes:
             for rule in given.rules:
                 for method, run in methods:
                     if method == "fused" and rule != "mesa":  # the others have no factors
