@@ -11,8 +11,9 @@ from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
+from olsq.online.rows.frames import Labels
 from olsq.online.rows.inputs import no_usable_row
-from olsq.online.rows.times import as_array, name_of, read_times
+from olsq.online.rows.times import with_times
 
 
 def coefficient_path(
@@ -175,18 +176,18 @@ def path_of(
     options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
     fresh = not estimator.__sklearn_is_fitted__()
     labels_only = times is not None and estimator._duration(True) is None
-    given = read_times(times) if labels_only else None
+    labelled = with_times(Labels(), times) if labels_only else None
     path = estimator.partial_fit_path(
         X, y, sample_weight, times=None if labels_only else times, **options
     )
     if fresh and np.isnan(path.residual).all():
         raise no_usable_row(complex_array(y, "y") if holds_complex(y) else real_array(y, "y"))
-    if given is None:
+    if labelled is None or labelled.times is None:
         return path
-    kind, values = given
-    if len(values) != len(path.residual):
+    if len(labelled.times) != len(path.residual):
         raise ValueError(
-            f"times must hold one time for each of {len(path.residual)} rows, got {len(values)}"
+            f"times must hold one time for each of {len(path.residual)} rows, got "
+            f"{len(labelled.times)}"
         )
-    labels = path.labels._replace(times=as_array(kind, values), time_name=name_of(times))
-    return path.labelled(labels)
+    of_time = {name: getattr(labelled, name) for name in ("times", "time_name", "time_zone")}
+    return path.labelled(path.labels._replace(**of_time))

@@ -343,9 +343,10 @@ SAME = {
 
 @pytest.mark.parametrize("kind", SAME)
 def test_dates_of_every_kind(kind):
-    found, values = read_times(SAME[kind])
-    assert found == "dates"
-    np.testing.assert_array_equal(values, np.array(DATES, "datetime64[ns]").astype(np.int64))
+    found = read_times(SAME[kind])
+    assert found.kind == "dates"
+    assert found.zoned == (kind == "pandas index" or "zone" in kind)
+    np.testing.assert_array_equal(found.values, np.array(DATES, "datetime64[ns]").astype(np.int64))
 
 
 def test_dates_keep_their_nanoseconds():
@@ -386,6 +387,15 @@ BAD_TIMES = {
     "a frame": (pd.DataFrame({"t": DATES}), "must be one column"),
     "numbers": ([1, 2, 3, 4], "times are numbers, but"),
     "mixed": ([1, 2, 3, DATES[0]], "all dates or all numbers"),
+    "some zoned": (
+        [*DATES[:2], *(d.replace(tzinfo=datetime.UTC) for d in DATES[2:])],
+        "all have none, but row 2 has one and row 0 has none",
+    ),
+    "some zoned, with NaT": (
+        pd.Series([pd.NaT, pd.Timestamp(DATES[1], tz="UTC"), *DATES[2:]], dtype=object),
+        "row 1 has one and row 2 has none",
+    ),
+    "zoned after others": (pd.DatetimeIndex(DATES, tz="UTC"), "times have a time zone"),
     "durations": (np.arange(4).astype("m8[s]"), "divide by a unit"),
     "long ago": (np.array(["1000", "2020", "2021", "2022"], "datetime64[s]"), "1678 and 2262"),
     "nothing": (None, "every row needs a time"),
@@ -402,8 +412,70 @@ def test_bad_times_are_refused_and_change_nothing(kind, case):
     with pytest.raises((TypeError, ValueError), match=match):
         est.partial_fit(X, y, times=times)
     assert (est._timing, est.coef_, est.n_samples_seen_) == before
-    with pytest.raises((TypeError, ValueError), match=match):
-        make(kind).fit(X, y, times=times)
+    if case != "zoned after others":
+        with pytest.raises((TypeError, ValueError), match=match):
+            make(kind).fit(X, y, times=times)
+
+
+GROUPED = olsq.GroupedLeastSquares
+CLOCKS = {
+    "half_life": (lambda: RLS(half_life="2D"), {}),
+    "window": (lambda: ROLLING(window="30D"), {}),
+    "drift": (lambda: RLS(forget=olsq.forgetting.RandomWalk(0.1, per="1D")), {}),
+    "robust": (lambda: olsq.RobustLeastSquares(half_life="2D"), {}),
+    "groups": (lambda: GROUPED(half_life="2D"), {"by": [0, 1, 0, 1]}),
+}
+
+
+@pytest.mark.parametrize("kind", CLOCKS)
+@pytest.mark.parametrize("zoned", [True, False])
+def test_a_stream_keeps_to_times_with_a_zone_or_without(kind, zoned):
+    """Across calls, files, copies, merges, single rows and frames: half a day is not known."""
+    make_one, by = CLOCKS[kind]
+    X, y = np.arange(4.0)[:, None], np.ones(4)
+    naive = pd.DatetimeIndex(DATES)
+    times = naive.tz_localize("Asia/Tokyo") if zoned else naive
+    other = (naive if zoned else naive.tz_localize("Asia/Tokyo")) + 30 * DAY
+    est = make_one().partial_fit(X, y, times=times, **by)
+    for again in (est, copy.copy(est), olsq.loads(est.to_bytes())):
+        before = again.to_bytes()
+        with pytest.raises(ValueError, match="time zone, and those of the rows before"):
+            again.partial_fit(X, y, times=other, **by)
+        with pytest.raises(ValueError, match="time zone, and those of the rows before"):
+            again.partial_fit(pd.DataFrame(X, index=other), y, **by)
+        if not by:
+            with pytest.raises(ValueError, match="time zone, and those of the rows before"):
+                again.step(X[0], 1.0, time=other[0])
+        assert again.to_bytes() == before
+    if kind not in ("drift", "robust"):  # which do not merge
+        with pytest.raises(ValueError, match="times of one have a time zone, those of the other"):
+            olsq.merge(est, make_one().partial_fit(X, y, times=other, **by))
+    later = times + 30 * DAY
+    est.partial_fit(X, y, times=later.tz_convert("UTC") if zoned else later, **by)
+
+
+def test_files_that_do_not_say_whether_times_had_a_zone_go_on_with_either():
+    X, y = np.ones((4, 1)), np.ones(4)
+    est = make("half_life").fit(X, y, times=DATES)
+    est._timing = est._timing._replace(zoned=None)  # as in a file of version 0.2
+    later = pd.DatetimeIndex(DATES, tz="UTC") + 30 * DAY
+    assert olsq.loads(est.to_bytes()).partial_fit(X, y, times=later)._timing.zoned is True
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("by", [None, [0, 1, 0, 1]])
+def test_zones_survive_in_frames(kind, by):
+    zoned = pd.DatetimeIndex(DATES).tz_localize("Asia/Tokyo").rename("when")
+    X = np.arange(4.0)[:, None]
+    paths = [olsq.coefficient_path(X, X[:, 0], times=zoned, by=by)]
+    paths.append(olsq.coefficient_path(X, X[:, 0], times=pl.Series("when", zoned), by=by))
+    if by is None:
+        paths.append(ROLLING(window="9D").partial_fit_path(X, X[:, 0], times=zoned))
+    for path in paths:
+        table = path.to_frame(kind=kind)
+        column = table.index if kind == "pandas" else table["when"]
+        assert str(read_times(column).zone) == "Asia/Tokyo"
+        np.testing.assert_array_equal(read_times(column).values, read_times(zoned).values)
 
 
 def test_calls_follow_each_other_in_time():

@@ -17,7 +17,7 @@ from olsq.online.paths.collector import combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import Labels
-from olsq.online.rows.times import as_array, name_of, read_times
+from olsq.online.rows.times import with_times
 
 
 class StreamingRegressor(CallChecker):
@@ -78,8 +78,8 @@ class StreamingRegressor(CallChecker):
         times : array, series or index (n,), optional
             When the rows were, for a window or half-life that is a length of time: dates, or
             numbers if the length is one; none missing, none before the one before it (several rows
-            may be at one time), also across calls.  Default: the index of X, or else of y, if it
-            is one of dates.
+            may be at one time), also across calls.  Dates all have a time zone, or all have none.
+            Default: the index of X, or else of y, if it is one of dates.
 
         Returns
         -------
@@ -194,9 +194,7 @@ class StreamingRegressor(CallChecker):
             statistics=statistics,
         )  # fmt: skip
         assert path is not None
-        if times is not None:
-            labels = labels._replace(times=as_array(*read_times(times)), time_name=name_of(times))
-        return path.labelled(self._labels(labels))
+        return path.labelled(self._labels(with_times(labels, times)))
 
     def _labels(self, labels: Labels) -> Labels:
         """Complete the labels of a call's results with the names of the first call."""

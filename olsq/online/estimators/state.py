@@ -185,7 +185,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         if self._origin.targets is not None:
             header["target_names"] = list(self._origin.targets)
         if self._timing is not None:
-            header["timing"] = list(self._timing)
+            header |= {"timing": list(self._timing[:3]), "zoned": self._timing.zoned}
         if self._origin.is_complex:
             header["complex"] = True
         arrays = self._engine.arrays() | {"full_ridge": self._origin.ridge}
@@ -215,7 +215,9 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
             origin, engine, residual=residual,
             samples=header["n_samples_seen"], metadata=header["metadata"],
             logs=arrays.get("log_weights"),
-            timing=Timing(*header["timing"]) if "timing" in header else None,
+            timing=(
+                Timing(*header["timing"], zoned=header.get("zoned")) if "timing" in header else None
+            ),
         )  # fmt: skip
 
 

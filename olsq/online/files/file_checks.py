@@ -82,7 +82,7 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     want(known, "target_names", targets)
     estimator = kind(**parameters)
     _check_parameters(estimator, n)
-    _check_timing(estimator, header.get("timing"))
+    _check_timing(estimator, header.get("timing"), header.get("zoned"))
     engine = header["engine"]
     want(isinstance(engine, dict), "engine", engine)
     want(("groups" in engine) == (estimator.missing == "skip_target"), "engine", engine)
@@ -132,8 +132,10 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
     want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)
 
 
-def _check_timing(estimator: Any, timing: Any) -> None:
+def _check_timing(estimator: Any, timing: Any, zoned: Any) -> None:
     """Check the kind and the times of the first and last row, where rows have times."""
+    dates = isinstance(timing, list) and timing[:1] == [DATES]
+    want(zoned is None or (dates and type(zoned) is bool), "zoned", zoned)
     duration = estimator._duration(timing is not None)
     if timing is None:
         want(duration is None or estimator.TIMED == "half_life", "timing", timing)

@@ -19,17 +19,18 @@ class Clocks(NamedTuple):
 
     ``values`` (groups, 4) holds the times of a group's first and last row, and of the first and
     last one that was learnt: int64 nanoseconds for dates, where NO_DATE stands for no such row, or
-    float64 for numbers, where NaN does.
+    float64 for numbers, where NaN does.  ``zoned`` is that of :class:`Timing`.
     """
 
     kind: str
     values: NDArray
+    zoned: bool | None = None
 
     @classmethod
-    def start(cls, kind: str, n: int) -> Clocks:
+    def start(cls, kind: str, n: int, zoned: bool | None = None) -> Clocks:
         """Make clocks of n groups without rows."""
         empty = NO_DATE if kind == DATES else np.nan
-        return cls(kind, np.full((n, 4), empty, np.int64 if kind == DATES else np.float64))
+        return cls(kind, np.full((n, 4), empty, np.int64 if kind == DATES else np.float64), zoned)
 
     def grown(self, n: int) -> Clocks:
         """Copy the clocks for n groups, of which the new ones have no rows."""
@@ -46,7 +47,7 @@ class Clocks(NamedTuple):
         if not self.known[group, FIRST]:
             return None
         first, last = self.values[group, :FIRST_LEARNT].tolist()
-        return Timing(self.kind, first, last)
+        return Timing(self.kind, first, last, self.zoned)
 
     def span(self, group: int) -> NDArray:
         """Return the times of the first and last row learned by a group, or an empty array."""

@@ -29,7 +29,7 @@ def written(
     if (names := getattr(groups, "feature_names_in_", None)) is not None:
         header["feature_names"] = list(names)
     if groups._clocks is not None:
-        header["times"] = groups._clocks.kind
+        header |= {"times": groups._clocks.kind, "zoned": groups._clocks.zoned}
         arrays = arrays | {"times": groups._clocks.values}
     return header, arrays
 
@@ -43,7 +43,7 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
     want(isinstance(half_life, (str, int, float, type(None))), "half_life", half_life)
     half_life_duration(half_life, True)
     if "times" in header:
-        clocks = Clocks(header["times"], arrays.pop("times", np.empty(0)))
+        clocks = Clocks(header["times"], arrays.pop("times", np.empty(0)), header.get("zoned"))
     bank = bank_files.read(FilterBank, header, arrays)
     if not isinstance(header.get("keys"), list):
         raise ValueError("keys must be a list")
@@ -74,6 +74,8 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
 def _check_clocks(clocks: Clocks, n: int) -> None:
     """Raise ValueError unless the times of n groups can be those of a stream."""
     want(clocks.kind in (DATES, NUMBERS), "times", clocks.kind)
+    fits = clocks.zoned is None or (clocks.kind == DATES and type(clocks.zoned) is bool)
+    want(fits, "zoned", clocks.zoned)
     like = Clocks.start(clocks.kind, n).values
     fits = clocks.values.dtype == like.dtype and clocks.values.shape == like.shape
     want(fits, "times", clocks.values.shape)

@@ -24,10 +24,10 @@ from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.options import forget_or_half_life
 from olsq.online.rows.times import (
     check_kind,
-    name_of,
     read_times_in_any_order,
-    times_array,
+    same_clock,
     times_or_index,
+    with_times,
 )
 from olsq.online.sklearn import EstimatorConventions
 
@@ -198,8 +198,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         with self._locked():
             path = self._learn(X, y, sample_weight, by, forget, times, want_path=True)
             assert path is not None
-            if times is not None:
-                labels = labels._replace(times=times_array(times), time_name=name_of(times))
+            labels = with_times(labels, times, in_order=False)
             return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
 
     def fit(
@@ -300,9 +299,11 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
     ) -> TimedRows:
         """Check the times of labelled rows; return them with the clocks of n filters."""
         rows = np.flatnonzero(codes != MISSING)
-        kind, values = read_times_in_any_order(times, codes.size, codes != MISSING)
+        read = read_times_in_any_order(times, codes.size, codes != MISSING)
+        values, zoned = read.values, None
         if codes.size:
-            check_kind(kind, duration, f"half_life={self.half_life!r}")
+            check_kind(read.kind, duration, f"half_life={self.half_life!r}")
+            zoned = read.zoned
         else:  # an empty list has no kind
             values = values.astype(Clocks.start(duration.kind, 0).values.dtype)
         clocks = self._clocks or Clocks.start(duration.kind, 0)
@@ -311,6 +312,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
                 f"half_life={self.half_life!r} goes with times that are {duration.kind}, but "
                 f"rows before had {clocks.kind}: call fit to start anew"
             )
+        clocks = clocks._replace(zoned=same_clock(clocks.zoned, zoned))
         timed = TimedRows(clocks.grown(n), codes[rows], values[rows], duration.length)
         timed.check_order(keys, rows)
         return timed

@@ -25,7 +25,7 @@ from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.inputs import has_index, no_usable_row
-from olsq.online.rows.times import as_values, name_of, of_frames, times_array
+from olsq.online.rows.times import as_values, name_of, of_frames, times_and_zone
 
 
 def grouped_path(
@@ -102,11 +102,11 @@ def _in_time(
     lengths = is_duration(half_life) or is_duration(window) or isinstance(window, float)
     lengths = lengths or (half_life is not None and times is not None)
     given = of_frames(X, y) if times is None and lengths else times
-    values = None if given is None else times_array(given)
+    values, zone = (None, None) if given is None else times_and_zone(given)
     if values is not None and values.shape != (n,):
         raise ValueError(f"times must hold one time for each of {n} rows, got {values.shape}")
-    of_path = {} if times is None else {"times": values, "time_name": name_of(times)}
-    return options | {"times": values if lengths else None}, of_path
+    of_path = {"times": values, "time_zone": zone, "time_name": name_of(times)}
+    return options | {"times": values if lengths else None}, {} if times is None else of_path
 
 
 def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:

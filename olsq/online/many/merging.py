@@ -16,8 +16,9 @@ from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.paths import untouched
 from olsq.online.many.state import BankState
 from olsq.online.rows.durations import half_life_duration
-from olsq.online.rows.times import time_shown
+from olsq.online.rows.times import same_clock, time_shown
 
+ZONE_IN_ONE = "cannot merge: the times of one have a time zone, those of the other have none"
 _MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing", "prior"}
 
 
@@ -126,14 +127,16 @@ def _clocks_of_both(
     Raises ValueError if one has learned rows without times, or a group's rows of second begin
     before those of first end.
     """
-    kinds = {own._clocks.kind for own in (first, second) if own._clocks is not None}
+    timed = [own._clocks for own in (first, second) if own._clocks is not None]
+    kinds = {clocks.kind for clocks in timed}
     if not kinds:
         return None
     if len(kinds) > 1:
         raise ValueError("cannot merge: the times of one are dates, of the other numbers")
+    zoned = same_clock(timed[0].zoned, timed[-1].zoned, ZONE_IN_ONE)
     found = []
     for own in (first, second):
-        clocks = Clocks.start(next(iter(kinds)), total)
+        clocks = Clocks.start(next(iter(kinds)), total, zoned)
         if own._clocks is not None:
             target = [places[key] for key in own._places]
             clocks.values[target] = own._clocks.values[: len(target)]

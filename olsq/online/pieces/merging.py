@@ -19,7 +19,7 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.rows.durations import is_duration, parse_duration
 from olsq.online.rows.options import check_forget
-from olsq.online.rows.times import Timing, time_shown
+from olsq.online.rows.times import Timing, same_clock, time_shown
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.windows import window
 from olsq.online.windows.window import RollingWindow
@@ -164,12 +164,13 @@ def timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Tim
         return b if a is None else a
     if a.kind != b.kind:
         raise ValueError(f"cannot merge: the times of one are {a.kind}, of the other {b.kind}")
+    zoned = same_clock(a.zoned, b.zoned, bank_merging.ZONE_IN_ONE)
     if b.first < a.last:
         raise ValueError(
             f"cannot merge: second begins at {time_shown(b.kind, b.first)}, before first ends, at "
             f"{time_shown(a.kind, a.last)}"
         )
-    return Timing(a.kind, a.first, b.last)
+    return Timing(a.kind, a.first, b.last, zoned)
 
 
 def _same_length(one: Any, other: Any) -> bool:

@@ -9,6 +9,7 @@ subtracted, where :func:`olsq.merge` has to take a ridge out again.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +34,7 @@ from olsq.online.paths.path import CoefficientPath
 from olsq.online.pieces import merging
 from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.frames import Labels
-from olsq.online.rows.times import as_array, name_of, read_times
+from olsq.online.rows.times import same_clock, with_times
 from olsq.online.whole_array import path_of
 
 BLOCK_ENTRIES = 1 << 16  # regressors rotated at a time, half a megabyte: what fits a core's cache
@@ -214,9 +215,7 @@ def blank(
 def labels_of(X: Any, y: Any, fit_intercept: bool, times: Any = None) -> Labels:
     """Return the labels of a path of these rows."""
     labels = Labels.of(X, y)._replace(intercept=bool(fit_intercept))
-    if times is None:
-        return labels
-    return labels._replace(times=as_array(*read_times(times)), time_name=name_of(times))
+    return with_times(labels, times)
 
 
 def check_groups(parameters: dict[str, Any]) -> None:
@@ -237,7 +236,9 @@ def grouped(
     first: Any = next(iter(found.values()))
     origin, clocks = first._origin, None
     if first._timing is not None:
-        clocks = groups._clocks = Clocks.start(first._timing.kind, len(found))
+        timings = (piece._timing for piece in found.values())
+        zoned = functools.reduce(same_clock, (t.zoned for t in timings if t is not None))
+        clocks = groups._clocks = Clocks.start(first._timing.kind, len(found), zoned)
     bank = FilterBank(len(found), **groups._bank_parameters())
     one = RecursiveLeastSquares(**parameters)
     bank._begin(origin.n_features, origin.n_targets, origin.dtype)

@@ -37,6 +37,8 @@ class Labels(NamedTuple):
         Times of the rows that were given beside the data.
     time_name : str
         Name of their column.
+    time_zone : str or None
+        Name of their time zone; ``times`` are in UTC where they have one.
     intercept : bool
         Whether there is one to show.
     """
@@ -47,6 +49,7 @@ class Labels(NamedTuple):
     targets: tuple[str, ...] | None = None
     times: NDArray | None = None
     time_name: str = "time"
+    time_zone: str | None = None
     intercept: bool = False
 
     @classmethod
@@ -187,17 +190,30 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
         arrays.insert(0, labels.times)
     refuse_twice(flat)
     table = dict(zip(flat, arrays, strict=True))
-    native: Any = nw.from_dict(table, backend=backend).to_native()
+    made = nw.from_dict(table, backend=backend)
+    if labels.time_zone is not None and flat[0] == labels.time_name:
+        times = nw.col(labels.time_name).dt.replace_time_zone("UTC")
+        made = made.with_columns(times.dt.convert_time_zone(labels.time_zone))
+    native: Any = made.to_native()
     if has_rows:
         if labels.index is not None:
             native.index = labels.index
         elif labels.times is not None:
-            native = native.set_index(labels.times).rename_axis(index=labels.time_name)
+            native = native.set_index(_time_index(labels)).rename_axis(index=labels.time_name)
         if any(isinstance(key, tuple) for key in columns):
             import pandas as pd
 
             native.columns = pd.MultiIndex.from_tuples(pairs, names=("target", None))
     return native
+
+
+def _time_index(labels: Labels) -> Any:
+    """Return the times as what pandas makes an index of, with their time zone."""
+    if labels.time_zone is None:
+        return labels.times
+    import pandas as pd
+
+    return pd.DatetimeIndex(labels.times, tz="UTC").tz_convert(labels.time_zone)
 
 
 def refuse_twice(names: Sequence[str]) -> None:

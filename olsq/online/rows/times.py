@@ -10,30 +10,49 @@ from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.rows.durations import DATES, NUMBERS, Duration
-from olsq.online.rows.frames import dates_of_index, row_index, wrapped
+from olsq.online.rows.frames import Labels, dates_of_index, row_index, wrapped
 
 SMALLEST_GATE = float(np.finfo(np.float64).tiny)  # a gate of 0 would be a reset
 
 
 class Timing(NamedTuple):
-    """The times of a stream so far; ``last`` is that of its last row, learned or not."""
+    """The times of a stream so far; ``last`` is that of its last row, learned or not.
+
+    ``zoned`` says whether its dates have a time zone; None for numbers and in files that do not say
+    it.
+    """
 
     kind: str
     first: int | float
     last: int | float
+    zoned: bool | None = None
 
     @property
     def dtype(self) -> type[Any]:
         return np.int64 if self.kind == DATES else np.float64
 
 
-def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
-    """Return times of rows as (kind, int64 nanoseconds or float64), both of shape (n,), in order.
+class Times(NamedTuple):
+    """Times (n,) of rows: int64 nanoseconds (UTC where they have a time zone) or float64."""
+
+    kind: str  # DATES or NUMBERS
+    values: NDArray
+    zone: str | None = None  # name of the dates' time zone
+
+    @property
+    def zoned(self) -> bool | None:
+        """True if dates have a time zone; None for numbers."""
+        return None if self.kind == NUMBERS else self.zone is not None
+
+
+def read_times(times: Any, n_rows: int | None = None) -> Times:
+    """Return the times of rows, which must be in order.
 
     Raises TypeError or ValueError, naming the first bad row, for what is neither dates nor numbers,
     missing times, and times that go back.
     """
-    kind, values = read_times_in_any_order(times, n_rows)
+    read = read_times_in_any_order(times, n_rows)
+    values = read.values
     back = values[1:] < values[:-1]
     if back.any():
         t, array = int(np.argmax(back)) + 1, times_array(times)
@@ -41,17 +60,17 @@ def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
             f"times must not go back, but row {t} is at {array[t]}, after {array[t - 1]}: sort the "
             "rows by time first"
         )
-    return kind, values
+    return read
 
 
 def read_times_in_any_order(
     times: Any, n_rows: int | None = None, needed: NDArray[np.bool_] | None = None
-) -> tuple[str, NDArray]:
+) -> Times:
     """Return times as :func:`read_times` does, for rows that need not be in order.
 
     Times may be missing where ``needed`` (n,) is False.
     """
-    array = times_array(times)
+    array, zone = times_and_zone(times)
     if array.ndim != 1 or (n_rows is not None and array.shape[0] != n_rows):
         rows = "one time for each row" if n_rows is None else f"one time for each of {n_rows} rows"
         raise ValueError(f"times must hold {rows}, got an array of shape {array.shape}")
@@ -66,7 +85,7 @@ def read_times_in_any_order(
         raise ValueError(f"times must not be missing, got {array[t]} in row {t}: leave it out")
     if missing.any():
         array = np.where(missing, np.zeros(1, array.dtype), array)
-    return kind, _nanoseconds(array) if kind == DATES else array
+    return Times(kind, _nanoseconds(array) if kind == DATES else array, zone)
 
 
 def as_values(times: NDArray) -> NDArray:
@@ -77,19 +96,29 @@ def as_values(times: NDArray) -> NDArray:
 
 
 def times_array(times: Any) -> NDArray:
-    """Convert times to an array of datetime64 or of whatever else they are."""
+    """Convert times to an array of datetime64, in UTC if zoned, or of whatever else they are."""
+    return times_and_zone(times)[0]
+
+
+def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
+    """Return times as :func:`times_array` does, and the name of their time zone if they have one.
+
+    Raises ValueError where some have a time zone and others have none.
+    """
     if type(times) is np.ndarray and times.dtype.kind in "Mfiu":
-        return times
+        return times, None
     index = dates_of_index(times)
     if index is not None:
-        return index
-    part = wrapped(times)
+        tz = getattr(times, "tz", None)
+        return index, None if tz is None else _zone_name(tz)
+    part, zone = wrapped(times), None
     if hasattr(times, "columns"):
         raise TypeError("times must be one column: a series, an array or an index, not a frame")
-    if part is not None and getattr(part.dtype, "time_zone", None) is not None:
+    if part is not None and (zone := getattr(part.dtype, "time_zone", None)) is not None:
         part = part.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     array = np.asarray(times) if part is None else part.to_numpy()
     if array.dtype.kind == "O" and any(map(_is_date, array.flat)):
+        zone = _zone_of_dates(array)
         array = np.array([_date(t) for t in array.flat]).reshape(array.shape)
     if array.dtype.kind in "SUT":
         raise ValueError(
@@ -101,7 +130,62 @@ def times_array(times: Any) -> NDArray:
             "times must be dates or numbers, got durations: divide by a unit, for instance "
             "times / np.timedelta64(1, 's')"
         )
-    return array
+    return array, zone
+
+
+def _zone_name(tz: Any) -> str:
+    """Return the name of a time zone; UTC for zones without one, as a fixed offset."""
+    return str(getattr(tz, "key", None) or getattr(tz, "zone", None) or "UTC")
+
+
+def _zone_of_dates(dates: NDArray) -> str | None:
+    """Return the name of the time zone of dates; ValueError where some have one and others not."""
+    zone, first = None, None
+    for i, date in enumerate(dates.flat):
+        if date is None or date != date:  # NaT
+            continue
+        tz = getattr(date, "tzinfo", None)
+        if first is None:
+            first, zone = i, None if tz is None else _zone_name(tz)
+        elif (tz is None) != (zone is None):
+            has, none = (first, i) if tz is None else (i, first)
+            raise ValueError(
+                f"times must all have a time zone or all have none, but row {has} has one and row "
+                f"{none} has none: {SAME_CLOCK}"
+            )
+    return zone
+
+
+SAME_CLOCK = (
+    "give all of them one, as pandas' tz_localize does, or take it off with tz_convert(None)"
+)
+
+
+def same_clock(before: bool | None, now: bool | None, refusal: str = "") -> bool | None:
+    """Return whether the dates of a stream have a time zone, from its rows before and those now.
+
+    None where neither knows.  Raises ValueError where only one of the two has: what passed between
+    them is not known.
+    """
+    if before is None or now is None:
+        return now if before is None else before
+    if before != now:
+        if refusal:
+            raise ValueError(f"{refusal}: {SAME_CLOCK}")
+        has = "have a time zone, and those of the rows before this call have none"
+        none = "have no time zone, and those of the rows before this call have one"
+        raise ValueError(f"times {has if now else none}: {SAME_CLOCK}")
+    return now
+
+
+def with_times(labels: Labels, times: Any, *, in_order: bool = True) -> Labels:
+    """Return the labels with the times given beside the data, if there are any."""
+    if times is None:
+        return labels
+    array, zone = times_and_zone(times)
+    if in_order:
+        array = as_array(*read_times(times)[:2])
+    return labels._replace(times=array, time_zone=zone, time_name=name_of(times))
 
 
 def _is_date(value: Any) -> bool:
@@ -147,13 +231,12 @@ def name_of(times: Any) -> str:
     return str(name) if isinstance(name, str) and name else "time"
 
 
-def of_frames(X: Any, y: Any) -> NDArray | None:
-    """Return the dates of X's index, or else of y's; None where neither has an index of dates."""
+def of_frames(X: Any, y: Any) -> Any:
+    """Return X's index, or else y's, if it is one of dates; None where neither has such."""
     for data in (X, y):
         index = row_index(data)
-        dates = None if index is None else dates_of_index(index)
-        if dates is not None:
-            return dates
+        if index is not None and dates_of_index(index) is not None:
+            return index
     return None
 
 
@@ -169,17 +252,20 @@ def times_of_call(
     length of time) or the rows before.
     """
     times = times_or_index(times, X, y, duration, parameter, countable=countable)
-    kind, values = read_times(times, n_rows)
+    read = read_times(times, n_rows)
+    kind, values = read.kind, read.values
     if n_rows == 0:
         return np.empty(0, np.int64 if duration.kind == DATES else np.float64), before
     check_kind(kind, duration, parameter)
     first = values[0].item()
+    zoned = read.zoned if before is None else same_clock(before.zoned, read.zoned)
     if before is not None and first < before.last:
         raise ValueError(
             f"times must not go back, but row 0 is at {time_shown(kind, first)}, and the last row "
             f"before this call was at {time_shown(kind, before.last)}"
         )
-    return values, Timing(kind, first if before is None else before.first, values[-1].item())
+    begin = first if before is None else before.first
+    return values, Timing(kind, begin, values[-1].item(), zoned)
 
 
 def times_or_index(
