@@ -41,6 +41,13 @@ NaValuesOption = Annotated[
         show_default=False,
     ),
 ]
+MissingWordsOption = Annotated[
+    list[str] | None,
+    reading_option(
+        help="Words that are a missing value, separated by commas, instead of CSV's: '' for none.",
+        show_default="NA, N/A, null, None, NaN, ... of CSV, none of Parquet",
+    ),
+]
 EncodingOption = Annotated[
     str | None,
     reading_option(help="Encoding of CSV: latin-1, cp1252, utf-16, ...", show_default="utf-8"),
@@ -75,6 +82,8 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
     InputError
         If a column is named twice, or its levels are empty or twice the same.
     """
+    from olsq.cli.sources.categories import level_of  # which imports Polars
+
     found: dict[str, tuple[str, ...] | None] = {}
     for part in parts or ():
         # Levels may hold commas: after a column with levels the next column is its own option.
@@ -86,7 +95,8 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
                 raise InputError(f"--categorical {part!r} names no column")
             if with_levels:
                 levels = tuple(level.strip() for level in listed.split("|"))
-                if not all(levels) or len(set(levels)) < len(levels) or levels == ("*",):
+                distinct = set(map(level_of, levels))
+                if not all(levels) or len(distinct) < len(levels) or levels == ("*",):
                     raise InputError(
                         f"--categorical {part!r}: levels must differ and not be empty, as in "
                         f"'{name}=a|b|*'"

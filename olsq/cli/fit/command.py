@@ -13,6 +13,7 @@ from olsq.cli.options import (
     CommentOption,
     DecimalOption,
     EncodingOption,
+    MissingWordsOption,
     NaValuesOption,
     SeparatorOption,
     TimeFormatOption,
@@ -194,6 +195,7 @@ def fit(
     ] = None,
     separator: SeparatorOption = None,
     decimal: DecimalOption = ".",
+    missing_words: MissingWordsOption = None,
     na_values: NaValuesOption = None,
     encoding: EncodingOption = None,
     comment: CommentOption = None,
@@ -220,6 +222,7 @@ def fit(
         plot=plot,
         state=state, resume=resume, separator=separator, decimal=decimal, encoding=encoding,
         comment=comment, na_values=split_names(na_values), chunk_rows=chunk_rows,
+        missing_words=None if missing_words is None else split_names(missing_words),
         checkpoint_every=checkpoint_every,
     )  # fmt: skip
     run_fit(options, Console(), Console(stderr=True))

@@ -224,6 +224,8 @@ class FitRun:
         """Write a checkpoint if a state file is given and there are rows; return whether it did."""
         if self.options.state is None or not self.scores or not self.scores[0].rows:
             return False
+        if self.source.table.categories.strangers:  # which may turn out to be an error
+            return False
         parts = {
             "output": self.output.checkpoint() if self.output else None,
             "scores": [scores.as_dict() for scores in self.scores],
@@ -268,6 +270,7 @@ class FitRun:
         source = self.source
         if not self.scores or not self.scores[0].rows:
             raise InputError(f"{source.name} has a header but no rows")
+        source.table.categories.check_known(source.name)
         for target, scores in zip(source.columns.targets, self.scores, strict=True):
             if not scores.used:
                 reason = f"all {scores.rows:,} rows of {source.name} have a missing value"

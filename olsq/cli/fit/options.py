@@ -236,6 +236,7 @@ class FitOptions(TableFormat):
             "--decimal": self.decimal,
             "--encoding": self.encoding,
             "--comment": self.comment,
+            "--missing-words": None if self.missing_words is None else list(self.missing_words),
             "--na-values": list(self.na_values) or None,
             "--out": None if self.out is None else self.out.suffix,
             "--columns": list(self.columns),

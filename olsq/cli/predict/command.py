@@ -12,6 +12,7 @@ from olsq.cli.options import (
     CommentOption,
     DecimalOption,
     EncodingOption,
+    MissingWordsOption,
     NaValuesOption,
     SeparatorOption,
     TimeFormatOption,
@@ -56,6 +57,7 @@ def predict(
     ] = None,
     separator: SeparatorOption = None,
     decimal: DecimalOption = ".",
+    missing_words: MissingWordsOption = None,
     na_values: NaValuesOption = None,
     encoding: EncodingOption = None,
     comment: CommentOption = None,
@@ -73,5 +75,6 @@ def predict(
         state=state, data=data, out=out, level=level, time=time, separator=separator,
         decimal=decimal, encoding=encoding, comment=comment, time_format=time_format,
         na_values=split_names(na_values),
+        missing_words=None if missing_words is None else split_names(missing_words),
     )  # fmt: skip
     run_predict(options, Console(stderr=True))

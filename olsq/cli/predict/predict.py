@@ -23,6 +23,10 @@ from olsq.cli.sources.columns import Chunk, Reading, TableFormat, check_level
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
 
+# Rows are held back until one of them has a level or group that the state knows: a table without
+# any is an error, and what went to standard output is not undone.
+HELD_CHUNKS = 64
+
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(TableFormat):
@@ -159,7 +163,7 @@ class PredictRun:
         if source.table.groups is not None:
             source.table.groups.restore(model.groups)
         self.known = len(source.table.groups.labels) if source.table.groups else 0
-        self.unknown_rows = 0
+        self.known_rows = self.unknown_rows = 0
         self.output: Output | None = None
 
     def _open_output(self) -> None:
@@ -178,16 +182,42 @@ class PredictRun:
 
     def run(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, predict and write chunk after chunk."""
+        held: list[tuple[Any, ...]] = []
         with RowProgress(progress_console, 0) as progress:
             for chunk in interrupts.read_chunks(self.source, self._stop):
                 if self.output is None:
                     self._open_output()
-                assert self.output is not None
-                self.output.append(chunk.start, self._predict_chunk(chunk), chunk.time, chunk.by)
+                held.append((chunk.start, self._predict_chunk(chunk), chunk.time, chunk.by))
+                if len(held) == HELD_CHUNKS or not self._only_strangers():
+                    self._write(held)
                 progress.update(self.source.rows, self.source.fraction())
         if self.output is None:
             raise InputError(f"{self.source.name} has a header but no rows")
+        self._check_known()
+        self._write(held)
         self.output.finish()
+
+    def _write(self, held: list[tuple[Any, ...]]) -> None:
+        assert self.output is not None
+        for rows in held:
+            self.output.append(*rows)
+        held.clear()
+
+    def _only_strangers(self) -> bool:
+        """Test whether a column has held labels, and none so far that the state knows."""
+        stranger = self.unknown_rows > 0 and not self.known_rows
+        return stranger or bool(self.source.table.categories.strangers)
+
+    def _check_known(self) -> None:
+        self.source.table.categories.check_known(self.source.name)
+        groups = self.source.table.groups
+        if groups is not None and self.unknown_rows and not self.known_rows:
+            learned, new = groups.labels[: self.known], groups.labels[self.known :]
+            raise InputError(
+                f"not one group of {self.source.name} is in the state: column {groups.name!r} "
+                f"holds {', '.join(map(repr, new[:3]))}{', ...' * (len(new) > 3)} and the state "
+                f"{', '.join(map(repr, learned[:3]))}{', ...' * (len(learned) > 3)}"
+            )
 
     def warn_of_unknown_groups(self, console: Console) -> None:
         """Print the groups of the new rows that were never learned."""
@@ -211,6 +241,7 @@ class PredictRun:
             self.source.table.time.check_order(chunk.time, chunk.start, self.source.name, chunk.by)
         if chunk.by is not None:
             self.unknown_rows += int(np.count_nonzero(chunk.by >= self.known))
+            self.known_rows += int(np.count_nonzero((chunk.by >= 0) & (chunk.by < self.known)))
         known = np.full((len(chunk.X), len(self.targets)), np.nan)
         for j, target in enumerate(self.source.columns.targets):
             known[:, self.targets.index(target)] = chunk.y[:, j]

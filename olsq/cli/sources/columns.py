@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from olsq.cli.errors import InputError
 from olsq.cli.sources.streams import check_encoding
 
-# Cells that mean "no value", besides the empty one and NaN in any spelling Polars reads.
-MISSING_WORDS = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "nan", "NAN"]
+# Cells of CSV that mean "no value", besides the empty one.
+MISSING_WORDS = (
+    "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "NaN", "nan", "NAN",
+)  # fmt: skip
 # What pandas and R call the index column when they write a frame.
 INDEX_NAME = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?")
 
@@ -31,6 +33,7 @@ class TableFormat:
     decimal: str = "."
     encoding: str | None = None
     comment: str | None = None
+    missing_words: tuple[str, ...] | None = None
     na_values: tuple[str, ...] = ()
 
     def format_options(self) -> dict[str, Any]:
@@ -74,9 +77,15 @@ class Reading(TableFormat):
     targets_required: bool = True
 
     @property
-    def missing_words(self) -> list[str]:
-        """Cells that mean "no value", as text."""
-        return [*MISSING_WORDS, *self.na_values]
+    def words_in_csv(self) -> list[str]:
+        """Cells of CSV that mean "no value"."""
+        words = MISSING_WORDS if self.missing_words is None else self.missing_words
+        return ["", *words, *self.na_values]
+
+    @property
+    def words_in_text(self) -> list[str]:
+        """Cells that mean "no value" where a file stores types, and NA may be Namibia."""
+        return ["", *(self.missing_words or ()), *self.na_values]
 
     @property
     def missing_numbers(self) -> list[float]:

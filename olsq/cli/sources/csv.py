@@ -60,11 +60,11 @@ class CsvSource(Source):
             self.separator = reading.separator or max(separators, key=head.count)
             self.header = next(csv.reader([head], delimiter=self.separator), [])
             self.columns = choose_columns(self.header, reading)
+            self.table = TableBuilder(self.name, self.columns, reading, reading.words_in_csv)
         except BaseException:
             self.close()
             raise
         self.chunk_rows = reading.chunk_rows or default_chunk_rows(len(self.header))
-        self.table = TableBuilder(self.name, self.columns, reading)
         self._parser = CellParser(
             self.name, self.header, self.columns, self.separator, self.table, reading
         )

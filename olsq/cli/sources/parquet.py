@@ -47,7 +47,7 @@ class ParquetSource(Source):
             self._total = int(scan.select(pl.len()).collect().item())
         self.header = list(schema.names())
         self.columns = choose_columns(self.header, reading)
-        self.table = TableBuilder(self.name, self.columns, reading)
+        self.table = TableBuilder(self.name, self.columns, reading, reading.words_in_text)
         text = self.table.text
         for name in self.columns.all:
             dtype = schema[name]

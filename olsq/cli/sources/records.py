@@ -180,7 +180,7 @@ class CellParser:
     ) -> None:
         self.name, self.header, self.columns = name, list(header), columns
         self.separator, self._table = separator, table
-        self._words = reading.missing_words
+        self._words = reading.words_in_csv
         self._decimal_comma = reading.decimal == ","
         # Columns are renamed c0, c1, ... so that odd or repeated names cannot confuse the parser.
         self._head = separator.join(f"c{j}" for j in range(len(header))).encode() + b"\n"

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from olsq.cli.sources.categories import Categories, GroupColumn
+from olsq.cli.sources.categories import Categories, GroupColumn, LabelReader
 from olsq.cli.sources.columns import Chunk, Columns, Reading
 from olsq.cli.sources.times import TimeColumn
 
@@ -25,15 +25,20 @@ class TableBuilder:
         Those that are used.
     reading : Reading
         Which of them are categories, the time or labels of groups.
+    missing_words : list of str
+        Text that means "no value".
     """
 
-    def __init__(self, where: str, columns: Columns, reading: Reading) -> None:
+    def __init__(
+        self, where: str, columns: Columns, reading: Reading, missing_words: list[str]
+    ) -> None:
         self.where, self.columns = where, columns
-        self.categories = Categories(reading.categorical, reading.missing_words)
+        labels = LabelReader(missing_words, reading.decimal)
+        self.categories = Categories(reading.categorical, labels)
         self.time = TimeColumn(columns.time, reading.time_format) if columns.time else None
-        self.groups = GroupColumn(columns.by, reading.missing_words) if columns.by else None
+        self.groups = GroupColumn(columns.by, labels) if columns.by else None
         self._missing_numbers = reading.missing_numbers
-        self._missing_words = reading.missing_words
+        self._missing_words = missing_words
 
     @property
     def text(self) -> set[str]:

@@ -1,0 +1,188 @@
+"""Levels and labels of groups are values, whatever their spelling and the kind of file."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import olsq
+
+NUMBERS, TRUTHS = [1, 2, 3], [False, True]
+# The same values as other tools and types write them.
+SPELLINGS = {
+    "1": ["1", "1.0", "1.", "1e0", " 1 ", "10E-1"],
+    "-2.5": ["-2.5", "-2.50", "-25e-1"],
+    "0.5": [".5", "0.5"],
+    "true": ["true", "True", "TRUE"],
+    "9007199254740993": ["9007199254740993", "9007199254740993.0"],
+}
+DISTINCT = ["1", "01", "007", "7", "1_0", "10", "9007199254740993", "9007199254740992", "true", "t"]
+
+
+def rows(n=240, seed=0):
+    rng = np.random.default_rng(seed)
+    level, truth, x = rng.choice(NUMBERS, n), rng.random(n) < 0.5, rng.standard_normal(n)
+    y = 10.0 * level + 5.0 * truth + x
+    return pl.DataFrame({"level": level, "truth": truth, "x": x, "y": y})
+
+
+# Columns of new rows with the levels 1, 2, 3 and true, false, as other types write them.
+NEW = {
+    "integers": ([1, 2, 3], [True, False, True]),
+    "floating, as beside a missing value": ([1.0, 2.0, 3.0], [True, False, True]),
+    "text": (["1", "2.0", "3"], ["True", "FALSE", "true"]),
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("kind", NEW)
+@pytest.mark.parametrize("how", ["categorical", "by"])
+def test_new_rows_find_the_levels_that_were_learned(kind, how, suffix, tmp_path, olsq_command):
+    levels, truths = NEW[kind]
+    frame, new = rows(), pl.DataFrame({"level": levels, "truth": truths, "x": [0.0] * 3})
+    wanted = [15.0, 20.0, 35.0]
+    if how == "by":
+        frame, wanted = frame.with_columns(y=10.0 * pl.col("level") + pl.col("x")), [10, 20, 30]
+        options = ("--by", "level", "--features", "x")
+    else:
+        options = ("--categorical", "level,truth")
+    frame.write_csv(tmp_path / "d.csv")
+    for file in (tmp_path / "n.csv", tmp_path / "n.parquet"):
+        (new.write_csv if file.suffix == ".csv" else new.write_parquet)(file)
+    state, out = tmp_path / "s.olsq", tmp_path / "o.csv"
+    code, _, err = olsq_command(
+        "fit", tmp_path / "d.csv", "--target", "y", "--ridge", 0, *options, "--state", state
+    )
+    assert (code, err) == (0, "")
+    code, _, err = olsq_command("predict", state, tmp_path / f"n{suffix}", "--out", out)
+    assert (code, err) == (0, "")
+    np.testing.assert_allclose(pl.read_csv(out)["prediction"].to_numpy(), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("how", ["categorical", "by"])
+@pytest.mark.parametrize("value", SPELLINGS)
+def test_spellings_of_a_value_are_one_level(value, how, tmp_path, olsq_command):
+    spelled = [SPELLINGS[value][i % len(SPELLINGS[value])] for i in range(60)]
+    x = np.arange(60.0) % 7
+    frame = pl.DataFrame({"k": [*spelled, *["b"] * 60], "x": [*x, *x], "y": [*(x + 3), *x]})
+    frame.write_csv(tmp_path / "d.csv", quote_style="non_numeric")
+    state = tmp_path / "s.olsq"
+    options = ("--chunk-rows", 10, "--features", "x,k" if how == "categorical" else "x")
+    code, text, err = olsq_command(
+        "fit", tmp_path / "d.csv", "--target", "y", f"--{how}", "k", *options, "--state", state
+    )
+    assert (code, err) == (0, ""), err
+    table = olsq.load(state).metadata_["olsq fit"]["table"]
+    if how == "by":
+        assert len(table["groups"]["labels"]) == 2
+        assert "2 groups" in text
+    else:
+        assert len(table["categories"]["levels"]["k"]) == 1  # b comes later: it is "other"
+
+
+def test_codes_and_large_integers_stay_apart(tmp_path, olsq_command):
+    frame = pl.DataFrame({"k": DISTINCT * 6, "x": np.arange(60.0) % 7, "y": np.arange(60.0)})
+    frame.write_csv(tmp_path / "d.csv")
+    text = olsq_command("fit", tmp_path / "d.csv", "--target", "y", "--by", "k")[1]
+    assert f"{len(DISTINCT)} groups" in text
+
+
+def test_decimal_commas_are_numbers_in_labels(tmp_path, olsq_command):
+    (tmp_path / "d.csv").write_text("k;x;y\n" + "1,5;1;2\n1,50;2;3\n2;1,5;7\n2,0;3;9\n" * 9)
+    state = tmp_path / "s.olsq"
+    options = ("--target", "y", "--decimal", ",", "--categorical", "k=1,5|2|*")
+    assert olsq_command("fit", tmp_path / "d.csv", *options, "--state", state)[0] == 0
+    pl.DataFrame({"k": [1.5, 2.0], "x": [1.0, 1.5]}).write_parquet(tmp_path / "n.parquet")
+    text = olsq_command("predict", state, tmp_path / "n.parquet")[1]
+    predictions = [float(line.split(",")[1]) for line in text.splitlines()[1:]]
+    np.testing.assert_allclose(predictions, [2, 7], atol=0.2)
+
+
+@pytest.mark.parametrize("how", ["categorical", "by"])
+@pytest.mark.parametrize("out", [True, False])
+def test_a_table_without_one_known_level_is_refused(how, out, tmp_path, olsq_command):
+    rows().write_csv(tmp_path / "d.csv")
+    state = tmp_path / "s.olsq"
+    options = ("--categorical", "level") if how == "categorical" else ("--by", "level")
+    olsq_command(
+        "fit", tmp_path / "d.csv", "--target", "y", "--exclude", "truth", *options,
+        "--state", state,
+    )  # fmt: skip
+    new = pl.DataFrame({"level": ["one", None, "two"] * 5, "x": [0.0] * 15})
+    new.write_csv(tmp_path / "n.csv")
+    files = ("--out", tmp_path / "o.csv") if out else ()
+    code, text, err = olsq_command("predict", state, tmp_path / "n.csv", *files)
+    assert code == 2
+    assert "'level'" in err
+    assert "'one'" in err
+    assert "not one" in err
+    assert not (tmp_path / "o.csv").exists()
+    assert "row" not in text.splitlines()[1:]
+    assert len(text.splitlines()) <= 1  # nothing but the header
+    # With one row of a known level, and with no label at all, there is a result.
+    pl.concat([new, pl.DataFrame({"level": ["2"], "x": [0.0]})]).write_csv(tmp_path / "n.csv")
+    assert olsq_command("predict", state, tmp_path / "n.csv", *files)[0] == 0
+    new.with_columns(level=pl.lit(None)).write_csv(tmp_path / "n.csv")
+    assert olsq_command("predict", state, tmp_path / "n.csv", *files)[0] == 0
+
+
+def test_a_fit_without_one_of_the_listed_levels_is_refused(tmp_path, olsq_command):
+    rows().write_csv(tmp_path / "d.csv")
+    state = tmp_path / "s.olsq"
+    code, _, err = olsq_command(
+        "fit", tmp_path / "d.csv", "--target", "y", "--exclude", "truth", "--categorical",
+        "level=one|two|*", "--state", state, "--checkpoint-every", 0, "--chunk-rows", 20,
+    )  # fmt: skip
+    assert code == 2
+    assert "column 'level'" in err
+    assert not state.exists()
+
+
+COUNTRIES = ["NA", "None", "null", "DE", None]
+
+
+def countries(folder):
+    x = np.arange(100.0) % 7
+    frame = pl.DataFrame({"c": COUNTRIES * 20, "x": x, "y": x + np.arange(100) % 5})
+    frame.write_csv(folder / "d.csv")
+    frame.write_parquet(folder / "d.parquet")
+
+
+@pytest.mark.parametrize("how", ["categorical", "by"])
+@pytest.mark.parametrize(
+    ("suffix", "words", "levels"),
+    [
+        (".csv", None, ["DE"]),
+        (".csv", "", ["DE", "NA", "None", "null"]),
+        (".csv", "null,DE", ["NA", "None"]),
+        (".parquet", None, ["DE", "NA", "None", "null"]),
+        (".parquet", "NA", ["DE", "None", "null"]),
+    ],
+)
+def test_words_are_missing_values_in_csv_only(suffix, words, levels, how, tmp_path, olsq_command):
+    countries(tmp_path)
+    state = tmp_path / "s.olsq"
+    options = () if words is None else ("--missing-words", words)
+    code, _, err = olsq_command(
+        "fit", tmp_path / f"d{suffix}", "--target", "y", "--features",
+        "x,c" if how == "categorical" else "x", f"--{how}", "c", *options, "--state", state,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    table = olsq.load(state).metadata_["olsq fit"]["table"]
+    found = table["groups"]["labels"] if how == "by" else table["categories"]["levels"]["c"]
+    assert sorted(found) == levels
+    assert olsq.load(state).metadata_["olsq fit"]["scores"][0]["used"] == 20 * len(levels)
+
+
+def test_missing_words_of_numbers_and_of_listed_levels(tmp_path, olsq_command):
+    countries(tmp_path)
+    fit = ("fit", tmp_path / "d.csv", "--target", "y")
+    code, _, err = olsq_command(*fit, "--categorical", "c=NA|DE|*")
+    assert code == 2
+    assert "'NA' is a level of 'c' and a word for a missing value" in err
+    assert olsq_command(*fit, "--categorical", "c=NA|DE|*", "--missing-words", "")[0] == 0
+    (tmp_path / "d.csv").write_text("x,y\n1,2\nNA,3\n3,1\n4,9\n")
+    assert "1 skipped" in olsq_command(*fit)[1]
+    code, _, err = olsq_command(*fit, "--missing-words", "-")
+    assert code == 2
+    assert "holds 'NA'" in err
+    assert "differ" in olsq_command(*fit, "--categorical", "x=1|1.0")[2]
