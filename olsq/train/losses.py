@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import concrete, refuse
+from olsq.train.accumulation import mark_count
 
 __all__ = ["IGNORE", "BatchLoss", "next_token_loss", "token_loss", "token_losses"]
 
@@ -25,16 +26,17 @@ class BatchLoss(NamedTuple):
     ----------
     mean : scalar
         What is minimised.
-    weight : scalar
+    weight : scalar, optional
         What the mean is over, the number of targets for example.  Where a batch is computed in
         parts, its loss and gradient are the means over its parts with these weights: those of the
-        whole batch, however unequally the parts are masked.
+        whole batch, however unequally the parts are masked.  None: what :func:`token_loss` counted
+        in ``mean``; where it did not, parts weigh alike.
     extra : mapping of str to scalar
         Other numbers to report, averaged in the same way.
     """
 
     mean: Any
-    weight: Any = 1.0
+    weight: Any = None
     extra: Mapping[str, Any] = {}
 
 
@@ -93,7 +95,8 @@ def token_loss(
     Returns
     -------
     scalar
-        In nats; 0 where no target is asked for.
+        In nats; 0 where no target is asked for.  A step that computes a batch in parts
+        (``accumulate=``) weighs them by the targets that count in each.
 
     Raises
     ------
@@ -201,7 +204,7 @@ def _batch_loss(
     _check(targets, counts, np.shape(logits)[-1])
     losses, log_z = _losses(logits, targets)
     wide = None if counts is None else counts.astype(losses.dtype)
-    total = jnp.asarray(losses.size, losses.dtype) if wide is None else wide.sum()
+    total = jnp.asarray(losses.size, losses.dtype) if wide is None else mark_count(wide.sum())
 
     def average(x: Array) -> Array:
         if wide is None:

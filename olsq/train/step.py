@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from olsq.train.accumulation import accumulate_gradient
 from olsq.train.config import check_counts
 from olsq.train.losses import BatchLoss
 
@@ -61,8 +62,9 @@ def make_step(
         ``gradient(model, *batch)``, a loss and the gradient to use with it in place of the
         derivative of ``loss``, which is None then: a meta-gradient, an estimator.
     accumulate : int
-        Parts in which a batch is computed one after the other, to save memory; their losses and
-        gradients are averaged with the weights of the :class:`BatchLoss` of each.
+        Parts in which a batch is computed one after the other, to save memory.  Their losses and
+        gradients are averaged in float32: a part weighs as many targets as its :func:`token_loss`
+        or :class:`BatchLoss` counts, and parts of any other loss weigh alike.
     donate : bool
         Let a step use the memory of the model and the state it is given, which must not be used
         again.
@@ -76,7 +78,8 @@ def make_step(
     Raises
     ------
     ValueError
-        When the step is called with a batch that ``accumulate`` does not divide.
+        When the step is called with a batch that ``accumulate`` does not divide, or with a loss of
+        which it cannot tell how many targets a part counts.
 
     Notes
     -----
@@ -212,32 +215,14 @@ def _make_update(
         if accumulate == 1:
             (value, found), slope = value_and_grad(model, batch, given)
             return value, slope, found.extra
-        keys = jax.random.split(given["key"], accumulate) if given else None
-        parts = jax.tree.map(lambda x: _split_batch(x, accumulate), batch), keys
-
-        def one(part: Any) -> tuple[Any, Array]:
-            rows, key = part
-            own = {} if key is None else {"key": key}
-            (value, found), slope = value_and_grad(model, rows, own)
-            return (value, slope, found.extra), found.weight
-
-        def add(total: Any, part: Any) -> tuple[Any, None]:
-            found, weight = one(part)
-            # A part with no targets adds exactly 0, not 0 times a possible NaN.
-            scaled = jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0), found)
-            return jax.tree.map(jnp.add, total, (scaled, weight)), None
-
-        shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], parts))
-        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        (total, weight), _ = jax.lax.scan(add, zero, parts)
-        return jax.tree.map(lambda x: x / jnp.where(weight > 0, weight, 1), total)
+        return accumulate_gradient(value_and_grad, model, batch, given.get("key"), accumulate)
 
     def update(
         model: Any, state: Any, batch: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Any, Any, Metrics]:
         given = {"key": options["key"]} if options.get("key") is not None else {}
         value, gradients, extra = whole(model, batch, given)
-        norm = jnp.sqrt(sum(jnp.sum(jnp.abs(g) ** 2) for g in jax.tree.leaves(gradients)))
+        norm = _norm(gradients)
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
         weights, rest = eqx.partition(model, eqx.is_inexact_array)
         others = {name: x for name, x in options.items() if name != "key"}
@@ -253,17 +238,16 @@ def _make_update(
     return update
 
 
+def _norm(gradients: Any) -> Array:
+    """Compute the norm of all gradients in float32 or better: squares overflow in float16."""
+    wide = (g.astype(jnp.promote_types(g.dtype, jnp.float32)) for g in jax.tree.leaves(gradients))
+    return jnp.sqrt(sum(jnp.sum(jnp.abs(g) ** 2) for g in wide))
+
+
 def _as_loss(found: Any) -> BatchLoss:
-    """Convert what a loss returned to a BatchLoss with arrays of one dtype."""
+    """Convert what a loss returned to a BatchLoss of arrays; None stays for the weight."""
     parts = found if isinstance(found, BatchLoss) else BatchLoss(found)
-    mean = jnp.asarray(parts.mean)
-    return BatchLoss(mean, jnp.asarray(parts.weight, mean.dtype), dict(parts.extra))
-
-
-def _split_batch(x: Any, parts: int) -> Any:
-    """Reshape a batch (B, ...) to (parts, B / parts, ...)."""
-    if x.shape[0] % parts:
-        raise ValueError(
-            f"accumulate must divide the batch of {x.shape[0]} rows into equal parts, got {parts}"
-        )
-    return x.reshape(parts, -1, *x.shape[1:])
+    mean, weight = jnp.asarray(parts.mean), parts.weight
+    if weight is not None:  # a count, which half precision rounds from 257 on
+        weight = jnp.asarray(weight, jnp.promote_types(mean.dtype, jnp.float32))
+    return BatchLoss(mean, weight, dict(parts.extra))

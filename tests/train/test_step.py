@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from olsq.tasks.tokens import IGNORE
-from olsq.train import make_step, token_loss, token_losses
+from olsq.train import BatchLoss, make_step, token_loss, token_losses
 from tests.train.small import SmallModel, same_bits, weights
 from tests.versions import x64
 
@@ -110,6 +110,63 @@ def test_saving_memory_changes_nothing_else(options):
     for a, b in zip(weights(found), weights(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
     assert metrics.loss.shape == ()
+
+
+def mean_of(scores, targets):
+    return token_loss(scores, targets, ignore=IGNORE)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        mean_of,
+        lambda scores, targets: token_loss(scores, targets * 0, mask=targets != IGNORE),
+        lambda scores, targets: 2 * mean_of(scores, targets) + 0.25,
+        lambda scores, targets: BatchLoss(
+            mean_of(scores, targets), extra={"rows": len(targets) - jnp.sum(targets == IGNORE)}
+        ),
+    ],
+    ids=["ignore", "mask", "another term", "BatchLoss"],
+)
+def test_parts_weigh_the_targets_that_count(loss, dtype):
+    """Three, one and no targets in a part: one mean over all, whatever the loss returns."""
+    rows = jnp.asarray(LOGITS.reshape(-1, 7)[:8], dtype)
+    targets = np.full(8, IGNORE)
+    targets[[0, 1, 2, 5]] = [0, 1, 2, 3]
+    optimizer = optax.sgd(0.1, momentum=0.9)
+    found = []
+    for parts in (1, 2, 4):
+        step = make_step(lambda w, x, y: loss(w * x, y), optimizer, accumulate=parts)
+        model = jnp.ones(7, dtype)
+        model, state, metrics = step(model, optimizer.init(model), rows, targets)
+        assert model.dtype == state[0].trace.dtype == dtype
+        assert metrics.gradient_norm.dtype == metrics.loss.dtype == jnp.float32
+        found.append([*model.astype("f"), metrics.loss, metrics.gradient_norm])
+    tolerance = {"float32": 1e-6}.get(dtype, 4 * float(jnp.finfo(dtype).eps))
+    np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda scores, targets: mean_of(scores, targets) + mean_of(2 * scores, targets),
+        lambda scores, targets: jax.vmap(mean_of)(scores, targets).mean(),
+        jax.jit(mean_of),
+    ],
+    ids=["two means", "vmap", "jit"],
+)
+def test_parts_whose_targets_cannot_be_counted_are_refused(loss):
+    rows, targets = jnp.asarray(LOGITS[..., None, :], "f").reshape(-1, 1, 7), TARGETS.reshape(-1, 1)
+
+    def step(parts, loss=loss):
+        taken = make_step(lambda w, x, y: loss(w * x, y), optax.sgd(0.1), accumulate=parts)
+        return taken(jnp.ones(7), optax.sgd(0.1).init(0.0), rows, targets)[2].loss
+
+    with pytest.raises(ValueError, match=r"return olsq.train.BatchLoss\(mean, number_of_targets\)"):
+        step(4)
+    as_told = step(4, lambda scores, y: BatchLoss(loss(scores, y), y.size))
+    np.testing.assert_allclose(as_told, step(1), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
