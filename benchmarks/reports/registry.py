@@ -252,6 +252,7 @@ REPORTS = (
         "stability", ("stability",), stability, 0.5, 30,
         ("img/numerics-drift.png", "img/numerics-windup.png"),
     ),
+    Report("nist", ("nist",), text_of("nist", "numerics.md", "nist"), 0.5, 1),
     Report("speed", ("online_table",), speed, 0.5, 15),
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
     Report(

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..support import machine
 from ..support.peers import OLSQ, PEERS, available
 from ..support.stability_cases import Case, judge, main_cases, shortened, special_cases
-from . import nist, rolling_drift
+from . import rolling_drift
 
 RESULTS = Path(__file__).parents[1] / "results" / "stability.json"
 
@@ -86,7 +86,6 @@ def main() -> None:
         if not options.peers:
             measure(cases, OLSQ, results, "olsq")
             measure_rolling(results, ours=True)
-            results["nist"] = nist.measure()
             store(results)
     if not options.peers:
         from .stability_report import write

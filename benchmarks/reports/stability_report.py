@@ -8,7 +8,7 @@ from ..support import machine
 from ..support.marked import replace_between
 from ..support.peers import OLSQ, PEERS
 from ..support.stability_cases import CONDITIONS, special_cases, table_name
-from . import nist, rolling_drift
+from . import rolling_drift
 from .numerics_figures import DOCS, draw
 
 PAGE = DOCS / "numerics.md"
@@ -80,7 +80,6 @@ def tables(results: dict) -> dict[str, str]:
         "float32": main_table(cells, np.float32, FLOAT32_METHODS),
         "special": _table(streaming, special),
         "rolling": _table(list(rolling_drift.METHODS), rolling),
-        "nist": nist.table(results["nist"]),
     }
 
 
