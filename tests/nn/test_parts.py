@@ -114,11 +114,12 @@ def test_rotary_positions_turn_pairs_and_products_depend_on_distance(width):
     want = turned(q[0, ..., :even].astype(float))
     assert error(rotate(q, at)[0, ..., :even], want) < TINY
     assert np.array_equal(rotate(q, at)[..., even:], q[..., even:])
-    products = [
-        np.einsum("bthk,bshk->hts", *(np.asarray(rotate(x, at + s), float) for x in (q, k)))
-        for s in (0, 1000)
-    ]
-    assert error(products[1], products[0]) < 1e-3  # angles of 1000 keep that many digits
+    for first in (0, 1000, 10**7, 3 * 10**8, 2**31 - 6):
+        for base in (1e4, 1e6, 0.01):
+            turns = (np.asarray(rotate(x, first + at, base), float) for x in (q, k))
+            products = np.einsum("bthk,bshk->hts", *turns)
+            turned_first = (np.asarray(rotate(x, at, base), float) for x in (q, k))
+            assert error(products, np.einsum("bthk,bshk->hts", *turned_first)) < TINY
     assert rotate(jnp.asarray(q, jnp.bfloat16), at).dtype == jnp.bfloat16
 
 
