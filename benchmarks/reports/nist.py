@@ -1,7 +1,7 @@
 """Digits of agreement with NIST's certified regressions, for ``docs/numerics.md``.
 
-Every data set of the linear collection goes through every front door.  ``tests/golden/test_nist.py``
-requires the digits; the page shows them.
+Every data set of the linear collection goes through every front door.
+``tests/golden/test_nist.py`` requires the digits; the page shows them.
 """
 
 from __future__ import annotations
@@ -265,9 +265,9 @@ def text(found: dict[str, list[float]]) -> str:
 
 def main() -> None:
     """Measure, store and rewrite the page."""
+    from ..support.marked import replace_between
     from .registry import RESULTS
     from .traced import DOCS
-    from ..support.marked import replace_between
 
     found = measure()
     (RESULTS / "nist.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

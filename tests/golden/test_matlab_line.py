@@ -1,9 +1,9 @@
 """MATLAB's documented example "Line Fitting with Online Recursive Least Squares Estimation".
 
-A hydraulic valve, y = k u + b: k goes from 70 to 50 and b from -15 to -13 while the engine warms up
-from t = 50 s to 950 s; a sample every 0.1 s; u is 0 before t = 50 s, then steps of 100 s from 0.4 up
-to 0.6 and back, plus noise; forgetting factor 0.95.  The measured file is not public: this stream
-follows the example's description with a seed.  Every estimate is compared with a dense solution.
+A hydraulic valve, y = k u + b: k goes from 70 to 50 and b from -15 to -13 while the engine warms
+up from t = 50 s to 950 s; a sample every 0.1 s; u is 0 before t = 50 s, then steps of 100 s from
+0.4 up to 0.6 and back, plus noise; forgetting factor 0.95.  The measured file is not public: this
+stream follows the example's description with a seed.  Every estimate is compared with a dense solution.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T, X, Y, TRUTH = valve()
 
 @pytest.fixture(scope="module")
 def dense():
-    """Weighted minimum-norm fits (rows, 2) of ``CHECKED``; rows older than 1,200 weigh below eps."""
+    """Weighted minimum-norm fits (rows, 2) of ``CHECKED``; older rows than 1,200 weigh nothing."""
     fits = []
     for end in CHECKED:
         rows = slice(max(0, end - 1200), end + 1)
