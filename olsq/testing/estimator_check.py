@@ -20,6 +20,7 @@ def check_estimator_stream(
     *,
     objective: Callable[[Any], Problem | None] = least_squares,
     merge: Callable[[Any, Any], Any] | None = None,
+    rescale: Callable[[Any, float, float, float], Any] | None = None,
     kinds: Sequence[str] = FINITE_ROWS,
     streams: Mapping[str, Regression] | None = None,
     tolerance: float = 1e4,
@@ -42,6 +43,10 @@ def check_estimator_stream(
     merge : callable, optional
         ``merge(first, second) -> estimator``; :func:`olsq.merge` for the estimators of olsq, and
         without one "merging" is left out.
+    rescale : callable, optional
+        ``rescale(estimator, x, y, weight) -> estimator`` adapts the parameters of a fresh copy to X
+        multiplied by x, y by y and weights by weight.  By default ``ridge`` is multiplied by
+        ``x^2 weight``; where ``objective`` is not known, X is not multiplied.
     kinds : sequence of str
         Kinds of finite streams; see :func:`olsq.testing.regressions`.  "resets" are left out where
         the factor of a row cannot be chosen.
@@ -67,9 +72,11 @@ def check_estimator_stream(
     -----
     The properties are "oracle", "prefix invariance" (rows to come change no estimate), "chunk
     invariance" (rows come one by one, in blocks or at once), "resumption" (from a pickled copy, and
-    for the estimators of olsq from a file, bit for bit), "merging", "scale equivariance",
-    "permutation of targets", "causality" (a row that is not finite is refused or skipped, and
-    changes nothing), "absent rows" (a row of weight 0 teaches nothing), "counting"
+    for the estimators of olsq from a file, bit for bit), "merging", "scale equivariance"
+    (multiplying X and y scales the coefficients), "units of weights" (multiplying all weights and
+    the ridge by a constant, 4e-9 to 3e8, changes no coefficient; of estimators with a ``ridge``
+    that take weights), "permutation of targets", "causality" (a row that is not finite is refused
+    or skipped, and changes nothing), "absent rows" (a row of weight 0 teaches nothing), "counting"
     (``n_samples_seen_``) and "interruptions" (silent starts, gaps, bursts, and amplitudes over six
     decades, of :func:`olsq.testing.interruption`; gaps where a row may bring its factor).
 
@@ -83,7 +90,12 @@ def check_estimator_stream(
     if not set(kinds) <= set(FINITE_ROWS):
         raise ValueError(f"kinds must be some of {', '.join(FINITE_ROWS)}, got {kinds!r}")
     subject = Subject(
-        findings, estimator, objective(estimator), tolerance, _choose_merge(estimator, merge)
+        findings,
+        estimator,
+        objective(estimator),
+        tolerance,
+        _choose_merge(estimator, merge),
+        rescale,
     )
     kinds = [k for k in kinds if subject.forgets or k != "resets"]
     if streams is None:

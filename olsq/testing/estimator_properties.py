@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import tempfile
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +26,22 @@ from olsq.testing.strategies import Regression
 
 ORACLE, PREFIX, CHUNK, RESUME = "oracle", "prefix invariance", "chunk invariance", "resumption"
 MERGE, SCALE, PERMUTE = "merging", "scale equivariance", "permutation of targets"
+WEIGHTS = "units of weights"
 CAUSAL, ABSENT, COUNT = "causality", "absent rows", "counting"
 INTERRUPT = "interruptions"
 PROPERTIES = (
-    ORACLE, PREFIX, CHUNK, RESUME, MERGE, SCALE, PERMUTE, CAUSAL, ABSENT, COUNT, INTERRUPT,
+    ORACLE, PREFIX, CHUNK, RESUME, MERGE, SCALE, WEIGHTS, PERMUTE, CAUSAL, ABSENT, COUNT, INTERRUPT,
 )  # fmt: skip
 # Kinds of interruption for every estimator, and those that need a factor per row.  Scales are such
 # that moments in double precision still hold every row: normal equations are an honest method.
 QUIET = (("silent start", 60), ("constant start", 60), ("amplitude rises", 6),
          ("amplitude falls", 6), ("column scales", 3))  # fmt: skip
 PAUSES = (("gap", 30), ("gap", 300), ("bursts", 300))
+
+# Factors of X and y, and of weights: powers of two, whose products do not round, and for weights of
+# four, whose roots do not either.  So an estimate may only differ where a threshold has units.
+SCALES = ((2.0**10, 2.0**-5), (2.0**-27, 2.0**27), (2.0**27, 2.0**-27))
+WEIGHT_SCALES = (2.0**-28, 2.0**28)
 
 BLOCK = 7  # rows: divides no length used here, so that the last block is shorter
 OF_OLSQ = RecursiveLeastSquares, RollingLeastSquares
@@ -47,6 +54,7 @@ def check_stream(s: Subject, data: Regression) -> None:
     check_prefix(s, data)
     check_resumption(s, data)
     check_scale(s, data)
+    check_weight_units(s, data)
     check_targets(s, data)
     check_lost_row(s, data)
     check_absent_row(s, data)
@@ -152,26 +160,47 @@ def check_resumption(s: Subject, data: Regression) -> None:
 
 
 def check_scale(s: Subject, data: Regression) -> None:
-    """Check that coefficients scale by b / a when X does by a, y by b, the ridge by a squared."""
+    """Check that coefficients scale by y / x when X is multiplied by x and y by y."""
     if not s.findings.is_open(SCALE):
         return
-    # powers of two, whose products do not round
-    a, b = 2.0**10, 2.0**-5
-    scaled = copy.deepcopy(s.estimator)
-    if s.problem is None:
-        a = 1.0  # a penalty that is not known does not scale
-    elif np.any(np.asarray(s.problem.ridge) != 0):
-        scaled.ridge = s.problem.ridge * a**2
-    est = s.train(data._replace(X=data.X * a, y=data.y * b), est=scaled)
+    known = s.problem is not None or s.rescale is not None  # an unknown penalty does not scale
+    for x, y in SCALES:
+        check_units(s, SCALE, data, x=x if known else 1.0, y=y)
+
+
+def check_weight_units(s: Subject, data: Regression) -> None:
+    """Check that multiplying all weights and the ridge by a constant changes no coefficient."""
+    if not (s.findings.is_open(WEIGHTS) and s.weighs and hasattr(s.estimator, "ridge")):
+        return
+    for weight in WEIGHT_SCALES:
+        check_units(s, WEIGHTS, data, weight=weight)
+
+
+def check_units(
+    s: Subject, name: str, data: Regression, *, x: float = 1.0, y: float = 1.0, weight: float = 1.0
+) -> None:
+    """Check the estimate from rows in other units, with parameters that follow them."""
+    other = data._replace(X=data.X * x, y=data.y * y, sample_weight=data.sample_weight * weight)
+    est = s.train(other, est=(s.rescale or rescale_ridge)(copy.deepcopy(s.estimator), x, y, weight))
     est.coef_  # noqa: B018  # what is not fitted says so here
-    original = s.train(data)
     coef, intercept = coefficients(est, data)
-    want = coefficients(original, data)
+    want = coefficients(s.train(data), data)
     allowed = s.tolerance * row_eps(data) * condition(s, data) ** 2
     if allowed < UNDETERMINED:
-        for got, known in ((coef * (a / b), want[0]), (intercept / b, want[1])):
+        where = (
+            f"stream {data.kind!r}, X times {x:.2g}, y times {y:.2g}, weights times {weight:.2g}"
+        )
+        for got, known in ((coef * (x / y), want[0]), (intercept / y, want[1])):
             size = max(np.abs(known).max(), np.abs(data.y).max())
-            s.findings.judge(SCALE, f"stream {data.kind!r}", got, known, allowed * size)
+            s.findings.judge(name, where, got, known, allowed * size)
+
+
+def rescale_ridge(estimator: Any, x: float, y: float, weight: float) -> Any:
+    """Multiply the ridge as the squares of X, and the weights, are multiplied."""
+    ridge = np.asarray(getattr(estimator, "ridge", 0.0))
+    if np.any(ridge != 0):
+        estimator.ridge = ridge * (x**2 * weight)
+    return estimator
 
 
 def check_targets(s: Subject, data: Regression) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.forgetting.base import Forgetting
 from olsq.online.rows.options import forget_from_half_life
 from olsq.reference import regression as oracle
 from olsq.testing.findings import Findings
@@ -73,11 +74,14 @@ class Subject(NamedTuple):
     problem: Problem | None
     tolerance: float
     merge: Callable[[Any, Any], Any] | None
+    rescale: Callable[[Any, float, float, float], Any] | None = None
 
     @property
     def forgets(self) -> bool:
         """True if rows may bring forgetting factors of their own."""
-        return self._accepts("forget") and (self.problem is None or self.problem.window is None)
+        by_strategy = isinstance(getattr(self.estimator, "forget", None), Forgetting)
+        slides = self.problem is not None and self.problem.window is not None
+        return self._accepts("forget") and not (by_strategy or slides)
 
     @property
     def weighs(self) -> bool:

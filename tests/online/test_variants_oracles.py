@@ -41,13 +41,14 @@ def robust_by_hand(X, y, w, *, forget, ridge, kind, parameter, window):
     n, k = X.shape
     H, g = np.diag([0.0] + [ridge] * (k - 1)), np.zeros(k)
     quartile = 0.6744897501960817 if kind == "huber" else student_t(parameter).ppf(0.75)
-    recent, passed = [], np.ones(n)
+    recent, passed, total, count = [], np.ones(n), 0.0, 0.0
     for t, x in enumerate(X):
         known = np.linalg.matrix_rank(H) == k
         if known:
             length = np.sqrt(np.diag(H))
             C = H / np.outer(length, length)
             leverage = (x / length) @ np.linalg.solve(C, x / length) / forget
+            leverage *= max(w[t], total / count if count else 0.0)
             theta = np.linalg.solve(C, g / length) / length
             standard = (y[t] - x @ theta) / np.sqrt(1 + leverage)
             if len(recent) >= 8:
@@ -56,8 +57,9 @@ def robust_by_hand(X, y, w, *, forget, ridge, kind, parameter, window):
                     passed[t] = min(1.0, parameter / u) if u > 0 else 1.0
                 else:
                     passed[t] = (parameter + 1) / (parameter + u**2)
-            if leverage <= 1 and w[t] > 0:
+            if w[t] > 0 and not (leverage > 1 and passed[t] >= 0.5):
                 recent.append(standard)
+        total, count = forget * total + w[t] * passed[t], forget * count + (w[t] > 0)
         H = forget * H + w[t] * passed[t] * np.outer(x, x)
         g = forget * g + w[t] * passed[t] * y[t] * x
     return passed, np.linalg.solve(H, g)
@@ -112,6 +114,21 @@ def test_robust_stands_outliers_that_move_least_squares():
         assert abs(est.intercept_) < 5 * error < abs(plain.intercept_)
         assert np.median(est.weights_[bad]) < 0.02 + 0.02 * (loss == "huber")
     assert est.scale_ == pytest.approx(0.1, rel=0.5)
+
+
+@pytest.mark.parametrize("loss", ["huber", "student"])
+@pytest.mark.parametrize("weight", [1e-8, 1e-3, 1e8])
+def test_robust_stands_outliers_whatever_the_unit_of_the_weights(loss, weight):
+    rng = np.random.default_rng(11)
+    X = rng.standard_normal((1500, 3))
+    y = X @ [1.0, -2.0, 0.5] + 0.1 * rng.standard_normal(1500)
+    bad = rng.random(1500) < 0.1
+    y[bad] += 20 + 10 * rng.standard_normal(bad.sum())
+    unit = olsq.RobustLeastSquares(loss=loss, ridge=1e-3).fit(X, y)
+    est = olsq.RobustLeastSquares(loss=loss, ridge=1e-3 * weight)
+    est.fit(X, y, np.full(1500, weight))
+    np.testing.assert_allclose(est.coef_, unit.coef_, rtol=1e-10)
+    assert np.abs(est.coef_ - [1, -2, 0.5]).max() < 0.1
 
 
 @pytest.mark.parametrize("loss", ["huber", "student"])

@@ -127,6 +127,13 @@ class LearnsAbsentRows(RecursiveLeastSquares):
         return super().partial_fit(X, y, np.maximum(sample_weight, 0.01), forget=forget)
 
 
+class LearnsLightRowsLess(RecursiveLeastSquares):
+    def partial_fit(self, X, y, sample_weight=None, *, forget=None):
+        weight = np.where(sample_weight < 1e-5, sample_weight / 2, sample_weight)
+        weight = np.where(X[:, 0] > 0, weight, sample_weight)
+        return super().partial_fit(X, y, weight, forget=forget)
+
+
 def test_the_plain_estimator_is_sound():
     check_estimator_stream(Plain())
 
@@ -138,6 +145,7 @@ def test_the_plain_estimator_is_sound():
         (LosesARow(), ("chunk invariance", "oracle")),
         (ForgetsWhenCopied(), ("resumption",)),
         (HasUnits(), ("scale equivariance",)),
+        (LearnsLightRowsLess(), ("units of weights",)),
         (PrefersATarget(), ("permutation of targets",)),
         (LearnsTheLostRow(), ("causality",)),
         (SharesItsState(), ("prefix invariance",)),

@@ -8,7 +8,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.edges import check_gates, check_rows, check_state
-from olsq.online.forms.square_root_kernels import DECAY, WEIGHT, absorb, noise_level
+from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT, absorb, noise_level
 from olsq.online.forms.triangular_kernels import forward_solve
 from olsq.online.variants.steps import norm
 
@@ -123,9 +123,13 @@ def update(
         level = noise_level(limits, d, tally)
         if forward_solve(R, x, p, columns, level, noise) >= 0:
             return t, held
-        # |p|^2 is the leverage before forgetting.  The length itself does not leave the range.
+        # Weights have units: the leverage w x.P x is that of a row of this weight, or of the mean
+        # weight so far, whichever is larger.  A light row in a new direction is new all the same.
+        usual = tally[WEIGHT] / tally[COUNT] if tally[COUNT] > 0 else 0.0
+        root_weight = math.sqrt(max(weights[t], usual))
+        # |p|^2 is x.P x before forgetting.  The length itself does not leave the range.
         length = norm(p)
-        leverage = length / math.sqrt(gates[t])
+        leverage = root_weight * length / math.sqrt(gates[t])  # the root of it
         spread = math.hypot(1.0, leverage)
         fits = True
         for target in range(m):
