@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.regression.rolling import RollingOLS
 
 import olsq
+import olsq.polars  # noqa: F401
 from olsq.online.calls import learning
+from olsq.online.files import frozen
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal
@@ -67,34 +71,75 @@ def test_positions_are_pandas_windows():
     masked, target = pd.Series(x).where(both), y.where(both)
     windows = {"window": WINDOW, "min_periods": 4}
     slope = masked.rolling(**windows).cov(target) / masked.rolling(**windows).var()
-    path = olsq.coefficient_path(
-        pd.DataFrame({"x": x}), y, window=WINDOW, min_samples=4, fit_intercept=True
-    )
+    options = {"window": WINDOW, "min_samples": 4, "window_of": "positions"}
+    path = olsq.coefficient_path(pd.DataFrame({"x": x}), y, fit_intercept=True, **options)
     np.testing.assert_allclose(path.coef[:, 0], slope, rtol=1e-7)
-    mean = olsq.coefficient_path(np.ones((90, 1)), y, window=WINDOW, min_samples=4)
+    mean = olsq.coefficient_path(np.ones((90, 1)), y, **options)
     np.testing.assert_allclose(mean.coef[:, 0], y.rolling(**windows).mean(), rtol=1e-9)
 
 
-def test_the_default_is_positions_where_the_data_have_an_index(tmp_path):
+def test_windows_count_samples_for_data_of_every_kind(tmp_path):
+    """Frames of pandas, Polars and Arrow, lists, groups, the streams' pieces, Polars' own door."""
     X, Y = gappy(seed=2)
     y = Y[:, 0]
-    frame, series = pd.DataFrame(X, columns=["a", "b"]), pd.Series(y)
     by_name = {
-        name: ROLLING(WINDOW, window_of=name).fit(X, y) for name in ("samples", "positions")
+        name: ROLLING(WINDOW, window_of=name, ridge=1e-3).fit(X, y)
+        for name in ("samples", "positions")
     }
-    for data, expected in [((X, y), "samples"), ((frame, y), "positions"),
-                           ((X, series), "positions"),
-                           ((X.tolist(), y.tolist()), "samples")]:  # fmt: skip
-        found = ROLLING(WINDOW).fit(*data)
-        np.testing.assert_array_equal(found.coef_, by_name[expected].coef_)
     assert not np.allclose(by_name["samples"].coef_, by_name["positions"].coef_)
-    # The first call decides; the state remembers, also in a file.
-    est = ROLLING(WINDOW).fit(frame[:50], series[:50])
-    est.save(tmp_path / "s.olsq")
-    est = olsq.load(tmp_path / "s.olsq").partial_fit(X[50:], y[50:])
-    np.testing.assert_allclose(est.coef_, by_name["positions"].coef_, rtol=1e-9)
+    wanted = by_name["samples"].coef_
+    days = pd.date_range("2024-01-01", periods=len(X))
+    pandas = pd.DataFrame(X, columns=["a", "b"], index=days)
+    polars = pl.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    kinds = {
+        "arrays": (X, y),
+        "frame and array": (pandas, y),
+        "array and series": (X, pd.Series(y, days)),
+        "pandas": (pandas, pd.Series(y, days)),
+        "Polars": (polars, pl.Series("y", y)),
+        "Arrow": (polars.to_arrow(), y),
+        "lists": (X.tolist(), y.tolist()),
+    }
+    options = {"window": WINDOW, "ridge": 1e-3, "fit_intercept": True}
+    for kind, (rows, target) in kinds.items():
+        np.testing.assert_array_equal(ROLLING(WINDOW, ridge=1e-3).fit(rows, target).coef_, wanted)
+        path = olsq.coefficient_path(rows, target, **options)
+        np.testing.assert_allclose(path.coef[-1], wanted, rtol=1e-9, err_msg=kind)
+        path = olsq.coefficient_path(rows, target, by=["g"] * len(y), **options)
+        np.testing.assert_allclose(path.coef[-1], wanted, rtol=1e-9, err_msg=kind)
+    expression = pl.col("y").olsq.rolling("a", "b", output="coef", **options)
+    found = polars.with_columns(y=pl.Series(y, nan_to_null=True)).select(expression.struct.unnest())
+    np.testing.assert_allclose(found.select("a", "b").row(-1), wanted, rtol=1e-9)
+
+
+def test_windows_of_earlier_versions_go_on_as_they_began(tmp_path):
+    """Up to 0.2.0 the default was positions where the first rows had an index; a file says so."""
+    X, Y = gappy(seed=2)
+    y = Y[:, 0]
+    old = ROLLING(WINDOW, window_of="positions").fit(X[:50], y[:50])
+    old.window_of = None
+    old._origin = old._origin._replace(in_time=True, made_with=frozen.snapshot(old))
+    old.save(tmp_path / "s.olsq")
+    wanted = ROLLING(WINDOW, window_of="positions").fit(X, y).coef_
+    for est in (olsq.load(tmp_path / "s.olsq"), pickle.loads(pickle.dumps(old))):
+        np.testing.assert_allclose(est.partial_fit(X[50:], y[50:]).coef_, wanted, rtol=1e-9)
     with pytest.raises(ValueError, match="window_of differs"):
-        olsq.merge(ROLLING(WINDOW).fit(X, y), ROLLING(WINDOW).fit(frame.to_numpy(), series))
+        olsq.merge(ROLLING(WINDOW).fit(X, y), old)
+
+
+def test_a_window_in_time_without_times_asks_for_them():
+    X, Y = gappy(seed=2)
+    for more in ({}, {"by": ["a", "b"] * (len(X) // 2)}):
+        for data in (X, pd.DataFrame(X)):
+            with pytest.raises(ValueError, match="every row needs a time: give times="):
+                olsq.coefficient_path(data, Y[:, 0], window="10D", **more)
+            with pytest.raises(ValueError, match="leave window_of out"):
+                olsq.coefficient_path(data, Y[:, 0], window="10D", window_of="samples", **more)
+
+
+def test_what_windows_may_count():
+    X, Y = gappy(seed=2)
+    y = Y[:, 0]
     with pytest.raises(ValueError, match="window_of must be one of"):
         ROLLING(window_of="rows").fit(X, y)
     with pytest.raises(ValueError, match="window_of needs window"):

@@ -83,10 +83,10 @@ class Categories:
         for name, levels in wanted.items():
             if levels is not None:
                 listed = [level for level in levels if level != REST]
-                self.levels[name] = labels.read(pl.Series(listed, dtype=pl.String)).to_list()
-                self.open[name] = REST in levels
-                if None in self.levels[name]:
-                    word = listed[self.levels[name].index(None)]
+                readable = labels.read(pl.Series(listed, dtype=pl.String))
+                self.levels[name], self.open[name] = readable.to_list(), REST in levels
+                if readable.null_count():
+                    word = listed[int(readable.is_null().arg_true()[0])]
                     raise InputError(
                         f"{word!r} is a level of {name!r} and a word for a missing value: choose "
                         "these with --missing-words"

@@ -33,7 +33,7 @@ class Origin(NamedTuple):
     n_features: int
     n_targets: int  # 0 for a one-dimensional y
     dtype: np.dtype  # of what comes out
-    in_time: bool  # whether the first rows had an index of their own
+    in_time: bool  # of states of 0.2.0 whose first rows had an index: windows count positions
     ridge: NDArray  # (k,), with the intercept's zero first where there is one
     names: NDArray | None  # of the features
     intercept: bool
@@ -67,7 +67,6 @@ class Call(NamedTuple):
     usable: NDArray[np.bool_] | None  # (n,), or (n, m) by target; None: all
     one_target: bool  # y was one-dimensional
     names: NDArray | None
-    in_time: bool
     targets: tuple[str, ...] | None = None  # names
     times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
     half_life: float | None = None  # in the unit of times

@@ -42,7 +42,6 @@ class CallChecker(StateHolder):
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         if fitted and type(y) is not np.ndarray:
             inputs.check_target_names(y, origin.targets)
-        in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
         bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
         if not bare:  # a microsecond, which a single row would notice
             gates = getattr(self, "forget", None) if forget is None else forget
@@ -58,7 +57,7 @@ class CallChecker(StateHolder):
             usable = usable[:, 0::2] & usable[:, 1::2]  # a target needs both of its parts
         Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
         targets = None if fitted else column_names(y)
-        call = Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time, targets)
+        call = Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, targets)
         return self._embedded(call) if is_complex else call
 
     def _in_time(

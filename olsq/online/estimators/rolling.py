@@ -42,10 +42,10 @@ class RollingLeastSquares(StreamingRegressor):
     window_of : {"samples", "positions"}, optional
         What ``window`` counts.  "samples": rows that can be learnt; one with a missing value or of
         weight 0 is passed over, so the window reaches back to the last ``window`` usable rows.
-        "positions": all rows; such a row counts but is not learned, so the window is the last
-        ``window`` periods, as in pandas' ``rolling(window)``, R's ``rollapply`` and statsmodels'
-        ``RollingOLS(missing="drop")``.  Default: "positions" if X or y of the first call has an
-        index of its own (pandas), else "samples".  Rows of weight 0 never count as samples.
+        The default, for data of every kind: every window determines as many coefficients as the
+        one before, and a half-life counts the same rows.  "positions": all rows; such a row counts
+        but is not learned, so the window is the last ``window`` periods, as in pandas'
+        ``rolling(window)``, R's ``rollapply`` and statsmodels' ``RollingOLS(missing="drop")``.
         Not for windows of time: there a row that cannot be learnt only moves the window on.
     state_dtype : {"float64", "float32"}
         Dtype of the window's rows; "float32" halves the memory, loses nothing of float32

@@ -84,7 +84,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         dtype = np.dtype(np.float32 if np.real(call.X).dtype == np.float32 else np.float64)
         n_targets = 0 if call.one_target else m
         return self._make_origin(
-            d, n_targets, dtype, ridge, call.in_time, call.names, call.targets,
+            d, n_targets, dtype, ridge, names=call.names, targets=call.targets,
             is_complex=call.complex_features > 0,
         )  # fmt: skip
 

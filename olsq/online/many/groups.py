@@ -24,7 +24,7 @@ from olsq.online.many.windows import can_roll_together, roll_together
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration
 from olsq.online.rows.frames import Labels, check_same_index
-from olsq.online.rows.inputs import has_index, no_usable_row
+from olsq.online.rows.inputs import no_usable_row
 from olsq.online.rows.times import as_values, name_of, of_frames, times_and_zone
 
 
@@ -62,10 +62,6 @@ def grouped_path(
     if estimator is not None and options["times"] is not None:
         timed = _in_order(options["times"][order], begins, estimator)
     if estimator is None or (options["times"] is not None and timed is None):
-        counted = options["window"] is not None and options["times"] is None
-        if counted and options["window_of"] is None:
-            in_time = has_index(X) or has_index(y)  # as RollingLeastSquares chooses
-            options = options | {"window_of": "positions" if in_time else "samples"}
         found = _in_windows(alone, X, y, order, begins, ends, options)
         if found is None:
             found = _one_by_one(alone, rows, y, order, begins, ends, options)

@@ -125,7 +125,7 @@ def can_roll_together(call: Call, origin: Origin, options: dict[str, Any]) -> bo
     Windows must count rows, in float64, without weights, times or ``missing="skip_target"``, and
     there must be fewer than ``BLOCKED_FROM`` coefficients.
     """
-    counted = options["window_of"] == "samples" or call.usable is None
+    counted = options["window_of"] != "positions" or call.usable is None
     return (
         counted and isinstance(options["window"], (int, np.integer)) and options["times"] is None
         and options["sample_weight"] is None and options["missing"] != "skip_target"

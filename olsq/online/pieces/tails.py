@@ -79,13 +79,12 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
         times = times_array(given)
     usable = np.ones((n, 1), np.bool_) if call.usable is None else call.usable.reshape(n, -1)
     usable = usable & (call.weights > 0)[:, None]
-    positions = window.window_of == "positions" or (window.window_of is None and call.in_time)
     keep = np.zeros(n, np.bool_)
     for own in _groups(rows.by, n):
         if duration is not None and times is not None:
             _, values = read_times(times[own])
             keep[own[values > values[-1].item() - duration.length]] = True
-        elif positions:
+        elif window.window_of == "positions":
             keep[own[-window.window :]] = True
         else:
             for target in usable.T:

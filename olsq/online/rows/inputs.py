@@ -223,12 +223,6 @@ def no_usable_row(y: NDArray) -> ValueError:
     )
 
 
-def has_index(data: Any) -> bool:
-    """Test whether the rows of ``data`` have an index of their own, as in pandas' frames."""
-    index = getattr(data, "index", None)
-    return index is not None and not callable(index)
-
-
 def feature_names(X: Any) -> NDArray[np.object_] | None:
     """Return column names of a data frame if all are strings, else None."""
     columns = getattr(X, "column_names", getattr(X, "columns", None))  # Arrow's; the others'
