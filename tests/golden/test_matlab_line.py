@@ -3,7 +3,8 @@
 A hydraulic valve, y = k u + b: k goes from 70 to 50 and b from -15 to -13 while the engine warms
 up from t = 50 s to 950 s; a sample every 0.1 s; u is 0 before t = 50 s, then steps of 100 s from
 0.4 up to 0.6 and back, plus noise; forgetting factor 0.95.  The measured file is not public: this
-stream follows the example's description with a seed.  Every estimate is compared with a dense solution.
+stream follows the example's description with a seed.  Every estimate is compared
+with a dense solution.
 """
 
 from __future__ import annotations
