@@ -17,6 +17,7 @@ from olsq.arrays.reals import real_array
 from olsq.online.rows.frames import column_names
 from olsq.problem import LARGEST
 
+UNTHREADED = 1 << 13  # OpenBLAS hands a dot product of over 10,000 entries to several threads
 SCANNED = 1 << 16  # entries looked at together: what fits a core's cache
 
 
@@ -132,13 +133,13 @@ def usable_rows(
         heaviest = float(weights.max(initial=1.0))
         settled = largest * (largest / heaviest) if heaviest <= settled else -1.0
     # One product each settles the usual case; it is NaN or infinite if any entry is.
-    if X.size <= SCANNED and np.vdot(X, X) <= settled and np.vdot(y, y) <= settled:
+    if X.size <= SCANNED and sum_of_squares(X) <= settled and sum_of_squares(y) <= settled:
         return None
     step = max(1, SCANNED // (X.shape[1] + (y.shape[1] if y.ndim == 2 else 1)))
     mask = None
     for start in range(0, X.shape[0], step):
         some = slice(start, start + step)
-        if np.vdot(X[some], X[some]) <= settled and np.vdot(y[some], y[some]) <= settled:
+        if sum_of_squares(X[some]) <= settled and sum_of_squares(y[some]) <= settled:
             continue
         finite = _finite_rows(X[some]) & _finite_rows(y[some])
         for name, array in (("X", X), ("y", y)):
@@ -158,6 +159,19 @@ def usable_rows(
             mask = np.ones(X.shape[0], np.bool_)
         mask[some] = finite
     return mask
+
+
+def sum_of_squares(array: NDArray) -> float:
+    """Sum the squares of all entries on the calling thread alone.
+
+    A second thread saves little of a pass over memory, and waits spinning for a core on a busy
+    machine.
+    """
+    flat = array.ravel("K")
+    if flat.size <= UNTHREADED:
+        return float(np.vdot(flat, flat))
+    parts = (flat[i : i + UNTHREADED] for i in range(0, flat.size, UNTHREADED))
+    return sum(float(np.vdot(part, part)) for part in parts)
 
 
 def _finite_rows(array: NDArray) -> NDArray[np.bool_]:
@@ -211,7 +225,7 @@ def check_magnitudes(arrays: dict[str, NDArray], largest: float) -> None:
 
 
 def _within(array: NDArray, largest: float) -> bool:
-    return bool(np.vdot(array, array) <= largest * largest)
+    return bool(sum_of_squares(array) <= largest * largest)
 
 
 def no_usable_row(y: NDArray) -> ValueError:
