@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.binding
 import numba
@@ -98,44 +98,72 @@ _log = logging.getLogger("olsq")
 
 
 def attach(dispatcher: Any) -> None:
-    """Give a compiled function its cache on disk, if a folder can be written."""
+    """Give a compiled function its cache on disk, if there is one."""
     function = getattr(dispatcher, "py_func", None)
     if function is None:  # NUMBA_DISABLE_JIT
         return
-    folder = _cache_folder(function.__module__.partition(".")[0])
-    if folder is not None:
-        dispatcher._cache = KernelCache(function, folder)
+    folders = _cache_folders(function.__module__.partition(".")[0])
+    if folders.usable:
+        dispatcher._cache = KernelCache(function, folders)
 
 
 def attach_callback(callback: Any, function: Any) -> None:
     """Give a C callback its cache on disk, before it is compiled."""
-    folder = _cache_folder(function.__module__.partition(".")[0])
-    if folder is not None:
-        callback._cache = KernelCache(function, folder)
+    folders = _cache_folders(function.__module__.partition(".")[0])
+    if folders.usable:
+        callback._cache = KernelCache(function, folders)
+
+
+class CacheFolders(NamedTuple):
+    """Folders with the kernels of a package's present sources."""
+
+    filled: tuple[Path, ...]  # these can only be read: an image's, or another user's
+    written: Path | None
+
+    @property
+    def usable(self) -> bool:
+        return self.written is not None or bool(self.filled)
 
 
 class KernelCache(FunctionCache):
-    """Numba's function cache in a folder of olsq's own; an unreadable file only costs a
-    compilation.
+    """Numba's function cache in folders of olsq's own: kernels are read from all of them, and saved
+    in the one that can be written.  An unreadable file only costs a compilation.
     """
 
-    def __init__(self, function: Any, folder: Path) -> None:
+    def __init__(self, function: Any, folders: CacheFolders) -> None:
         self._name, self._py_func = repr(function), function
-        self._impl = _Implementation(function, folder / function.__module__)
+        self._written = folders.written
+        places = [*folders.filled, *filter(None, [folders.written])]
+        self._impl = _Implementation(function, places[-1] / function.__module__)
         self._cache_path = self._impl.locator.get_cache_path()
-        self._cache_file = IndexDataCacheFile(
-            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=""
-        )
+        self._files = [
+            IndexDataCacheFile(
+                cache_path=str(place / function.__module__),
+                filename_base=self._impl.filename_base,
+                source_stamp="",
+            )
+            for place in places
+        ]
+        self._cache_file = self._files[-1]
         self.enable()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception:  # a damaged file may raise anything
-            _remove(Path(self._cache_path))
-            return None
+        for file in self._files:
+            self._cache_file = file
+            try:
+                kernel = super().load_overload(sig, target_context)
+            except Exception:  # a damaged file may raise anything
+                if file is self._files[-1] and self._written is not None:
+                    _remove(Path(self._cache_path))
+                continue
+            if kernel is not None:
+                return kernel
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        if self._written is None:
+            _warn_once(f"{Path(self._cache_path).parent} lacks some and cannot be written")
+            return
         try:
             super().save_overload(sig, data)
         except OSError as error:  # a full disk, a quota
@@ -163,36 +191,43 @@ class _Locator:
 
 
 @functools.cache
-def _cache_folder(package: str) -> Path | None:
-    """Return the folder for the kernels of a package's present sources.
-
-    Returns None if none can be written.
-    """
+def _cache_folders(package: str) -> CacheFolders:
+    """Return the folders for the kernels of a package's present sources."""
     origin = getattr(sys.modules.get(package), "__file__", None)
     digest = source_digest(Path(origin).parent) if origin else None
     if origin is None or digest is None:
-        return None
+        return CacheFolders((), None)
+    filled: list[Path] = []
     for place in _candidate_roots(Path(origin).parent):
         folder = place / f"{package}-kernels-{digest}"
-        try:
-            known = folder.exists()
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-            os.utime(folder)  # the time of last use, by which _remove_old_folders chooses
-        except OSError:
-            continue
-        if not known:
-            _remove_old_folders(place, package, folder)
-        return folder
-    _warn_once("no folder can be written")
-    return None
+        is_new = not folder.exists()
+        if _can_write(folder):
+            if is_new:
+                _remove_old_folders(place, package, folder)
+            return CacheFolders(tuple(filled), folder)
+        if folder.is_dir():
+            filled.append(folder)
+    if not filled:
+        _warn_once("no folder can be written")
+    return CacheFolders(tuple(filled), None)
+
+
+def _can_write(folder: Path) -> bool:
+    """Make the folder and test whether files can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        os.utime(folder)  # the time of last use, by which _remove_old_folders chooses
+    except OSError:
+        return False
+    return True
 
 
 @functools.cache
 def _warn_once(reason: str) -> None:
     _log.warning(
-        "olsq recompiles its kernels in every process, which takes seconds, because it cannot "
-        "cache them (%s). Set NUMBA_CACHE_DIR to a folder of yours that can be written.",
+        "olsq recompiles kernels in every process, which takes seconds, because it cannot cache "
+        "them (%s). Set NUMBA_CACHE_DIR to a folder of yours that can be written.",
         reason,
     )
 

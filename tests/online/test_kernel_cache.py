@@ -54,10 +54,10 @@ class Tiny:
             **environment,
         }
 
-    def ask(self):
+    def ask(self, before=""):
         """The answer of the kernel, how often it came from the cache, and what was said."""
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", ASK],
+            [sys.executable, "-W", "error", "-c", before + ASK],
             capture_output=True, text=True, env=self.environment, cwd=self.root.parent,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -111,6 +111,34 @@ def test_without_a_place_for_files_there_is_one_hint(tmp_path):
     assert (answer, hits) == (20, 0)
     assert said.count("NUMBA_CACHE_DIR") == 1
     assert said.count("\n") == 1
+
+
+def test_a_filled_folder_that_cannot_be_written_is_read(tmp_path):
+    """The image of a container was filled when it was built, and its file system is read-only."""
+    tiny = Tiny(tmp_path)
+    tiny.ask()
+    before = sorted(path.name for path in (tmp_path / "cache").rglob("*"))
+    read_only = "import olsq.kernels as k; k._can_write = lambda folder: False\n"
+    assert tiny.ask(read_only) == (20, 1, "")
+    assert sorted(path.name for path in (tmp_path / "cache").rglob("*")) == before
+    # A kernel that the folder lacks, or has damaged, is compiled, and said to be so once.
+    for path in (tmp_path / "cache").rglob("*.nbi"):
+        path.write_bytes(path.read_bytes()[:10] + b"damage")
+    answer, hits, hint = tiny.ask(read_only)
+    assert (answer, hits) == (20, 0)
+    assert hint.count("NUMBA_CACHE_DIR") == 1
+
+
+def test_a_folder_that_can_be_written_completes_one_that_cannot(tmp_path):
+    tiny = Tiny(tmp_path)
+    tiny.ask()
+    elsewhere = "import olsq.kernels as k; write = k._can_write\n"
+    elsewhere += f"k._can_write = lambda p: {str(tmp_path / 'cache')!r} not in str(p) and write(p)\n"
+    assert tiny.ask(elsewhere) == (20, 1, "")
+    for path in (tmp_path / "cache").rglob("*.nbi"):
+        path.unlink()
+    assert tiny.ask(elsewhere) == (20, 0, "")
+    assert tiny.ask(elsewhere) == (20, 1, "")
 
 
 def test_old_folders_are_few(tmp_path):

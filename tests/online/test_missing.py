@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from statsmodels.regression.rolling import RollingOLS
 
 import olsq
-import olsq.polars  # noqa: F401
+import olsq.polars
 from olsq.online.calls import learning
 from olsq.online.files import frozen
 from olsq.reference import regression as oracle
