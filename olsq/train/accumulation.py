@@ -8,23 +8,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import Array
-from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Jaxpr, jaxpr_as_fun, jaxprs_in_params
 
-__all__ = ["accumulate_gradient", "mark_count"]
+from olsq.train.losses import COUNT, check_extra
 
-COUNT = "olsq.train: targets that count"
-
-
-def mark_count(count: Array) -> Array:
-    """Mark a number in the trace as the number of targets that a loss is the mean over.
-
-    A loss that returns a bare number does not say what it is the mean over;
-    :func:`accumulate_gradient` reads it from the trace.
-    """
-    return checkpoint_name(count, COUNT)
-
+__all__ = ["accumulate_gradient"]
 
 def accumulate_gradient(
     value_and_grad: Callable[..., Any], model: Any, batch: Any, key: Any, parts: int
@@ -50,6 +38,7 @@ def accumulate_gradient(
     def one_part(model: Any, part: Any) -> tuple[Any, Any]:
         rows, key = part
         (mean, loss), gradient = value_and_grad(model, rows, {} if key is None else {"key": key})
+        check_extra(loss, f"accumulate={parts}")
         return (mean, gradient, loss.extra), loss.weight
 
     first = jax.tree.map(lambda x: x[0], stacked)
@@ -75,7 +64,7 @@ def accumulate_gradient(
 
 
 def _find_count(jaxpr: Jaxpr) -> list[Any]:
-    """Find the variable that :func:`mark_count` marked; none where parts weigh alike.
+    """Find the number of targets that a loss marked; none where parts weigh alike.
 
     Raises
     ------

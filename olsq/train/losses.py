@@ -9,14 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import concrete, refuse
-from olsq.train.accumulation import mark_count
 
 __all__ = ["IGNORE", "BatchLoss", "next_token_loss", "token_loss", "token_losses"]
 
 IGNORE = -100  # a target without a loss; as in torch and olsq.tasks
+# Marks the number of targets in the trace of a loss that returns a bare mean, for accumulation.
+COUNT = "olsq.train: targets that count"
 
 
 class BatchLoss(NamedTuple):
@@ -32,12 +34,37 @@ class BatchLoss(NamedTuple):
         whole batch, however unequally the parts are masked.  None: what :func:`token_loss` counted
         in ``mean``; where it did not, parts weigh alike.
     extra : mapping of str to scalar
-        Other numbers to report, averaged in the same way.
+        Other numbers, averaged over parts in the same way: :attr:`Metrics.extra` has them, and a
+        :class:`Trainer` logs them by these names.  In a loop of :func:`make_step` without
+        ``accumulate`` any pytree may be among them and comes back as it is: the state in which the
+        next batch goes on, for example.
+
+    Examples
+    --------
+    A loss that also reports its accuracy:
+
+    >>> from olsq.train import BatchLoss, token_loss
+    >>> def loss(model, tokens, targets):
+    ...     logits = model(tokens)
+    ...     right = (logits.argmax(-1) == targets).mean()
+    ...     return BatchLoss(token_loss(logits, targets), extra={"accuracy": right})
     """
 
     mean: Any
     weight: Any = None
     extra: Mapping[str, Any] = {}
+
+
+def check_extra(loss: BatchLoss, caller: str) -> None:
+    """Raise TypeError unless everything in ``extra`` is one number, which ``caller`` needs."""
+    for name, value in loss.extra.items():
+        if not jax.tree_util.all_leaves([value]) or jnp.shape(value) != ():
+            raise TypeError(
+                f"{caller} takes numbers in BatchLoss.extra, got extra[{name!r}] of type "
+                f"{type(value).__name__} {jax.tree.map(jnp.shape, value)}: a loop of "
+                "olsq.train.make_step without accumulate= returns it in metrics.extra, such as a "
+                "state for the next batch"
+            )
 
 
 def token_losses(logits: ArrayLike, targets: ArrayLike) -> Array:
@@ -204,7 +231,9 @@ def _batch_loss(
     _check(targets, counts, np.shape(logits)[-1])
     losses, log_z = _losses(logits, targets)
     wide = None if counts is None else counts.astype(losses.dtype)
-    total = jnp.asarray(losses.size, losses.dtype) if wide is None else mark_count(wide.sum())
+    total = jnp.asarray(losses.size, losses.dtype)
+    if wide is not None:
+        total = checkpoint_name(wide.sum(), COUNT)
 
     def average(x: Array) -> Array:
         if wide is None:

@@ -32,7 +32,7 @@ class Metrics(NamedTuple):
     skipped : bool
         Whether the loss or the norm was not finite, so that nothing was changed.
     extra : dict of str to scalar
-        What the loss reports beside its mean.
+        What the loss returns beside its mean, in :attr:`BatchLoss.extra`.
     """
 
     loss: Array
@@ -247,6 +247,12 @@ def _norm(gradients: Any) -> Array:
 def _as_loss(found: Any) -> BatchLoss:
     """Convert what a loss returned to a BatchLoss of arrays; None stays for the weight."""
     parts = found if isinstance(found, BatchLoss) else BatchLoss(found)
+    if not jax.tree_util.all_leaves([parts.mean]):
+        raise TypeError(
+            f"loss must return a number or an olsq.train.BatchLoss, got a "
+            f"{type(parts.mean).__name__}: return what else it computes as "
+            "BatchLoss(mean, extra={name: value})"
+        )
     mean, weight = jnp.asarray(parts.mean), parts.weight
     if weight is not None:  # a count, which half precision rounds from 257 on
         weight = jnp.asarray(weight, jnp.promote_types(mean.dtype, jnp.float32))

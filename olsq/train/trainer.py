@@ -19,7 +19,7 @@ from olsq.train.batches import batches_from, check_batches
 from olsq.train.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from olsq.train.config import check_counts
 from olsq.train.log import Log, Record, Recorder, TrainingError
-from olsq.train.losses import next_token_loss
+from olsq.train.losses import BatchLoss, check_extra, next_token_loss
 from olsq.train.optimiser import averaged, with_average
 from olsq.train.step import as_batch, make_step
 from olsq.train.tokenizers import Tokenizer
@@ -47,7 +47,8 @@ class Trainer:
     steps : int
         Updates of the weights.
     loss : callable
-        ``loss(model, *batch)``: a scalar or a :class:`BatchLoss`.
+        ``loss(model, *batch)``: a scalar or a :class:`BatchLoss`, whose ``extra`` is logged.
+        States that go on from batch to batch need a loop of :func:`make_step`.
     callbacks : sequence of callable
         Each is called with every :class:`Record`, in order.
     evaluation : callable, optional
@@ -142,7 +143,7 @@ class Trainer:
         weights = jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype), weights)
         self._model = self._place(eqx.combine(weights, rest))
         self._state = self._place(optimizer.init(eqx.filter(self._model, eqx.is_inexact_array)))
-        self._update = make_step(loss, optimizer, accumulate=accumulate, donate=True)
+        self._update = make_step(_logged(loss), optimizer, accumulate=accumulate, donate=True)
         self._learning_rate = None if learning_rate is None else jax.jit(learning_rate)
         self.step, self._recorder, self._saved = 0, Recorder(Log()), -1
 
@@ -300,3 +301,15 @@ class Trainer:
     def _place(self, tree: Any) -> Any:
         """Put the arrays of a pytree on every device of the mesh."""
         return tree if self._mesh is None else shard(tree, self._mesh)
+
+
+def _logged(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse a loss that returns more than numbers to log, as it is traced."""
+
+    def checked(*arguments: Any, **options: Any) -> Any:
+        found = loss(*arguments, **options)
+        if isinstance(found, BatchLoss):
+            check_extra(found, "a Trainer")
+        return found
+
+    return checked

@@ -150,6 +150,35 @@ def test_parts_of_a_batch_count_as_much_as_they_ask():
         make_step(loss, optax.sgd(0.1), accumulate=3)(line(), (), x, y, np.ones(8, "f"))
 
 
+def running_sum(model, x, state):
+    """Squares of what a recurrence reads, with the state in which the next batch goes on."""
+    sums = state + jnp.cumsum(model(x), -1)
+    return BatchLoss(jnp.mean(sums**2), extra={"state": sums[:, -1:], "largest": sums.max()})
+
+
+def test_states_go_on_from_batch_to_batch_in_a_loop_and_a_trainer_says_so():
+    x = ROWS.reshape(4, 16, 3)
+    optimizer = optax.sgd(0.0)
+    step, model = make_step(running_sum, optimizer), Line(jnp.asarray(SLOPE, jnp.float32))
+    moments, state = optimizer.init(model.slope), jnp.zeros((4, 1))
+    for part in (x[:, :10], x[:, 10:]):
+        model, moments, metrics = step(model, moments, part, state)
+        state = metrics.extra["state"]
+    np.testing.assert_allclose(state[:, 0], (x @ SLOPE).sum(1), rtol=1e-4)
+    assert metrics.extra["largest"].shape == ()
+
+    given = {"batches": lambda _: (x, jnp.zeros((4, 1))), "optimizer": optimizer, "steps": 1}
+    says = r"takes numbers in BatchLoss.extra, got extra\['state'\].*make_step.*metrics.extra"
+    for parts in (1, 2):
+        with pytest.raises(TypeError, match="a Trainer " + says):
+            Trainer(line(), loss=running_sum, accumulate=parts, **given).fit()
+    with pytest.raises(TypeError, match="accumulate=2 " + says):  # not the mean of its parts
+        make_step(running_sum, optimizer, accumulate=2)(line(), moments, x, jnp.zeros((4, 1)))
+    pair = lambda *batch: (running_sum(*batch).mean, 1.0)  # noqa: E731
+    with pytest.raises(TypeError, match=r"got a tuple: return .* BatchLoss\(mean, extra="):
+        Trainer(line(), loss=pair, **given).fit()
+
+
 def test_the_average_is_its_definition():
     optimizer, decay = with_average(optax.sgd(0.05), 0.7), 0.7
     model, made = line(), []
