@@ -25,7 +25,8 @@ chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet
 2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test*: too few
 data or seeds, or too small a model, for the criterion to mean what the claim says. Criteria were
 set before the runs, but for B3, B4, C5, E2 and E3. Scripts begin with what is smaller than in the
-paper; the JSON files here hold every measured value.
+paper; the JSON files here hold every measured value. Forget gates of D start at one half, as in the
+paper, where the row does not say otherwise.
 
 """
 

@@ -16,9 +16,9 @@ LANGUAGE = """\
 
 CHOICE = """
 No seed from one half learned recall in this time, and all from .99 did or nearly did. On bytes the starts' means end within 1.4 % of
-each other: inconclusive for language models at this size. So Mesa layers start at .99. `forget_bias=0.0` starts them at one half, as in
-the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. Other results use the
-paper's start, and [heads over training](test-time-compute.md#heads-over-training) both.
+each other: inconclusive for language models at this size. So layers start at .99, [of whatever rule](../layers.md#initialisation).
+`forget_bias=0.0` starts them at one half, as in the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. Each page of results says
+which start it used, and [heads over training](test-time-compute.md#heads-over-training) uses both.
 """
 
 

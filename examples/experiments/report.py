@@ -25,7 +25,7 @@ from parity import end_of
 from scipy.stats import spearmanr
 from solving_report import conclusions as of_solving
 from solving_report import section as when_to_solve
-from tables import table
+from tables import FROM_HALF, table
 from task_training import RESULTS, load_results
 
 INTRO = """\
@@ -35,7 +35,8 @@ INTRO = """\
 
 Each row is one sentence to quote, with the number of runs it rests on, its page and its figure. Regressions and RegBench compare the
 best rule that solves with the best that does not. `examples/experiments/report.py` makes these pages from the results of the scripts
-beside it; machine: two shared x86-64 cloud cores.
+beside it; machine: two shared x86-64 cloud cores. Every page says how forget gates start: mostly at one half, as in the MesaNet paper, where no
+layer [starts now](../layers.md#initialisation).
 
 """
 
@@ -54,6 +55,7 @@ def noisy_recall(results: dict[str, Any]) -> str:
 All mixers reach 99 % but the two with windows of 64 tokens. One seed and one learning rate: this is no ranking.
 `python examples/experiments/noisy_recall.py`, 2026-11-21 and 22: the MAD task at its baseline, 6,400 sequences of 127 tokens, two
 blocks of width 64 with 4 heads of 16, learning rate 3e-3, at most 1,500 steps of 32.
+{FROM_HALF}
 
 {table(["steps to 99 %", "mixers"], rows)}{marked(results.values(), 0.02)}"""
 
@@ -96,7 +98,7 @@ def parity(results: dict[str, Any]) -> str:
 ![Parity](parity.png)
 
 Gates in (-1, 1) solve parity at six times the training length; gates in (0, 1) guess beyond 70 tokens. `{results["run"]["command"]}`, {results["run"]["date"]} (MesaNet, appendix H, figure 8, reduced: width 32,
-two blocks of 2 heads of 16, batches of 128, ridge 50).
+two blocks of 2 heads of 16, batches of 128, ridge 50). Gates in (-1, 1) start at 0, those in (0, 1) at one half (`forget_bias=0.0`).
 
 {table(["gates", "accuracy, length 40", "length 256", "its last 40 positions"], rows)}{marked(runs.values(), 0.03)}"""
 
@@ -124,6 +126,7 @@ def language_models(results: dict[str, Any]) -> str:
 `python examples/experiments/language_models.py` and `--speed`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
 pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, the same data in the same order for all.
 Validation loss in nats a token.
+{FROM_HALF}
 
 {table(head, rows)}
 {what_holds(runs)}
@@ -191,12 +194,13 @@ def above(difference: float, digits: int) -> str:
 
 
 def test_time_compute(results: dict[str, Any]) -> str:
-    text = """
+    text = f"""
 ## Fewer solver steps at test time
 
 `python examples/experiments/test_time_compute.py`, 2026-11-21: Mesa models trained with the exact solver, then solved with
 conjugate gradient (MesaNet, figures 7 and 13): one of noisy recall (400 steps, heads of 16), and the [language
 model](language-models.md) at learning rate 3e-3, seed 0 (heads of 32).
+{FROM_HALF}
 """
     for name, found in sorted(results.items(), reverse=True):  # noisy recall first
         spent = found["spend"]
@@ -233,6 +237,7 @@ def stability(results: dict[str, Any]) -> str:
 {bad} of {1000 * len(results):,} training steps of {len(results)} mixers have a loss, gradient or weight that is not finite; losses end between
 {losses[low]:.3f} (`{low.split(", ")[0]}`) and {losses[high]:.3f} (`{high.split(", ")[0]}`). `python examples/experiments/stability.py`, 2026-11-21: bfloat16 activations, two
 blocks of width 32, text in which a third of every sequence is one byte repeated and every fourth sequence is nothing else.
+{FROM_HALF}
 {marked(results.values(), 0.15)}"""
 
 

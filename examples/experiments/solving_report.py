@@ -225,13 +225,16 @@ with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores ar
 
 - **Regression.** A token holds x_t and the pair before it. Inputs are correlated (condition number 100), the noise's deviation
   is .1, and errors are of pairs 33 to 64. Mixers that solve or step have linear keys, no convolution and no norm of what they
-  read. "Small ridge" starts at .05 and may fall to .001 instead of the layer's 1 and .25; it uses knowledge of the noise.
+  read. Forget gates start at one half (`forget_bias=0.0`), where no layer [starts now](../layers.md#initialisation); those of
+  `mesa_discounted` near .975, with a floor of .9 instead of .99.
+  "Small ridge" starts at .05 and may fall to .001 instead of the layer's 1 and .25; it uses knowledge of the noise.
 - **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens; a guess is
   wrong 7 times of 8. `hawk-mesa` has no verdict: its hawk block is as wide as the model.
+  Forget gates start near .99 here, where one half has lost what came 30 tokens ago.
   "softmax, convolution" has the short convolution of other mixers; `softmax` does not, as in the MesaNet paper.
 - **Local regressions.** `local_linear` solves one at every query, `parallax` learns its direction ([more](local-regression.md)).
 - **RegBench.** Automata of at most {LANGUAGE["max_states"]} states and {LANGUAGE["n_letters"]} letters, fresh in every batch; 3-grams of the sequence are wrong
-  {ngram_errors():.3f} of the time.
+  {ngram_errors():.3f} of the time. Gates as for regression; so they are for word problems and parity, where signed gates start at 0.
 {POSITIONS if any(map(regresses, names)) else ""}{CAPACITY if swept(names) else ""}
 ## Scores
 

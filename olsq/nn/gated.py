@@ -14,7 +14,10 @@ from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.kinds import kind
 from olsq.nn.parts import LowRank, at_least_float32, split_keys
 
-SLOWEST, FASTEST = 0.001, 0.1  # steps that the gates of channels start with
+SLOWEST, FASTEST = 0.001, 0.1  # steps that Mamba's gates start with
+# Measured with Mesa over 50 runs: from gates of one half no seed learned noisy recall in 300 steps,
+# from .99 all did or were about to.  A memory of two tokens gets no gradient from older ones.
+FORGET_START = 0.99
 RIDGE_FLOOR, RIDGE_START = 0.25, 1.0  # the paper's
 
 
@@ -39,7 +42,7 @@ class Gated(HeadMixer):
         heads: int,
         forget_bound: float | None = None,
         forget_floor: float = 0.0,
-        forget_bias: Any = 0.0,
+        forget_bias: Any = None,
         forget_speed: bool = False,
         signed: bool = False,
         weighted: bool = True,
@@ -64,11 +67,18 @@ class Gated(HeadMixer):
             )
         if signed and forget_speed:
             raise ValueError("give forget_speed=False with signed=True: signed gates have no speed")
-        keys = split_keys(jax.random.fold_in(key, 1), ("forget", "strength"))
+        names = ("forget", "strength", "start", "speed")
+        keys = split_keys(jax.random.fold_in(key, 1), names)
+        self.speed = jnp.zeros(heads) if forget_speed else None
+        if forget_bias is None:
+            forget_bias = 0.0 if signed else start_bias()
+            if forget_speed:
+                # sigmoid(-z)^A = exp(-A softplus(z))
+                forget_bias = -step_biases(heads, key=keys["start"])
+                self.speed = log_speeds(heads, key=keys["speed"])
         self.forget = Gate(dim, heads, key=keys["forget"], bias=forget_bias)
         started = 0.0 if strength_bias else None
         self.strength = Gate(dim, heads, key=keys["strength"], bias=started) if weighted else None
-        self.speed = jnp.zeros(heads) if forget_speed else None
         self.forget_bound, self.forget_floor, self.signed = forget_bound, forget_floor, signed
 
     def arguments(self, x: Array) -> dict[str, Any]:
@@ -91,6 +101,23 @@ class Gated(HeadMixer):
         return {**given, "log_forget": logs + jnp.log1p(shrink)}
 
 
+def start_bias() -> float:
+    """Compute the bias with which the sigmoid of a forget gate starts at ``FORGET_START``."""
+    return math.log(FORGET_START / (1 - FORGET_START))
+
+
+def step_biases(count: int, *, key: Array) -> Array:
+    """Draw biases with which the steps ``softplus(b)`` of Mamba's gates start, .001 to .1."""
+    low, high = math.log(SLOWEST), math.log(FASTEST)
+    steps = jnp.exp(jax.random.uniform(key, (count,), minval=low, maxval=high))
+    return jnp.log(jnp.expm1(steps))  # the inverse of softplus
+
+
+def log_speeds(heads: int, *, key: Array) -> Array:
+    """Draw the logs of Mamba-2's A per head, of uniform numbers from 1 to 16."""
+    return jnp.log(jax.random.uniform(key, (heads,), minval=1.0, maxval=16.0))
+
+
 class ChannelDecay(eqx.Module):
     """Logs of gates per key dimension, ``-A softplus(W e + b)`` through a low rank, one A per head.
 
@@ -107,12 +134,9 @@ class ChannelDecay(eqx.Module):
 
     def __init__(self, dim: int, heads: int, width: int, rank: int, *, key: Array) -> None:
         keys = split_keys(key, ("project", "start", "speed"))
-        low, high = math.log(SLOWEST), math.log(FASTEST)
-        start = jax.random.uniform(keys["start"], (heads * width,), minval=low, maxval=high)
-        # the inverse of softplus at the initial steps
-        bias = jnp.log(jnp.expm1(jnp.exp(start)))
+        bias = step_biases(heads * width, key=keys["start"])
         self.project = LowRank(dim, heads * width, rank, key=keys["project"], bias=bias)
-        self.speed = jnp.log(jax.random.uniform(keys["speed"], (heads,), minval=1.0, maxval=16.0))
+        self.speed = log_speeds(heads, key=keys["speed"])
 
     def __call__(self, x: Array) -> Array:
         steps = jax.nn.softplus(self.project(at_least_float32(x)))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn.gated import FASTEST, SLOWEST
+from olsq.nn.gated import step_biases
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.kinds import kind
 from olsq.nn.parts import NORM_EPS, RMSNorm, split_keys
@@ -92,9 +92,8 @@ class Mamba3(HeadMixer):
             )
         names = ("step", "decay", "trapezoid", "angle", "start")
         keys = split_keys(jax.random.fold_in(key, 1), names)
-        low, high = math.log(SLOWEST), math.log(FASTEST)
-        start = jnp.exp(jax.random.uniform(keys["start"], (heads,), minval=low, maxval=high))
-        self.step = Gate(dim, heads, key=keys["step"], bias=jnp.log(jnp.expm1(start)))
+        bias = step_biases(heads, key=keys["start"])
+        self.step = Gate(dim, heads, key=keys["step"], bias=bias)
         self.decay = Gate(dim, heads, key=keys["decay"], bias=None)
         self.trapezoid = Gate(dim, heads, key=keys["trapezoid"], bias=None)
         self.angle = Gate(dim, angles, key=keys["angle"], bias=None) if angles else None

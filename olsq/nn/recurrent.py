@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -12,6 +11,7 @@ from jax import Array
 
 from olsq import attention
 from olsq.nn.base import Mixer, MixerState
+from olsq.nn.gated import step_biases
 from olsq.nn.heads import WIDTH, HeadMixer
 from olsq.nn.kinds import kind
 from olsq.nn.parts import (
@@ -24,7 +24,6 @@ from olsq.nn.parts import (
 )
 
 RANK = 16
-SLOWEST, FASTEST = 0.001, 0.1  # steps that Mamba's channels start with
 
 
 class Mamba(HeadMixer):
@@ -74,10 +73,7 @@ class Mamba(HeadMixer):
         super().__init__(dim, heads=heads, key=key, **options)
         h, v, k = self.heads, self.value_size, self.mapped_size
         first, second = jax.random.split(jax.random.fold_in(key, 1))
-        low, high = math.log(SLOWEST), math.log(FASTEST)
-        start = jnp.exp(jax.random.uniform(first, (h * v,), minval=low, maxval=high))
-        # the inverse of softplus at the initial steps
-        self.step = LowRank(dim, h * v, RANK, key=second, bias=jnp.log(jnp.expm1(start)))
+        self.step = LowRank(dim, h * v, RANK, key=second, bias=step_biases(h * v, key=first))
         self.rate = jnp.broadcast_to(jnp.log(jnp.arange(1.0, k + 1)), (h, v, k))
         self.skip = jnp.ones((h, v))
 

@@ -12,6 +12,7 @@ from jax import Array
 from olsq import attention
 from olsq.arrays.checks import concrete
 from olsq.nn.base import MixerState
+from olsq.nn.gated import start_bias
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.parts import check_sizes, positions, rotate
 
@@ -188,8 +189,8 @@ class Forgetting(Softmax):
         As for :class:`Softmax`, whose states and capacity it has.
     rope_base : float or None
         Of rotary positions; none unless given: the gates tell what is recent.
-    forget_bias : float or array (H,)
-        Where gamma's b starts.
+    forget_bias : float or array (H,), optional
+        Where gamma's b starts; if not given at the b of a gamma of .99.  The paper's is 0.
 
     Notes
     -----
@@ -220,12 +221,13 @@ class Forgetting(Softmax):
         *,
         heads: int,
         rope_base: float | None = None,
-        forget_bias: Any = 0.0,
+        forget_bias: Any = None,
         key: Array,
         **options: Any,
     ) -> None:
         super().__init__(dim, heads=heads, rope_base=rope_base, key=key, **options)
-        self.forget = Gate(dim, heads, key=jax.random.fold_in(key, 1), bias=forget_bias)
+        bias = start_bias() if forget_bias is None else forget_bias
+        self.forget = Gate(dim, heads, key=jax.random.fold_in(key, 1), bias=bias)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         return {"log_forget": jax.nn.log_sigmoid(self.forget(x))}

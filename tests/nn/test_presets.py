@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from nn_cases import (
@@ -12,6 +13,7 @@ from nn_cases import (
 
 import olsq
 from olsq import nn
+from olsq.nn.gated import Gated
 
 GPT2 = 50257
 COMPARED = ("softmax", "mamba2", "gla", "mlstm", "delta", "gated_delta", "mesa")
@@ -90,6 +92,29 @@ def test_gates_start_where_recall_is_learnt_and_where_the_paper_has_them():
     for make in makers[1:]:
         assert gates_at_the_start(make(9, **sizes, **own)) == [0.8808]
     assert nn.mixers_of(nn.state_tracking(9, **sizes, **own))[0].signed
+
+
+LATE = "mesa_discounted"  # gates above .99, which its ridge needs
+
+
+@pytest.mark.parametrize(
+    "mixer", [n for n, kind in nn.MIXERS.items() if issubclass(kind, (Gated, nn.Forgetting))]
+)
+def test_gated_layers_share_one_start_and_the_papers_are_an_option(mixer):
+    def gates(**options):
+        layer = nn.mixer(mixer, 8, heads=64, key_size=2, key=jax.random.key(0), **options)
+        return np.exp(layer.arguments(jnp.zeros((1, 1, 8)))["log_forget"][0, 0])
+
+    bound = {"forget_bound": None} if issubclass(nn.MIXERS[mixer], Gated) else {}
+    np.testing.assert_allclose(gates(**bound), 0.9975 if mixer == LATE else 0.99, rtol=1e-5)
+    floor = 0.99 if mixer == LATE else 0.0
+    half = gates(forget_bias=0.0, **bound)  # MesaNet's, of all rules that it compares
+    np.testing.assert_allclose(half, floor + (1 - floor) / 2, rtol=1e-5)
+    if bound and mixer != LATE:
+        # Mamba-2's: exp(-A dt), A uniform in [1, 16] and dt log-uniform in [.001, .1]
+        spread = np.quantile(gates(forget_speed=True, **bound), [0.0, 0.5, 1.0])
+        assert np.all(np.exp([-1.6, -0.3, -0.02]) < spread)
+        assert np.all(spread < np.exp([-0.5, -0.02, -0.001]))
 
 
 def runs(model):
