@@ -6,6 +6,7 @@ from olsq.online.files.format import StateFileError
 from olsq.online.loading import load
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.pieces.merging import merge
 from olsq.online.variants.constrained import ConstrainedLeastSquares
@@ -20,6 +21,7 @@ __all__ = [
     "ConstrainedLeastSquares",
     "FilterBank",
     "GroupedLeastSquares",
+    "GroupedRollingLeastSquares",
     "KernelLeastSquares",
     "NotGenericError",
     "OnlineElasticNet",

@@ -17,6 +17,7 @@ from olsq.online.many import files as bank_files
 from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.variants.constrained import ConstrainedLeastSquares
 from olsq.online.variants.elastic_net import OnlineElasticNet
 from olsq.online.variants.kernel_regression import KernelLeastSquares
@@ -28,7 +29,7 @@ _ESTIMATORS: dict[str, type[Any]] = {
     for kind in (
         RecursiveLeastSquares, RollingLeastSquares, FilterBank, GroupedLeastSquares,
         RobustLeastSquares, ConstrainedLeastSquares, OnlineElasticNet, TotalLeastSquares,
-        KernelLeastSquares,
+        KernelLeastSquares, GroupedRollingLeastSquares,
     )
 }  # fmt: skip
 
@@ -53,6 +54,8 @@ def restore(
             return bank_files.read(FilterBank, header, arrays)
         if kind is GroupedLeastSquares:
             return group_files.read(GroupedLeastSquares, header, arrays)
+        if kind is GroupedRollingLeastSquares:
+            return group_files.read_windows(GroupedRollingLeastSquares, header, arrays)
         if isinstance(given := header.get("parameters"), dict) and "forget" in given:
             header["parameters"] = given | {"forget": from_dict(given["forget"])}
         check_counts(header, arrays)

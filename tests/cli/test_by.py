@@ -230,7 +230,6 @@ def test_many_groups_are_summed_up(tmp_path, olsq_command):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--window", 9), "--by and --window 9 cannot be combined"),
         (("--method", "information"), "--by and --method information cannot be combined"),
         (("--ridge-mode", "fixed"), "--by and --ridge-mode fixed cannot be combined"),
         (("--features", "shop,x"), "column 'shop' is used twice"),

@@ -120,10 +120,18 @@ def fit(
     window: Annotated[
         str | None,
         model_option(
-            help="Use only this many last rows, or those of the last span of --time (90D) "
-            "(instead of --forget).",
+            help="Use only this many last rows (with --by, of the group), or those of the last "
+            "span of --time (90D) (instead of --forget).",
             metavar="ROWS|SPAN",
             show_default=False,
+        ),
+    ] = None,
+    window_of: Annotated[
+        str | None,
+        model_option(
+            help="What --window N counts: samples, the rows that can be learned, or positions, "
+            "also those with a missing value.",
+            show_default="samples",
         ),
     ] = None,
     ridge: Annotated[
@@ -216,7 +224,8 @@ def fit(
         exclude=split_names(exclude), categorical=split_levels(categorical), by=by, lags=lags,
         time=time, time_format=time_format, weight=weight, forget=forget,
         half_life=number_of_rows("--half-life", half_life, float),
-        window=number_of_rows("--window", window, int), ridge=ridge, ridge_mode=ridge_mode,
+        window=number_of_rows("--window", window, int), window_of=window_of, ridge=ridge,
+        ridge_mode=ridge_mode,
         intercept=not no_intercept, method=method, missing=missing, out=out,
         columns=DEFAULT_GROUPS if columns is None else split_names(columns), level=level,
         plot=plot,

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import label
 from olsq.cli.fit.checkpoint import pack, unpack
-from olsq.cli.fit.options import FitOptions
-from olsq.cli.fit.report import coefficients_of
+from olsq.cli.fit.options import FitOptions, Groups
+from olsq.cli.fit.report import coefficients_of, has_estimate
 from olsq.cli.sources.times import TimeColumn
-from olsq.online import GroupedLeastSquares
 from olsq.plot.drawing import Curves, save_figure
 from olsq.stability.recursive import cusum_line
 
@@ -187,14 +186,14 @@ def _empty_samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def draw_by_group(
-    groups: GroupedLeastSquares, features: Sequence[str], target: int, options: FitOptions,
+    groups: Groups, features: Sequence[str], target: int, options: FitOptions,
     path: Path,
 ) -> None:  # fmt: skip
     """Draw the coefficients of all groups for one target."""
     from olsq.plot.groups import draw_groups
 
-    learned = groups.n_samples_seen_ > 0
     names, coef, stderr = coefficients_of(groups, features, target)
+    learned = has_estimate(groups, coef)
     labels = [label(str(key)) for key, there in zip(groups.keys(), learned, strict=True) if there]
     figure = draw_groups(
         labels, coef[learned], stderr[learned], [label(name) for name in names],

@@ -16,7 +16,7 @@ from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, resume_source
 from olsq.cli.fit.design import Design, usable_rows
 from olsq.cli.fit.figures import Trace, draw, draw_by_group
 from olsq.cli.fit.intervals import Intervals, TargetPath, hide_before_first
-from olsq.cli.fit.options import Estimator, FitOptions
+from olsq.cli.fit.options import Estimator, FitOptions, Groups
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.report import print_group_report, print_report, warn_of_unnamed_columns
 from olsq.cli.fit.scores import GroupScores, Scores
@@ -27,7 +27,6 @@ from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
-from olsq.online import GroupedLeastSquares
 
 
 def run_fit(options: FitOptions, console: Console, progress_console: Console) -> None:
@@ -186,7 +185,7 @@ class FitRun:
                 bounds: list[Any] = [None] * len(parts)
                 for j, (part, intervals) in enumerate(zip(parts, self.intervals, strict=False)):
                     learned = self.scores[j].learned_before(used, chunk.by)
-                    bounds[j] = intervals.bounds(part, y[:, j], learned, chunk.by)
+                    bounds[j] = intervals.bounds(part, y[:, j], learned, used, chunk.by)
                 columns = [
                     part.columns(X, y[:, j], self.options.columns, bounds[j])
                     for j, part in enumerate(parts)
@@ -287,7 +286,7 @@ class FitRun:
             self.output.finish()
             self._save()  # now without the draft, which has become the output
         figures = self.options.figures()
-        if isinstance(self.estimator, GroupedLeastSquares):
+        if isinstance(self.estimator, Groups):
             for j, path in enumerate(figures):
                 draw_by_group(self.estimator, self.design.names(), j, self.options, path)
         for trace, target, path in zip(self.traces, source.columns.targets, figures, strict=False):
@@ -310,7 +309,7 @@ class FitRun:
             f"{', '.join(columns.targets)} on {len(names)} regressor{'s'[: len(names) > 1]}, "
             f"{options.describe()}"
         )
-        if isinstance(self.estimator, GroupedLeastSquares):
+        if isinstance(self.estimator, Groups):
             print_group_report(
                 console, self.estimator, names, columns.targets, self.scores, heading=heading,
                 by=str(options.by), files=files,

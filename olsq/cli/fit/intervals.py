@@ -81,16 +81,22 @@ class Intervals:
     def __init__(self, options: FitOptions, n_coefficients: int) -> None:
         self._options, self._k = options, n_coefficients
         self._sigma2 = np.empty(0)  # of every group, after its last row
+        # Of every group the learned ones (1) of its last rows, for windows of positions.
+        self._marks: dict[int, NDArray[np.float64]] = {}
 
     def bounds(
-        self, part: TargetPath, y: NDArray, learned: NDArray[np.int64],
+        self, part: TargetPath, y: NDArray, learned: NDArray[np.int64], used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
         """Return bounds of a chunk's rows, NaN where there are none.
 
-        ``learned`` (n,) counts the rows of each row's group that were learned before it.
+        ``learned`` (n,) counts the rows of each row's group that were learned before it, ``used``
+        marks the rows that are learned.
         """
-        sigma = np.sqrt(self._shift_sigma2(part.sigma2, groups))
+        codes = np.zeros(len(y), np.int64) if groups is None else groups
+        if self._options.window_of == "positions":
+            learned = self._count_in_window(used, codes)
+        sigma = np.sqrt(self._shift_sigma2(part.sigma2, codes))
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.abs(part.residual / part.recursive)
             # Without an error there is no ratio; without noise none is needed.
@@ -100,11 +106,24 @@ class Intervals:
         prediction = y - part.residual
         return prediction - reach, prediction + reach
 
-    def _shift_sigma2(
-        self, sigma2: NDArray, groups: NDArray[np.int64] | None
-    ) -> NDArray[np.float64]:
+    def _count_in_window(
+        self, used: NDArray[np.bool_], codes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Count the learned rows among the last positions of each row's group before it."""
+        assert self._options.window is not None
+        window = int(self._options.window)
+        counts = np.zeros(len(used), np.int64)
+        for code in np.unique(codes[codes >= 0]).tolist():
+            rows = np.flatnonzero(codes == code)
+            marks = np.concatenate([self._marks.get(code, np.empty(0)), used[rows]])
+            total = np.concatenate([[0], np.cumsum(marks)]).astype(np.int64)
+            ends = np.arange(len(marks) - len(rows), len(marks))
+            counts[rows] = total[ends] - total[np.maximum(ends - window, 0)]
+            self._marks[code] = marks[-window:].astype(np.float64)
+        return counts
+
+    def _shift_sigma2(self, sigma2: NDArray, codes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Shift sigma2 (n,) from after each row to before it; keep every group's last one."""
-        codes = np.zeros(len(sigma2), np.int64) if groups is None else groups
         more = int(codes.max(initial=-1)) + 1 - self._sigma2.size
         self._sigma2 = np.concatenate([self._sigma2, np.full(max(more, 0), np.inf)])
         rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
@@ -138,12 +157,14 @@ class Intervals:
         return np.where(known, found, np.inf)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every group's sigma2 for the checkpoint."""
-        return {"sigma2": pack(self._sigma2)}
+        """Return what is remembered of every group for the checkpoint."""
+        marks = {str(code): pack(marks) for code, marks in self._marks.items()}
+        return {"sigma2": pack(self._sigma2)} | ({"marks": marks} if marks else {})
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Restore the values saved by :meth:`as_dict`."""
         self._sigma2 = unpack(saved["sigma2"])
+        self._marks = {int(code): unpack(text) for code, text in saved.get("marks", {}).items()}
 
 
 def _geometric_sum(gate: float, rows: NDArray) -> NDArray[np.float64]:

@@ -11,12 +11,19 @@ from olsq.cli.errors import InputError
 from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
 from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading, TableFormat, check_level
-from olsq.online import GroupedLeastSquares, RecursiveLeastSquares, RollingLeastSquares
+from olsq.online import (
+    GroupedLeastSquares,
+    GroupedRollingLeastSquares,
+    RecursiveLeastSquares,
+    RollingLeastSquares,
+)
 from olsq.online.forms.form_switch import METHODS
 from olsq.problem import RIDGE_MODES
 
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
-Estimator = RecursiveLeastSquares | RollingLeastSquares | GroupedLeastSquares
+Groups = GroupedLeastSquares | GroupedRollingLeastSquares
+Estimator = RecursiveLeastSquares | RollingLeastSquares | Groups
+WINDOWS_OF = ("samples", "positions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +41,7 @@ class FitOptions(TableFormat):
     forget: float | None = None
     half_life: float | str | None = None  # rows, or a span of time
     window: float | str | None = None
+    window_of: str | None = None
     ridge: float = 1e-3
     ridge_mode: str = "discounted"
     intercept: bool = True
@@ -119,9 +127,14 @@ class FitOptions(TableFormat):
             ("--ridge-mode", self.ridge_mode, RIDGE_MODES),
             ("--method", self.method, ("auto", *METHODS)),
             ("--missing", self.missing, ("skip", "raise")),
+            ("--window-of", self.window_of or WINDOWS_OF[0], WINDOWS_OF),
         ):
             if value not in choices:
                 raise InputError(f"{option} must be {' or '.join(choices)}, got {value!r}")
+        if self.window_of is not None and not isinstance(self.window, (int, float)):
+            raise InputError(
+                "--window-of says what a number of rows counts: give --window N, or leave it out"
+            )
         if self.window is not None and (self.method != "auto" or self.ridge_mode != "discounted"):
             raise InputError("--method and --ridge-mode do not apply to --window: leave them out")
         forgets = self.half_life is not None or self.forget not in (None, 1.0)
@@ -137,14 +150,11 @@ class FitOptions(TableFormat):
     def _check_by(self) -> None:
         """Raise InputError for options that do not work with one regression per group."""
         for option, given in (
-            (f"--window {self.window}", self.window is not None),
             ("--ridge-mode fixed", self.ridge_mode == "fixed"),
             ("--method information", self.method == "information"),
         ):
             if given:
-                raise InputError(
-                    f"--by and {option} cannot be combined (use --forget or --half-life)"
-                )
+                raise InputError(f"--by and {option} cannot be combined: leave {option} out")
 
     def figures(self) -> list[Path]:
         """Return the names of the figures: with several targets each has its own, fit.y1.png for
@@ -188,7 +198,8 @@ class FitOptions(TableFormat):
         }  # fmt: skip
         if self.window is not None:
             window = self.window if isinstance(self.window, str) else int(self.window)
-            return RollingLeastSquares(window=window, **common)
+            kind = RollingLeastSquares if self.by is None else GroupedRollingLeastSquares
+            return kind(window=window, window_of=self.window_of, **common)
         # Where all rows count the same both errors are those of ordinary least squares, and the
         # sandwich's would be half of the time.
         same = self.half_life is None and self.forget in (None, 1.0) and self.weight is None
@@ -227,6 +238,7 @@ class FitOptions(TableFormat):
             "--forget": self.forget,
             "--half-life": self.half_life,
             "--window": self.window,
+            "--window-of": self.window_of,
             "--ridge": self.ridge,
             "--ridge-mode": self.ridge_mode,
             "--no-intercept": not self.intercept,
@@ -249,6 +261,8 @@ class FitOptions(TableFormat):
         if self.window is not None:
             rows = self.window if isinstance(self.window, str) else f"{self.window:,} rows"
             memory = f"the last {rows}"
+            if self.window_of == "positions":
+                memory += ", also those with a missing value"
         elif self.half_life is not None:
             half = self.half_life
             memory = f"half-life {half if isinstance(half, str) else f'{half:g} rows'}"

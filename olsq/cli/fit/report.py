@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from olsq.cli.errors import escape, printable
+from olsq.cli.fit.options import Groups
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
-from olsq.online import GroupedLeastSquares, RecursiveLeastSquares, RollingLeastSquares
+from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 Alone = RecursiveLeastSquares | RollingLeastSquares
 
@@ -42,6 +43,11 @@ def print_report(
     """Print the coefficients, those not determined by the data, and the prediction errors."""
     console.print(f"\n[bold]{escape(heading)}[/bold]")
     console.print(f"{describe_rows(scores[0])}\n")
+    if isinstance(estimator, RollingLeastSquares) and not estimator._has_estimate():
+        console.print("[yellow]The window holds no row at the end:[/yellow] no coefficients.")
+        for line in files:
+            console.print(printable(line), soft_wrap=True)
+        return
     undetermined = [
         name for name, known in zip(features, estimator.determined_, strict=True) if not known
     ]
@@ -141,7 +147,7 @@ def warn_of_unnamed_columns(source: Source, console: Console) -> None:
 
 def print_group_report(
     console: Console,
-    groups: GroupedLeastSquares,
+    groups: Groups,
     features: Sequence[str],
     targets: Sequence[str],
     scores: Sequence[Scores],
@@ -159,7 +165,8 @@ def print_group_report(
         names, coef, stderr = coefficients_of(groups, features, j)
         console.print(_table_by_group(console, groups, by, names, coef, stderr, target * several))
         if learned.sum() > MOST_GROUPS:
-            console.print(_table_of_quantiles(names, coef[learned], console.width))
+            estimated = coef[has_estimate(groups, coef)]
+            console.print(_table_of_quantiles(names, estimated, console.width))
         tables.append(make_errors_table(scores[j], target if several else "", "of the group"))
     _print_undetermined(console, groups, features, learned)
     shown = [table for table in tables if table is not None]
@@ -177,7 +184,7 @@ def print_head(console: Console, heading: str, by: str, scores: Scores, n: int) 
 
 
 def coefficients_of(
-    groups: GroupedLeastSquares, features: Sequence[str], target: int
+    groups: Groups, features: Sequence[str], target: int
 ) -> tuple[list[str], NDArray, NDArray]:
     """Return names (k,), coefficients and errors (groups, k) of one target, intercept first."""
     several = groups.coef_.ndim == 3
@@ -190,13 +197,18 @@ def coefficients_of(
     return names, coef, stderr
 
 
+def has_estimate(groups: Groups, coef: NDArray) -> NDArray[np.bool_]:
+    """Mask (groups,) of those with coefficients: some row was learned and has not left."""
+    return (groups.n_samples_seen_ > 0) & np.isfinite(coef).all(axis=1)
+
+
 def _table_by_group(
-    console: Console, groups: GroupedLeastSquares, by: str, names: list[str], coef: NDArray,
+    console: Console, groups: Groups, by: str, names: list[str], coef: NDArray,
     stderr: NDArray, target: str,
 ) -> Table:  # fmt: skip
     keys, rows = list(map(str, groups.keys())), groups.n_samples_seen_
     order = sorted(range(len(keys)), key=keys.__getitem__)[:MOST_GROUPS]
-    labels = [_shorten(keys[i]) for i in order]
+    labels, known = [_shorten(keys[i]) for i in order], has_estimate(groups, coef)
     more = f"... and {len(keys) - MOST_GROUPS:,} more" if len(keys) > MOST_GROUPS else ""
     width = max(map(len, (*labels, by, more)))
     most = max((console.width - width - 10) // CELL, 1)
@@ -213,7 +225,7 @@ def _table_by_group(
     if shown < len(names):
         table.add_column(f"... {len(names) - shown} more", style="dim")
     for i, label in zip(order, labels, strict=True):
-        cells = [_format_cell(coef[i, k], stderr[i, k]) if rows[i] else "" for k in range(shown)]
+        cells = [_format_cell(coef[i, k], stderr[i, k]) if known[i] else "" for k in range(shown)]
         table.add_row(escape(label), f"{rows[i]:,}", *cells)
     if more:
         table.add_row(more, style="dim")
@@ -240,7 +252,7 @@ def _table_of_quantiles(names: list[str], coef: NDArray, width: int) -> Table:
 
 
 def _print_undetermined(
-    console: Console, groups: GroupedLeastSquares, features: Sequence[str],
+    console: Console, groups: Groups, features: Sequence[str],
     learned: NDArray[np.bool_],
 ) -> None:  # fmt: skip
     unknown = ~groups.determined_ & learned[:, None]

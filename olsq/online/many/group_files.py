@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.files.loading import loads
+from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.files.file_checks import want
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
@@ -67,6 +69,60 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
         _bank=bank, _places={key: i for i, key in enumerate(keys)}, _clocks=clocks,
         _residual=np.empty((0,) if bank._n_targets == 0 else (0, bank._n_targets), bank._dtype),
         n_features_in_=bank.n_features_in_, metadata_=bank.metadata_,
+    )  # fmt: skip
+    return groups
+
+
+def written_windows(
+    groups: Any, metadata: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Return header and arrays of the file of rolling regressions: the file of each, in line."""
+    names = getattr(groups, "feature_names_in_", None)
+    states = [window.to_bytes() for window in groups._windows.values()]
+    header = {
+        "estimator": type(groups).__name__,
+        "keys": [_written(key) for key in groups._windows],
+        "feature_names": None if names is None else list(names),
+        "metadata": metadata or {},
+    }
+    # Files are multiples of eight bytes; arrays of bytes are none that a file holds.
+    words = [np.frombuffer(state, np.int64) for state in states]
+    ends = np.cumsum([word.size for word in words])
+    return header, {"states": np.concatenate(words), "ends": ends}
+
+
+def read_windows(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+    """Rebuild rolling regressions by group; ValueError if they cannot be such groups."""
+    want(header.keys() == {"estimator", "keys", "feature_names", "metadata"}, "fields", header)
+    want(arrays.keys() == {"states", "ends"}, "arrays", sorted(arrays))
+    states, ends = arrays["states"], arrays["ends"]
+    for name, array in arrays.items():
+        want(array.dtype == np.int64 and array.ndim == 1, name, array.shape)
+    want(isinstance(header["keys"], list), "keys", header["keys"])
+    keys = [_read(key) for key in header["keys"]]
+    fits = 0 < len(keys) == ends.size == len(set(keys)) and ends[-1] == states.size
+    want(fits and bool((np.diff(ends, prepend=0) > 0).all()), "ends", ends.shape)
+    windows = [loads(part.tobytes()) for part in np.split(states, ends[:-1])]
+    first = windows[0]
+    for window in windows:
+        want(type(window) is RollingLeastSquares, "a group", type(window).__name__)
+        same = window.get_params() == first.get_params()
+        want(same, "the parameters of a group", window.get_params())
+        shape = window.n_features_in_, window._origin.n_targets
+        want(shape == (first.n_features_in_, first._origin.n_targets), "a group's shape", shape)
+    names, d = header["feature_names"], first.n_features_in_
+    known = names is None or (
+        isinstance(names, list) and len(names) == d and all(isinstance(s, str) for s in names)
+    )
+    want(known, "feature_names", names)
+    want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
+    groups = kind(**first.get_params())
+    if names is not None:
+        groups.feature_names_in_ = np.asarray(names, dtype=object)
+    targets = first._origin.n_targets
+    groups.__dict__.update(
+        _windows=dict(zip(keys, windows, strict=True)), n_features_in_=d,
+        _residual=np.empty((0, targets) if targets else 0), metadata_=header["metadata"],
     )  # fmt: skip
     return groups
 

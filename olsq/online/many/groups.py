@@ -267,13 +267,23 @@ def _one_by_one(
         if not learnable and options["missing"] != "raise":
             continue  # NaN, as there is nothing to learn from
         part = alone(X[rows], y[rows], **(options | own))
-        if not whole:  # what every part leaves out is left out of the whole
-            whole = [
-                np.full((n, *a.shape[1:]), np.nan, a.dtype) if any(a.strides) or not a.size
-                else np.broadcast_to(a.dtype.type(np.nan), (n, *a.shape[1:]))
-                for a in part
-            ]  # fmt: skip
-        for array, piece in zip(whole, part, strict=True):
-            if array.flags.writeable:
-                array[rows] = piece
+        whole = whole or rows_like(part, n)
+        fill_rows(whole, rows, part)
     return CoefficientPath(*whole) if whole else alone(X, y, **options)
+
+
+def rows_like(part: CoefficientPath, n: int) -> list[NDArray]:
+    """Return arrays for n rows, NaN so far, like those of a path; what it leaves out stays out."""
+    return [
+        np.full((n, *a.shape[1:]), np.nan, a.dtype)
+        if any(a.strides) or not a.size
+        else np.broadcast_to(a.dtype.type(np.nan), (n, *a.shape[1:]))
+        for a in part
+    ]
+
+
+def fill_rows(whole: list[NDArray], rows: Any, part: CoefficientPath) -> None:
+    """Write the rows of a path into those arrays."""
+    for array, piece in zip(whole, part, strict=True):
+        if array.flags.writeable:
+            array[rows] = piece

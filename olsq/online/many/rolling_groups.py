@@ -1,0 +1,400 @@
+"""The estimator GroupedRollingLeastSquares: one rolling regression per key of a stream."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.online.estimators.rolling import RollingLeastSquares
+from olsq.online.files.format import Saved
+from olsq.online.forms.locking import Locked
+from olsq.online.many import group_files
+from olsq.online.many.groups import fill_rows, rows_like
+from olsq.online.many.labels import MISSING, encode, taken_out
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows import inputs
+from olsq.online.rows.frames import Labels, check_same_index
+from olsq.online.rows.options import check_weight
+from olsq.online.rows.times import name_of, of_frames, times_array
+from olsq.online.sklearn import EstimatorConventions
+
+
+def _of_each_window(name: str, empty: float = np.nan) -> Any:
+    """Make a property that stacks the windows' attribute; ``empty`` where there is no estimate."""
+
+    def read(self: GroupedRollingLeastSquares) -> NDArray:
+        with self._locked():
+            found = [_read_or_none(window, name) for window in self._windows_or_raise().values()]
+            if all(value is None for value in found):
+                raise inputs.not_fitted(self, "no group has an estimate yet")
+            like = next(np.asarray(value) for value in found if value is not None)
+            missing = np.full_like(like, empty)
+            return np.stack([missing if value is None else value for value in found])
+
+    return property(read, doc=getattr(RollingLeastSquares, name).__doc__)
+
+
+def _read_or_none(window: RollingLeastSquares, name: str) -> Any:
+    return getattr(window, name) if window._has_estimate() else None
+
+
+class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
+    """Rolling least squares by key: one window for every label that rows come with.
+
+    Each group is a :class:`RollingLeastSquares` on the rows of its label; a label that was never
+    seen starts one.  Of a whole table ``coefficient_path(..., by=, window=)`` is faster.
+
+    Parameters
+    ----------
+    window, min_samples, ridge, fit_intercept, missing, state_dtype, window_of
+        As in :class:`RollingLeastSquares`; a window of rows counts those of its group.
+        ``missing="skip"`` also passes over rows without a label (NaN, None, NaT); "raise" refuses
+        them.
+
+    Attributes
+    ----------
+    groups_ : list
+        The keys, in order of appearance; entry i of the arrays below is group i's.
+    coef_, intercept_, sigma2_, coef_stderr_, intercept_stderr_, rank_, determined_ : arrays
+        As in :class:`RollingLeastSquares`, groups first; NaN (rank 0) for groups without an
+        estimate.
+    n_samples_seen_ : array (groups,)
+    residual_ : array (n,) or (n, m)
+        A-priori residuals of the last call's rows, NaN in skipped ones.
+    n_features_in_, feature_names_in_, metadata_
+
+    Notes
+    -----
+    Time and memory are those of the windows, and some 0.2 ms for each group of a call.  Several
+    threads may use one object.  No derivatives.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> stock = ["a", "b"] * 50
+    >>> x = np.arange(100.0)[:, None] % 7
+    >>> y = np.where(np.arange(100) % 2 == 0, 2.0, -1.0) * x[:, 0]
+    >>> betas = olsq.GroupedRollingLeastSquares(window=20, ridge=0.0)
+    >>> for rows in (slice(0, 60), slice(60, 100)):
+    ...     _ = betas.partial_fit(x[rows], y[rows], by=stock[rows])
+    >>> betas.coef_[:, 0].round(3)
+    array([ 2., -1.])
+    >>> betas.predict([[1.0], [1.0]], by=["b", "new"]).round(3)
+    array([-1., nan])
+    """
+
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+    metadata_: dict[str, Any]
+    _windows: dict[Any, RollingLeastSquares]  # of every key, in order of appearance
+    _residual: NDArray
+
+    def __init__(
+        self,
+        window: Any = 250,
+        min_samples: int | None = None,
+        *,
+        ridge: Any = 0.0,
+        fit_intercept: bool = True,
+        missing: str = "skip",
+        state_dtype: Any = "float64",
+        window_of: str | None = None,
+    ) -> None:
+        self.window = window
+        self.min_samples = min_samples
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.missing = missing
+        self.state_dtype = state_dtype
+        self.window_of = window_of
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
+        times: Any = None,
+    ) -> Self:  # fmt: skip
+        """Learn the rows of X, y, each for its group, in order.
+
+        Parameters
+        ----------
+        X : array (n, d)
+        y : array (n,) or (n, m)
+        sample_weight : array (n,), optional
+        by : sequence (n,) or str
+            The label of every row, or the name of the column of a frame X that holds them; see
+            :meth:`GroupedLeastSquares.partial_fit`.
+        times : array, series or index (n,), optional
+            When the rows were, for a window of time; in order within every group.  Default: the
+            index of X, or else of y, if it is one of dates.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`RollingLeastSquares.partial_fit`, and for labels that are not one per row or
+            cannot be keys.  After an error the states are what they were.
+        """
+        with self._locked():
+            self._learn(X, y, sample_weight, by, times, want_path=False)
+        return self
+
+    def partial_fit_path(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
+        times: Any = None,
+    ) -> CoefficientPath:  # fmt: skip
+        """Learn like :meth:`partial_fit` and return every row's estimate of its group.
+
+        Returns
+        -------
+        CoefficientPath
+            For these rows, where they are; NaN in rows without a label.  Over the blocks of a
+            stream it is what ``coefficient_path(..., by=, window=)`` of all rows gives, with this
+            object's ridge and intercept.
+        """
+        labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
+        with self._locked():
+            path = self._learn(X, y, sample_weight, by, times, want_path=True)
+            assert path is not None
+            if times is not None:
+                labels = labels._replace(times=times_array(times), time_name=name_of(times))
+            return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
+        times: Any = None,
+    ) -> Self:  # fmt: skip
+        """Forget every group and learn as :meth:`partial_fit` does."""
+        with self._locked():
+            fresh = type(self)(**self.get_params())
+            fresh._learn(X, y, sample_weight, by, times, want_path=False)
+            self.__dict__.pop("feature_names_in_", None)
+            self.__dict__.update(fresh.__getstate__())
+        return self
+
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, by: Any, times: Any, *, want_path: bool
+    ) -> CoefficientPath | None:
+        known = self.__dict__.get("_windows", {})
+        fitted = bool(known)
+        alone = RollingLeastSquares(**self.get_params())
+        alone._check_parameters()
+        X, by = taken_out(X, by)
+        check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, times=times)
+        if times is None and alone._duration(False) is not None:
+            times = of_frames(X, y)
+        times = None if times is None else times_array(times)
+        names = inputs.feature_names(X)
+        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        named = {} if fitted or names is None else {"feature_names_in_": names}
+        d = self.n_features_in_ if fitted else None
+        m = next(iter(known.values()))._origin.n_targets if fitted else None
+        X = inputs.check_X(X, self, d, allow_empty=fitted)
+        y = inputs.check_y(y, self, len(X), m)
+        n, weights = len(X), check_weight(sample_weight, len(X))
+        if times is not None and times.shape != (n,):
+            raise ValueError(f"times must hold one time for each of {n} rows, got {times.shape}")
+        codes, fresh = encode(by, n, {key: place for place, key in enumerate(known)})
+        if self.missing == "raise" and (codes == MISSING).any():
+            raise ValueError(
+                f"by has no label in row {int(np.argmax(codes == MISSING))}; such rows are passed "
+                "over with missing='skip'"
+            )
+        keys = [*known, *fresh]
+        windows, whole = dict(known), None
+        residual = np.full(y.shape, np.nan, np.result_type(X, np.float32))
+        order = np.argsort(codes, kind="stable")
+        for code, rows in _runs(codes, order):
+            key = keys[code]
+            # A copy: of a call that fails nothing may stay.
+            window: Any = copy.copy(known.get(key, alone))
+            window.set_params(**self.get_params())
+            options = {} if times is None else {"times": times[rows]}
+            if sample_weight is not None:
+                options["sample_weight"] = weights[rows]
+            try:
+                if want_path:
+                    part = window.partial_fit_path(X[rows], y[rows], **options)
+                    whole = rows_like(part, n) if whole is None else whole
+                    fill_rows(whole, rows, part)
+                else:
+                    window.partial_fit(X[rows], y[rows], **options)
+            except ValueError as error:
+                raise type(error)(f"group {key!r}: {error}") from None
+            residual[rows] = window.residual_
+            windows[key] = window
+        if want_path and whole is None:  # no row has a label
+            shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
+            zeros = np.zeros((1, X.shape[1])), np.zeros((1, *y.shape[1:]))
+            whole = rows_like(shapes.partial_fit_path(*zeros), n)
+        self.__dict__.update(
+            _windows=windows, _residual=residual, n_features_in_=X.shape[1],
+            metadata_=self.__dict__.get("metadata_", {}), **named,
+        )  # fmt: skip
+        return None if whole is None else CoefficientPath(*whole)
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    @property
+    def groups_(self) -> list[Any]:
+        """The keys, in order of appearance."""
+        return list(self._windows_or_raise())
+
+    def keys(self) -> list[Any]:
+        """Return the keys in order of appearance; none before the first row."""
+        return list(self.__dict__.get("_windows", {}))
+
+    def __len__(self) -> int:
+        return len(self.__dict__.get("_windows", {}))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.__dict__.get("_windows", {})
+
+    def __getitem__(self, key: Any) -> RollingLeastSquares:
+        """Return the group of a key as an estimator with a copy of its state, which continues from
+        there.
+
+        Raises KeyError for a key that no row came with.
+        """
+        with self._locked():
+            window: Any = copy.copy(self._windows_or_raise()[key])
+            if (names := getattr(self, "feature_names_in_", None)) is not None:
+                window._origin = window._origin._replace(names=names)
+                window.feature_names_in_ = names
+            return window
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def predict(self, X: ArrayLike, *, by: Any) -> NDArray:
+        """Predict (n,) or (n, m), each row by the coefficients of its group.
+
+        NaN for a row with a non-finite regressor, without a label, or of a group without an
+        estimate; under ``missing="raise"`` a ValueError.
+        """
+        return self._by_group(X, by, lambda window, rows: [window.predict(rows)])[0]
+
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.95, kind: str = "observation", *, by: Any
+    ) -> tuple[NDArray, NDArray]:
+        """Compute intervals around :meth:`predict`, each by its row's group.
+
+        Parameters
+        ----------
+        X, by
+            As in :meth:`predict`.
+        level, kind
+            As in :meth:`RollingLeastSquares.predict_interval`.
+
+        Returns
+        -------
+        lower, upper : arrays (n,) or (n, m)
+            NaN where the prediction is.
+        """
+        lower, upper = self._by_group(
+            X, by, lambda window, rows: window.predict_interval(rows, level, kind), 2
+        )
+        return lower, upper
+
+    def _by_group(
+        self, X: Any, by: Any, ask: Callable[[RollingLeastSquares, NDArray], Any], results: int = 1
+    ) -> list[NDArray]:
+        """Return what ``ask`` gives for each group's rows, NaN for rows without an estimate."""
+        with self._locked():
+            windows = self._windows_or_raise()
+            X, by = taken_out(X, by)
+            check_same_index(X=X, by=by)
+            inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+            X = inputs.check_X(X, self, self.n_features_in_, allow_empty=True)
+            codes, fresh = encode(by, len(X), {key: place for place, key in enumerate(windows)})
+            unknown = (codes == MISSING) | (codes >= len(windows))
+            if self.missing == "raise" and unknown.any():
+                row = int(np.argmax(unknown))
+                what = "has no label" if codes[row] == MISSING else f"is {fresh[0]!r}, a new label,"
+                raise ValueError(f"by {what} in row {row}; such rows predict NaN with 'skip'")
+            origin = next(iter(windows.values()))._origin
+            shape = (len(X),) if origin.n_targets == 0 else (len(X), origin.n_targets)
+            found = [np.full(shape, np.nan, origin.dtype) for _ in range(results)]
+            by_place = list(windows.values())
+            for code, rows in _runs(codes, np.argsort(codes, kind="stable")):
+                if code < len(by_place) and by_place[code]._has_estimate():
+                    answers = ask(by_place[code], X[rows])
+                    for array, answer in zip(found, answers, strict=True):
+                        array[rows] = answer
+            return found
+
+    coef_ = _of_each_window("coef_")
+    intercept_ = _of_each_window("intercept_")
+    sigma2_ = _of_each_window("sigma2_")
+    coef_stderr_ = _of_each_window("coef_stderr_")
+    intercept_stderr_ = _of_each_window("intercept_stderr_")
+    rank_ = _of_each_window("rank_", 0)
+    determined_ = _of_each_window("determined_", 0)
+
+    @property
+    def n_samples_seen_(self) -> NDArray[np.int64]:
+        """Rows learnt by each group (groups,), not only those in its window."""
+        with self._locked():
+            windows = self._windows_or_raise().values()
+            return np.array([window.n_samples_seen_ for window in windows], np.int64)
+
+    @property
+    def residual_(self) -> NDArray:
+        """A-priori residuals of the last call's rows; NaN in skipped rows."""
+        self._windows_or_raise()
+        return self._residual
+
+    # -- the state --------------------------------------------------------------------------------
+
+    def _windows_or_raise(self) -> dict[Any, RollingLeastSquares]:
+        if not self.__dict__.get("_windows"):
+            raise inputs.not_fitted(self)
+        return self._windows
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(self.__dict__.get("_windows"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickle and copy, with states of its own and without the lock."""
+        with self._locked():
+            state = self.__dict__.copy()
+            if "_windows" in state:
+                state["_windows"] = {key: copy.copy(w) for key, w in self._windows.items()}
+        state.pop("_lock", None)
+        return state
+
+    def __copy__(self) -> Self:
+        """Copy the groups with states of their own."""
+        other = object.__new__(type(self))
+        other.__dict__.update(copy.deepcopy({"metadata_": self.__dict__.get("metadata_", {})}))
+        other.__dict__.update(
+            {name: value for name, value in self.__getstate__().items() if name != "metadata_"}
+        )
+        return other
+
+    def _snapshot(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        with self._locked():
+            self._windows_or_raise()
+            return group_files.written_windows(self, metadata)
+
+
+def _runs(
+    codes: NDArray[np.int64], order: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Iterate over the codes from 0 on that occur, each with its rows in order."""
+    first = int(np.count_nonzero(codes == MISSING))
+    ends = np.flatnonzero(np.diff(codes[order], append=-2)) + 1
+    for end in ends[ends > first].tolist():
+        yield int(codes[order[end - 1]]), order[first:end]
+        first = end

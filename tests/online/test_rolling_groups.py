@@ -1,0 +1,145 @@
+"""``GroupedRollingLeastSquares`` is each group's own window, through pieces, files and copies."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import olsq
+
+N = 900
+KINDS = {
+    "samples": {"window": 25},
+    "positions": {"window": 25, "window_of": "positions"},
+    "few rows": {"window": 6, "min_samples": 4},
+    "time": {"window": 40.0},
+    "two targets": {"window": 25, "missing": "skip_target"},
+    "weights": {"window": 25},
+    "float32": {"window": 25, "state_dtype": "float32"},
+}
+AGAIN = [
+    lambda groups: olsq.loads(groups.to_bytes()),
+    copy.copy,
+    lambda groups: pickle.loads(pickle.dumps(groups)),
+]
+
+
+def rows(kind, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, 3))
+    Y = X @ rng.standard_normal((3, 2)) + 0.3 * rng.standard_normal((N, 2))
+    by = rng.integers(0, 12, N).astype(str).astype(object)
+    X[::13, 1], Y[::17, 0], Y[5::19, 1], by[::41] = np.nan, np.nan, np.nan, None
+    more = {"times": np.cumsum(rng.random(N))} if kind == "time" else {}
+    more |= {"sample_weight": rng.integers(0, 3, N) / 2} if kind == "weights" else {}
+    return X, Y if kind == "two targets" else Y[:, 0], by, more
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_are_the_whole_path(kind):
+    X, y, by, more = rows(kind)
+    options = {"ridge": 0.1, "fit_intercept": True} | KINDS[kind]
+    whole = olsq.coefficient_path(X, y, by=by, **options, **more)
+    groups, parts = olsq.GroupedRollingLeastSquares(**options), []
+    for number, start in enumerate(range(0, N, 200)):
+        block = slice(start, start + 200)
+        own = {name: values[block] for name, values in more.items()}
+        parts.append(groups.partial_fit_path(X[block], y[block], by=by[block], **own))
+        np.testing.assert_array_equal(groups.residual_, parts[-1].residual)
+        groups = AGAIN[number % len(AGAIN)](groups)
+    for name in ("coef", "intercept", "residual", "sigma2", "stderr", "recursive_residual"):
+        found = np.concatenate([getattr(part, name) for part in parts])
+        np.testing.assert_allclose(found, getattr(whole, name), rtol=1e-9, atol=1e-11)
+    # The attributes and predictions are those of each group's own estimator.
+    learned = olsq.GroupedRollingLeastSquares(**options).fit(X, y, by=by, **more)
+    for place, key in enumerate(learned):
+        alone = olsq.RollingLeastSquares(**options)
+        mine = by == key
+        alone.fit(X[mine], y[mine], **{name: values[mine] for name, values in more.items()})
+        for name in ("coef_", "intercept_", "sigma2_", "coef_stderr_", "rank_", "determined_"):
+            np.testing.assert_allclose(getattr(learned, name)[place], getattr(alone, name))
+        assert learned.n_samples_seen_[place] == alone.n_samples_seen_
+        np.testing.assert_array_equal(learned.predict(X[:9], by=[key] * 9), alone.predict(X[:9]))
+        for one, other in zip(
+            learned.predict_interval(X[1:9], 0.9, by=[key] * 8),
+            alone.predict_interval(X[1:9], 0.9),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(learned[key].coef_, alone.coef_)
+    assert np.isnan(learned.predict(X[1:3], by=[None, "new"])).all()
+
+
+def test_frames_name_groups_and_features():
+    X, y, by, _ = rows("samples")
+    wanted = olsq.GroupedRollingLeastSquares(25).fit(X, y, by=by)
+    columns = {f"x{j}": X[:, j] for j in range(3)} | {"stock": list(by)}
+    for frame in (pd.DataFrame(columns), pl.DataFrame(columns)):
+        groups = olsq.GroupedRollingLeastSquares(25).fit(frame, y, by="stock")
+        np.testing.assert_array_equal(groups.coef_, wanted.coef_)
+        assert list(groups.feature_names_in_) == ["x0", "x1", "x2"]
+        assert list(groups["3"].feature_names_in_) == ["x0", "x1", "x2"]
+        again = olsq.loads(groups.to_bytes(metadata={"rows": N}))
+        assert list(again.feature_names_in_) == ["x0", "x1", "x2"]
+        assert again.metadata_ == {"rows": N}
+        path = again.partial_fit_path(frame[:5], y[:5], by="stock")
+        assert path.to_frame().shape[0] == 5
+
+
+def test_an_error_leaves_every_group_as_it_was():
+    X, y, by, _ = rows("time")
+    times = np.arange(N) * 1.0
+    groups = olsq.GroupedRollingLeastSquares(40.0).fit(X, y, by=by, times=times)
+    before = groups.to_bytes()
+    late = np.full(N, 2.0 * N)
+    late[-1] = 0.0  # goes back, in one group only
+    with pytest.raises(ValueError, match=f"group '{by[-1]}'"):
+        groups.partial_fit(X, y, by=by, times=late)
+    with pytest.raises(ValueError, match="every row needs a time"):
+        groups.partial_fit(X, y, by=by)
+    for wrong in (X[:, :2], X[:-1]):
+        with pytest.raises(ValueError, match=r"features|inconsistent"):
+            groups.partial_fit(wrong, y, by=by, times=late)
+    assert groups.to_bytes() == before
+    groups.set_params(window=50.0)
+    with pytest.raises(ValueError, match="window is"):
+        groups.partial_fit(X, y, by=by, times=times + N)
+    with pytest.raises(ValueError, match="has no label in row 0"):
+        olsq.GroupedRollingLeastSquares(9, missing="raise").fit(X[1:], y[1:], by=[None, *by[2:]])
+    clean = np.ones((4, 1)), np.arange(4.0)
+    est = olsq.GroupedRollingLeastSquares(3, missing="raise").fit(*clean, by=list("aabb"))
+    with pytest.raises(ValueError, match="new label"):
+        est.predict([[1.0]], by=["c"])
+
+
+def test_before_the_first_row_there_is_nothing():
+    groups = olsq.GroupedRollingLeastSquares(9)
+    assert len(groups) == 0
+    assert groups.keys() == []
+    for ask in (lambda: groups.coef_, lambda: groups.predict([[1.0]], by=["a"]), groups.to_bytes):
+        with pytest.raises(ValueError, match=r"not fitted|not learned"):
+            ask()
+
+
+@pytest.mark.parametrize("damage", ["ends", "keys", "kind", "extra"])
+def test_a_file_that_is_not_of_such_groups_is_refused(damage):
+    from olsq.online.files import format as files
+
+    X, y, by, _ = rows("samples")
+    header, arrays = olsq.GroupedRollingLeastSquares(9).fit(X, y, by=by)._snapshot(None)
+    if damage == "ends":
+        arrays["ends"] = arrays["ends"][::-1].copy()
+    elif damage == "keys":
+        header["keys"] = header["keys"][:-1] + header["keys"][:1]
+    elif damage == "kind":
+        state = olsq.RecursiveLeastSquares().fit(X, y).to_bytes()
+        states = np.frombuffer(state, np.int64)
+        arrays = {"states": states, "ends": np.array([states.size])}
+        header["keys"] = ["a"]
+    else:
+        header["parameters"] = {}
+    with pytest.raises(olsq.StateFileError):
+        olsq.loads(files.packed(header, arrays))
