@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.masked import is_masked
 from olsq.problem import RIDGE_MODES
 
 _PLAIN = {np.ndarray, np.int32, float, type(None)}  # common types that are known not to be JAX's
@@ -27,6 +28,10 @@ def check_real(name: str, x: Any) -> None:
     """
     if isinstance(x, (bool, int, float)):  # also integers too long for any dtype
         return
+    if is_masked(x):
+        # A backend would read what lies under the mask; where masks mean missing values, the
+        # function has takes_masked.
+        raise TypeError(f"{name} has masked entries: fill them first, with {name}.filled(...)")
     dtype = getattr(x, "dtype", None)
     if not isinstance(dtype, np.dtype):  # lists, and arrays of libraries with dtypes of their own
         try:

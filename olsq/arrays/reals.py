@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.checks import shown
+from olsq.arrays.masked import fill_masked
 
 _KEPT = (np.dtype(np.float64), np.dtype(np.float32))
 _DATES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
@@ -38,14 +39,14 @@ def real_array(values: Any, name: str) -> NDArray:
     if type(values) is float or (type(values) is np.ndarray and values.dtype in _KEPT):
         return np.asarray(values)
     if isinstance(values, np.ma.MaskedArray):
-        return _fill_masked(values, name)
+        return _from_array(fill_masked(values), name)
     if hasattr(values, "toarray") and hasattr(values, "nnz"):
         raise TypeError(
             f"Sparse data was passed for {name}, but dense data is required. "
             "Use '.toarray()' to convert to a dense numpy array."
         )
-    if isinstance(values, (list, tuple)) and any(isinstance(v, np.ma.MaskedArray) for v in values):
-        return _fill_masked(np.ma.array(values), name)
+    if isinstance(values, (list, tuple)):
+        values = fill_masked(values)
     return _from_array(_to_numpy(values, name), name)
 
 
@@ -109,17 +110,6 @@ def _from_array(array: NDArray, name: str) -> NDArray:
     if kind in "SUT":
         raise _text_error(name, array.flat[0] if array.size else "")
     raise ValueError(f"{name} must be numeric, got an array of dtype {array.dtype}")
-
-
-def _fill_masked(values: np.ma.MaskedArray, name: str) -> NDArray:
-    """Return a masked array's data with NaN where it is masked, whatever lies under the mask."""
-    mask = np.ma.getmaskarray(values)
-    data = np.ma.getdata(values)
-    if data.dtype.kind == "O":
-        data = data.copy()
-        data[mask] = None
-    array = _from_array(data, name)
-    return np.where(mask, array.dtype.type(np.nan), array) if mask.any() else array
 
 
 def _to_float(value: Any, name: str) -> float:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X
@@ -130,7 +131,7 @@ def read_y(y: Any) -> tuple[NDArray[np.float64] | None, int]:
 
 def _array_of(X: Any) -> NDArray:
     try:
-        return np.asarray(X)
+        return np.asarray(fill_masked(X))
     except ValueError:
         return np.empty(0)  # ragged: check_X says so
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import holds_jax
+from olsq.arrays.masked import takes_masked
 from olsq.local.solution import LocalSolution
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def local_lstsq(
     log_weight: ArrayLike | None = None,
     segment_ids: ArrayLike | None = None,
 ) -> LocalSolution: ...
+@takes_masked
 def local_lstsq(
     keys: ArrayLike,
     values: ArrayLike,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice, holds_jax
+from olsq.arrays.masked import takes_masked
 from olsq.problem import Gradients, Moments, Solution
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def online_lstsq(
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
 ) -> Solution: ...
+@takes_masked
 def online_lstsq(
     keys: ArrayLike,
     values: ArrayLike,
@@ -205,6 +207,7 @@ def online_lstsq(
     return solve_whole(keys, values, queries, solver=solver, **common)
 
 
+@takes_masked
 def online_lstsq_vjp(
     keys: ArrayLike,
     values: ArrayLike,

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import holds_jax
+from olsq.arrays.masked import takes_masked
 from olsq.problem import AnArray, DecodeState, Moments
 
 AnyState = TypeVar("AnyState", bound=Moments | DecodeState)
@@ -21,6 +22,7 @@ def _side(*arguments: Any) -> Any:
     return decode
 
 
+@takes_masked
 def start_decoding(
     state: Moments[AnArray], *, ridge: ArrayLike | None = None
 ) -> DecodeState[AnArray]:
@@ -45,6 +47,7 @@ def start_decoding(
     return _side(state, ridge).start_decoding(state, ridge=ridge)
 
 
+@takes_masked
 def update(
     state: AnyState,
     key: ArrayLike,
@@ -91,6 +94,7 @@ def update(
     return side.update(state, key, value, forget=forget, weight=weight)
 
 
+@takes_masked
 def query(
     state: Moments[AnArray] | DecodeState[AnArray],
     query: ArrayLike,
@@ -129,6 +133,7 @@ def query(
     return _side(state, query, ridge).query(state, query, ridge=ridge, tol=tol)
 
 
+@takes_masked
 def merge_moments(
     first: Moments[AnArray], second: Moments[AnArray], *, forget: ArrayLike = 1.0
 ) -> Moments[AnArray]:

@@ -6,12 +6,14 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_weight
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 
+@takes_masked
 def comba(
     q: ArrayLike,
     k: ArrayLike,
@@ -99,6 +101,7 @@ def comba(
     )
 
 
+@takes_masked
 def comba_step(
     q: ArrayLike,
     k: ArrayLike,

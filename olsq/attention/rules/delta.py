@@ -5,6 +5,7 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import (
@@ -18,6 +19,7 @@ from olsq.attention.states import (
 from olsq.sequence.jax.signed import remove_signs
 
 
+@takes_masked
 def gated_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -93,6 +95,7 @@ def gated_delta(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
 
 
+@takes_masked
 def gated_delta_step(
     q: ArrayLike,
     k: ArrayLike,
@@ -141,6 +144,7 @@ def gated_delta_step(
     )  # fmt: skip
 
 
+@takes_masked
 def delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -194,6 +198,7 @@ def delta(
     return gated_delta(q, k, v, weight=weight, state=state, segment_ids=segment_ids)
 
 
+@takes_masked
 def delta_step(
     q: ArrayLike,
     k: ArrayLike,

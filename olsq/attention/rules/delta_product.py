@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays import checks
 from olsq.arrays.checks import check_real
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -27,6 +28,7 @@ from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.tiles import finite
 
 
+@takes_masked
 def gated_delta_product(
     q: ArrayLike,
     k: ArrayLike,
@@ -102,6 +104,7 @@ def gated_delta_product(
     return value[:, count - 1 :: count], memory
 
 
+@takes_masked
 def gated_delta_product_step(
     q: ArrayLike,
     k: ArrayLike,

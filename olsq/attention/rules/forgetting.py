@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_forget
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     check_segments,
@@ -65,6 +66,7 @@ class ForgettingKeyValues(NamedTuple):
         return ForgettingKeyValues(keys, values, log_decay, present, self.length)
 
 
+@takes_masked
 def forgetting(
     q: ArrayLike,
     k: ArrayLike,
@@ -174,6 +176,7 @@ def forgetting(
     return unfold(out, ForgettingKeyValues(keys, values, decay, stays, length), layout)
 
 
+@takes_masked
 def forgetting_step(
     q: ArrayLike,
     k: ArrayLike,

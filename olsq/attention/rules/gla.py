@@ -7,6 +7,7 @@ from typing import Any
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Tokens, check_inputs
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
@@ -21,6 +22,7 @@ from olsq.attention.states import (
 from olsq.sequence.jax.signed import remove_signs
 
 
+@takes_masked
 def gla(
     q: ArrayLike,
     k: ArrayLike,
@@ -95,6 +97,7 @@ def gla(
     return gated_memory(tokens, layout, state, signed)
 
 
+@takes_masked
 def gla_step(
     q: ArrayLike,
     k: ArrayLike,

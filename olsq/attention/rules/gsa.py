@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight, per_token
 from olsq.attention.recurrences.vector import row_gated, vector_gated
 from olsq.attention.states import drop_unwritten, restore_layout, run_one_token
@@ -31,6 +32,7 @@ class SlotMemory(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 def gsa(
     q: ArrayLike,
     k: ArrayLike,
@@ -140,6 +142,7 @@ def gsa(
     )
 
 
+@takes_masked
 def gsa_step(
     q: ArrayLike,
     k: ArrayLike,

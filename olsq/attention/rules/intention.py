@@ -10,6 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import concrete
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     check_heads,
     check_positive,
@@ -26,6 +27,7 @@ from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
 
+@takes_masked
 def intention(
     q: ArrayLike,
     k: ArrayLike,

@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import concrete, refuse
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
@@ -19,6 +20,7 @@ from olsq.sequence.jax.platform import in_full_precision
 from olsq.solvers import Chebyshev, Solver
 
 
+@takes_masked
 @in_full_precision
 def kalman(
     q: ArrayLike,
@@ -141,6 +143,7 @@ def kalman(
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state
 
 
+@takes_masked
 def kalman_step(
     q: ArrayLike,
     k: ArrayLike,

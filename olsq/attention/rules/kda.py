@@ -7,11 +7,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays import checks
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 
 
+@takes_masked
 def kda(
     q: ArrayLike,
     k: ArrayLike,
@@ -102,6 +104,7 @@ def kda(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
+@takes_masked
 def kda_step(
     q: ArrayLike,
     k: ArrayLike,

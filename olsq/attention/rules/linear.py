@@ -10,6 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import check_choice
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_count, check_inputs, check_state
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import (
@@ -37,6 +38,7 @@ def features(x: Array, feature_map: str, nu: int) -> Array:
     return jnp.concatenate([r * jnp.roll(r, i, -1) for i in range(1, nu + 1)], -1)
 
 
+@takes_masked
 def linear(
     q: ArrayLike,
     k: ArrayLike,
@@ -126,6 +128,7 @@ def linear(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
 
 
+@takes_masked
 def linear_step(
     q: ArrayLike,
     k: ArrayLike,

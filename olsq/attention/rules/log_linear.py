@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.states import restore_layout, run_one_token
@@ -35,6 +36,7 @@ class LogLinearState(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 def log_linear_mamba2(
     q: ArrayLike,
     k: ArrayLike,
@@ -133,6 +135,7 @@ def log_linear_mamba2(
     return restore_layout(out, LogLinearState(memory, count), tokens, state_lost, layout)
 
 
+@takes_masked
 def log_linear_mamba2_step(
     q: ArrayLike,
     k: ArrayLike,

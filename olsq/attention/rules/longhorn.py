@@ -6,12 +6,14 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_weight
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
 
 
+@takes_masked
 def longhorn(
     q: ArrayLike,
     k: ArrayLike,
@@ -96,6 +98,7 @@ def longhorn(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
+@takes_masked
 def longhorn_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -7,12 +7,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_token
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.tiles import finite
 
 
+@takes_masked
 def mamba(
     q: ArrayLike,
     k: ArrayLike,
@@ -98,6 +100,7 @@ def mamba(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
+@takes_masked
 def mamba_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.rules.gla import gated_memory
 from olsq.attention.states import Memory, run_one_token
 
 
+@takes_masked
 def mamba2(
     q: ArrayLike,
     k: ArrayLike,
@@ -72,6 +74,7 @@ def mamba2(
     return gated_memory(tokens, layout, state, signed)
 
 
+@takes_masked
 def mamba2_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real, refuse
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -43,6 +44,7 @@ class Mamba3State(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 def mamba3(
     q: ArrayLike,
     k: ArrayLike,
@@ -164,6 +166,7 @@ def mamba3(
     return restore_layout(out, last, tokens, state_lost, layout)
 
 
+@takes_masked
 def mamba3_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_positive
 from olsq.attention.regression import (
     as_factor,
@@ -23,6 +24,7 @@ from olsq.sequence.jax.signed import signed_lstsq
 from olsq.solvers import Solver
 
 
+@takes_masked
 def mesa(
     q: ArrayLike,
     k: ArrayLike,
@@ -138,6 +140,7 @@ def mesa_step(
     weight: ArrayLike = 1.0,
     state: DecodeState,
 ) -> tuple[Array, DecodeState[Array]]: ...
+@takes_masked
 def mesa_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     check_inputs,
     check_positive,
@@ -40,6 +41,7 @@ class MesaChannelState(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 @in_full_precision
 def mesa_channel(
     q: ArrayLike,
@@ -159,6 +161,7 @@ def _gate_roots(gates: Array | None, k: Array) -> Array:
     return roots if roots.ndim == 3 else jnp.broadcast_to(roots[..., None], k.shape)
 
 
+@takes_masked
 def mesa_channel_step(
     q: ArrayLike,
     k: ArrayLike,

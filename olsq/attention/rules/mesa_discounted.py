@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_positive
 from olsq.attention.regression import (
     as_factor,
@@ -24,6 +25,7 @@ from olsq.sequence.jax.inputs import promoted
 from olsq.solvers import Solver
 
 
+@takes_masked
 def mesa_discounted(
     q: ArrayLike,
     k: ArrayLike,
@@ -146,6 +148,7 @@ def mesa_discounted_step(
     weight: ArrayLike = 1.0,
     state: DecodeState,
 ) -> tuple[Array, DecodeState[Array]]: ...
+@takes_masked
 def mesa_discounted_step(
     q: ArrayLike,
     k: ArrayLike,

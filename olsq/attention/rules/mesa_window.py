@@ -10,6 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     check_count,
@@ -51,6 +52,7 @@ class RecentSamples(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 @in_full_precision
 def mesa_window(
     q: ArrayLike,
@@ -153,6 +155,7 @@ def mesa_window(
     return value.astype(layout.dtype), RecentSamples(*kept)
 
 
+@takes_masked
 def mesa_window_step(
     q: ArrayLike,
     k: ArrayLike,

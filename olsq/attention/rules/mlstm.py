@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import empty_memory, restore_layout, run_one_token
@@ -39,6 +40,7 @@ class MLSTMState(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 def mlstm(
     q: ArrayLike,
     k: ArrayLike,
@@ -136,6 +138,7 @@ def mlstm(
     )
 
 
+@takes_masked
 def mlstm_step(
     q: ArrayLike,
     k: ArrayLike,

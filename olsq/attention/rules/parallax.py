@@ -5,6 +5,7 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_segments, check_streams, per_token
 from olsq.attention.local import attend_locally
 from olsq.attention.rules.sliding_window import RecentTokens
@@ -12,6 +13,7 @@ from olsq.attention.rules.softmax import KeyValues
 from olsq.attention.states import run_one_token
 
 
+@takes_masked
 def parallax(
     q: ArrayLike,
     k: ArrayLike,
@@ -90,6 +92,7 @@ def parallax(
     )  # fmt: skip
 
 
+@takes_masked
 def parallax_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     check_gates,
     check_inputs,
@@ -40,6 +41,7 @@ class PreconditionedState(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 def preconditioned_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -157,6 +159,7 @@ def preconditioned_delta(
     )
 
 
+@takes_masked
 def preconditioned_delta_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -6,11 +6,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.rules.gla import gated_memory
 from olsq.attention.states import Memory, run_one_token
 
 
+@takes_masked
 def retention(
     q: ArrayLike,
     k: ArrayLike,
@@ -63,6 +65,7 @@ def retention(
     return gated_memory(tokens, layout, state)
 
 
+@takes_masked
 def retention_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Tokens,
     check_heads,
@@ -52,6 +53,7 @@ def bounded_sqrt(x: Array) -> Array:
     )
 
 
+@takes_masked
 def rg_lru(
     x: ArrayLike,
     *,
@@ -140,6 +142,7 @@ def rg_lru(
     return restore_layout(out, Hidden(hidden), tokens, state_lost, layout)
 
 
+@takes_masked
 def rg_lru_step(
     x: ArrayLike,
     *,

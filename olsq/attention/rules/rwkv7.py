@@ -7,12 +7,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 
+@takes_masked
 def rwkv7(
     q: ArrayLike,
     k: ArrayLike,
@@ -105,6 +107,7 @@ def rwkv7(
     )
 
 
+@takes_masked
 def rwkv7_step(
     q: ArrayLike,
     k: ArrayLike,

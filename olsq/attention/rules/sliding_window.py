@@ -10,6 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     check_count,
@@ -66,6 +67,7 @@ def keep_recent(
     return cache, order, RecentTokens(*map(last_tokens, now, past))
 
 
+@takes_masked
 def sliding_window(
     q: ArrayLike,
     k: ArrayLike,
@@ -137,6 +139,7 @@ def sliding_window(
     return unfold(out, kept, layout)
 
 
+@takes_masked
 def sliding_window_step(
     q: ArrayLike,
     k: ArrayLike,

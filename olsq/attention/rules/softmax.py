@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Layout, check_segments, check_streams, fold_state
 from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
 from olsq.attention.recurrences.ring import Past, ring_attention
@@ -112,6 +113,7 @@ def append_tokens(
     return Appended(keys, values, present, orders, order, taken, past), kept
 
 
+@takes_masked
 def softmax(
     q: ArrayLike,
     k: ArrayLike,
@@ -187,6 +189,7 @@ def softmax(
     return unfold(out, kept, layout)
 
 
+@takes_masked
 def softmax_step(
     q: ArrayLike,
     k: ArrayLike,

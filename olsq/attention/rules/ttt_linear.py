@@ -8,6 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.recurrences.ttt import initial_weights, train
 from olsq.attention.states import run_one_token
@@ -35,6 +36,7 @@ class TTTLinearState(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 def ttt_linear(
     q: ArrayLike,
     k: ArrayLike,
@@ -125,6 +127,7 @@ def ttt_linear(
     )  # fmt: skip
 
 
+@takes_masked
 def ttt_linear_step(
     q: ArrayLike,
     k: ArrayLike,

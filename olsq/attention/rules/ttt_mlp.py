@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.recurrences.ttt import initial_weights, train
 from olsq.attention.states import run_one_token
@@ -40,6 +41,7 @@ class TTTMLPState(NamedTuple):
     __repr__ = brief_repr
 
 
+@takes_masked
 def ttt_mlp(
     q: ArrayLike,
     k: ArrayLike,
@@ -134,6 +136,7 @@ def ttt_mlp(
     )  # fmt: skip
 
 
+@takes_masked
 def ttt_mlp_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import check_real
+from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Tokens,
     check_gates,
@@ -22,6 +23,7 @@ from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import delay
 
 
+@takes_masked
 def hgrn2(
     q: ArrayLike,
     v: ArrayLike,
@@ -89,6 +91,7 @@ def hgrn2(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
+@takes_masked
 def hgrn2_step(
     q: ArrayLike,
     v: ArrayLike,
@@ -130,6 +133,7 @@ def hgrn2_step(
     )
 
 
+@takes_masked
 def rwkv6(
     q: ArrayLike,
     k: ArrayLike,
@@ -207,6 +211,7 @@ def rwkv6(
     )
 
 
+@takes_masked
 def rwkv6_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.online.files import frozen
 from olsq.online.files.format import Saved
@@ -246,7 +247,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
             if y.shape[:1] != X.shape[:1]:
                 inputs.check_y(y, self, X.shape[0], None)  # refuses it
             chosen = [
-                a if a is None or np.ndim(a) == 0 else np.asarray(a)[labelled]
+                a if a is None or np.ndim(a) == 0 else np.asarray(fill_masked(a))[labelled]
                 for a in (X, y, sample_weight, forget)
             ]
             X, y, sample_weight, forget = chosen

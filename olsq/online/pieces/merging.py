@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from olsq.arrays.checks import shown
+from olsq.arrays.masked import takes_masked
 from olsq.forgetting.base import Forgetting
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.files import frozen
@@ -42,6 +43,7 @@ def merge(first: Many, second: Many) -> Many: ...
 def merge(
     first: Moments[AnArray], second: Moments[AnArray], *, forget: Any = ...
 ) -> Moments[AnArray]: ...
+@takes_masked
 def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     """Return the estimator, or the moments, of first's rows followed by second's.
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.problem import Moments
 
@@ -65,10 +66,7 @@ def complex_array(values: Any, name: str) -> ComplexArray:
     if not holds_complex(values):
         array = real_array(values, name)
         return array.astype(np.complex64 if array.dtype == np.float32 else np.complex128)
-    if isinstance(values, np.ma.MaskedArray):
-        array = complex_array(np.ma.getdata(values), name)
-        return np.where(np.ma.getmaskarray(values), array.dtype.type(complex("nan+nanj")), array)
-    array = np.asarray(values)
+    array = np.asarray(fill_masked(values))
     if array.dtype.kind == "O":
         entries = [v if isinstance(v, _SCALARS) else real_array([v], name)[0] for v in array.flat]
         array = np.array(entries, np.complex128).reshape(array.shape)

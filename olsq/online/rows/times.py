@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.online.rows.durations import DATES, NUMBERS, Duration
 from olsq.online.rows.frames import Labels, dates_of_index, row_index, wrapped
@@ -107,6 +108,7 @@ def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
     """
     if type(times) is np.ndarray and times.dtype.kind in "Mfiu":
         return times, None
+    times = fill_masked(times)
     index = dates_of_index(times)
     if index is not None:
         tz = getattr(times, "tz", None)
