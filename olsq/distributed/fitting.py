@@ -273,7 +273,8 @@ def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
     targets = like.shape[int(groups) : -1]
     token = uuid4().hex
     name, own = f"predict-{token}", f"estimator-{token}"
-    task = partial(predict_partition, table.columns)
+    no_rows = np.empty((0, *targets), like.dtype)
+    task = partial(predict_partition, table.columns, no_rows)
     rest = (0,) * len(targets)
     graph: dict[Any, Any] = {
         (name, i, *rest): (task, own, blocks[0], blocks[-1])
@@ -284,4 +285,4 @@ def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
     layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
     rows = tuple(int(c) if c == c else c for c in table.rows)
     chunks = (rows, *((m,) for m in targets))
-    return new_array(layers, name, chunks, meta=np.empty((0, *targets), like.dtype))
+    return new_array(layers, name, chunks, meta=no_rows)

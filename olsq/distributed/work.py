@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from olsq.online import CoefficientPath, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online import coefficient_path as whole_path
@@ -159,8 +160,12 @@ def _path_after(
     return pieces.path_after(est, piece, X, y, weight, forget=forget, times=times)
 
 
-def predict_partition(columns: dict[str, Any], estimator: Any, X: Any, by: Any) -> Any:
-    """Predict a partition of X, (n,) or (n, m)."""
+def predict_partition(
+    columns: dict[str, Any], no_rows: NDArray, estimator: Any, X: Any, by: Any
+) -> Any:
+    """Predict a partition of X, (n,) or (n, m); ``no_rows`` is the prediction of an empty one."""
+    if not len(X):  # a filter may have emptied it, which predict refuses
+        return no_rows
     if "by" in columns:
         X, by = X.drop(columns=[columns["by"]]), X[columns["by"]]
     out = estimator.predict(X) if by is None else estimator.predict(X, by=by)

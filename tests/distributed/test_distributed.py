@@ -396,3 +396,13 @@ def test_rereading_what_partitions_share_and_tables():
     want = olsq.coefficient_path(rows[:, :3], rows[:, 3]).coef
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13, equal_nan=True)
     assert sorted(calls) == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("targets", ["y", ["y", "z"]])
+def test_partitions_that_a_filter_has_emptied_are_predicted(targets):
+    table = pd.DataFrame({"a": np.arange(12.0), "y": np.arange(12.0) * 2, "z": np.ones(12)})
+    whole = dd.from_pandas(table, npartitions=3)
+    est = olsq.distributed.fit(whole[["a"]], whole[targets], ridge=0.0)
+    kept = whole[whole.a > 4.5]  # nothing of the first partition
+    got = olsq.distributed.predict(est, kept[["a"]]).compute()
+    np.testing.assert_array_equal(got, est.predict(table[table.a > 4.5][["a"]]))
