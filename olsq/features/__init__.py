@@ -9,6 +9,7 @@ from olsq.features.arx import ARX, NARX
 from olsq.features.base import FeatureBuilder
 from olsq.features.formula import Formula
 from olsq.features.fourier import Fourier
+from olsq.features.grouped import Grouped
 from olsq.features.lags import FIR, Lags
 from olsq.features.one_hot import OneHot
 from olsq.features.random_fourier import RandomFourier
@@ -22,6 +23,7 @@ __all__ = [
     "FeatureBuilder",
     "Formula",
     "Fourier",
+    "Grouped",
     "Lags",
     "OneHot",
     "RandomFourier",

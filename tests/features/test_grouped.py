@@ -1,0 +1,125 @@
+"""``Grouped`` gives every group the features of its own rows, through blocks, files and frames."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+
+import olsq
+from olsq.features import (
+    ARX,
+    FIR,
+    NARX,
+    Fourier,
+    Grouped,
+    Lags,
+    OneHot,
+    RandomFourier,
+    Trend,
+    Union,
+)
+
+N, LABELS = 150, ["a", "b", "c"]
+BUILDERS = {
+    "lags of y": Lags(2),
+    "lags of X": Lags([0, 3], of="u"),
+    "FIR": FIR(3, of=["u", "v"]),
+    "ARX": ARX(2, 1, of="u"),
+    "NARX": NARX(1, 1, of="u"),
+    "season": Fourier("7D", order=2, of="time"),
+    "season of rows": Fourier(7),
+    "trend": Trend(degree=2, scale=10),
+    "random": RandomFourier(5, of=["u", "v"]),
+    "union": Union([Lags(2), FIR(2, of="u"), Trend()], passthrough=["v"]),
+}
+FRAMES = {"pandas": lambda f: f, "Polars": pl.from_pandas, "Arrow": pa.table}
+
+
+def panel(seed=0):
+    rng = np.random.default_rng(seed)
+    shop = rng.choice(LABELS, N).astype(object)
+    shop[::19] = None
+    frame = pd.DataFrame(
+        {
+            "shop": shop, "u": rng.standard_normal(N), "v": rng.standard_normal(N),
+            "time": pd.date_range("2024-01-01", periods=N, freq="8h"),
+        }
+    )  # fmt: skip
+    return frame, rng.standard_normal(N)
+
+
+def block_of(frame, start, stop):
+    return frame.slice(start, stop - start) if isinstance(frame, pa.Table) else frame[start:stop]
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("name", BUILDERS)
+def test_each_group_has_the_features_of_its_rows(name, kind):
+    frame, y = panel()
+    builder, X = BUILDERS[name], FRAMES[kind](frame)
+    wanted = None
+    for label in LABELS:
+        rows = (frame["shop"] == label).to_numpy()
+        own = clone(builder).fit_transform(frame[rows].drop(columns="shop"), y[rows])
+        wanted = np.full((N, own.shape[1]), np.nan) if wanted is None else wanted
+        wanted[rows] = own
+    grouped, parts = Grouped(builder, by="shop"), []
+    for start in (0, 1, 40, 41, 100):
+        stop = {0: 1, 1: 40, 40: 41, 41: 100, 100: N}[start]
+        block = block_of(X, start, stop)
+        if start:
+            ahead = grouped.peek(block, y[start:stop])
+        parts.append(grouped.partial_transform(block, y[start:stop]))
+        if start:
+            np.testing.assert_array_equal(ahead, parts[-1])
+        grouped = olsq.loads(grouped.to_bytes())
+    np.testing.assert_array_equal(np.concatenate(parts), wanted)
+    names = clone(builder).fit(frame.drop(columns="shop"), y).get_feature_names_out()
+    assert grouped.get_feature_names_out().tolist() == names.tolist()
+
+
+def test_arrays_name_their_column_by_its_position():
+    frame, y = panel()
+    code = frame["shop"].map({"a": 5.0, "b": 6.0, "c": 7.0}).astype(float)
+    X = np.column_stack([frame["u"], code, frame["v"]])
+    found = Grouped(Lags([1], of=[0, 1]), by=1).fit_transform(X, y)
+    wanted = Grouped(Lags([1], of=["u", "v"]), by="shop").fit_transform(frame, y)
+    np.testing.assert_array_equal(found, wanted)
+    mixed = frame[["u", "shop", "v"]].to_numpy()
+    found = Grouped(Lags([1], of=[0, 1]), by=1).fit_transform(mixed, y)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_regression_by_group_on_lags_of_its_own_past():
+    """Two stocks with opposite momentum, their rows mixed: lags of the other would hide it."""
+    rng = np.random.default_rng(1)
+    stock = rng.choice(["up", "down"], 2000)
+    y, last = np.zeros(2000), {"up": 0.0, "down": 0.0}
+    for t, label in enumerate(stock):
+        y[t] = last[label] = (0.8 if label == "up" else -0.8) * last[label] + rng.standard_normal()
+    frame = pd.DataFrame({"stock": stock})
+    features = Grouped(Lags(1), by="stock").fit_transform(frame, y)
+    groups = olsq.GroupedLeastSquares(ridge=0.0).fit(features, y, by=stock)
+    assert groups["up"].coef_[0] == pytest.approx(0.8, abs=0.05)
+    assert groups["down"].coef_[0] == pytest.approx(-0.8, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda X, y: Grouped(OneHot("u"), "shop").fit(X, y), "OneHot has the same columns"),
+        (lambda X, y: Grouped(Union([OneHot("u")]), "shop").fit(X, y), "OneHot has the same"),
+        (lambda X, y: Grouped("lags", "shop").fit(X, y), "builder must be an object of"),
+        (lambda X, y: Grouped(Lags(2), "stock").fit(X, y), "no column 'stock'"),
+        (lambda X, y: Grouped(Lags(2), ["u", "v"]).fit(X, y), "must be one column"),
+        (lambda X, y: Grouped(Lags(2), "shop").fit(None, y), "requires X"),
+        (lambda X, y: Grouped(Lags(2, of="shop"), "shop").fit(X, y), "no column 'shop'"),
+        (lambda X, y: Grouped(Lags(2), "shop").fit(X), "requires y"),
+    ],
+)
+def test_what_is_refused(run, message):
+    frame, y = panel()
+    with pytest.raises(ValueError, match=message):
+        run(frame, y)
