@@ -132,8 +132,9 @@ def test_a_filled_folder_that_cannot_be_written_is_read(tmp_path):
 def test_a_folder_that_can_be_written_completes_one_that_cannot(tmp_path):
     tiny = Tiny(tmp_path)
     tiny.ask()
+    cache = str(tmp_path / "cache")
     elsewhere = "import olsq.kernels as k; write = k._can_write\n"
-    elsewhere += f"k._can_write = lambda p: {str(tmp_path / 'cache')!r} not in str(p) and write(p)\n"
+    elsewhere += f"k._can_write = lambda path: {cache!r} not in str(path) and write(path)\n"
     assert tiny.ask(elsewhere) == (20, 1, "")
     for path in (tmp_path / "cache").rglob("*.nbi"):
         path.unlink()
