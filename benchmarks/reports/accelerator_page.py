@@ -113,6 +113,27 @@ def measured_table(stored: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def errors_table(stored: dict[str, Any]) -> str:
+    """Table of the rules by the size of their errors on the device, the smallest first."""
+    errors = stored["errors"]
+    edges = (1e-5, 1e-3, 1.0)
+    lines = ["| largest error beside the largest output | rules |", "|---|---|"]
+    for low, high in zip((0.0, *edges), edges, strict=False):
+        inside = {rule: e for rule, e in errors.items() if low <= e < high}
+        if inside:
+            span = f"{min(inside.values()):.0e} to {max(inside.values()):.0e}"
+            lines.append(f"| {span} | {', '.join(inside)} |")
+    return "\n".join(lines)
+
+
+def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str | None], str]:
+    """Texts of the page about what was measured on a device."""
+    return {
+        ("how-far.md", "accelerator measured"): measured_table(stored),
+        ("how-far.md", "accelerator errors"): errors_table(stored),
+    }
+
+
 def blocks(found: dict[str, Any]) -> dict[tuple[str, str | None], str]:
     """Texts of the page."""
     return {

@@ -176,6 +176,12 @@ def devices(found: dict) -> Blocks:
     return {("how-far.md", "received"): how_far.received(found)}
 
 
+def accelerator(found: dict) -> Blocks:
+    from .accelerator_page import measured_blocks
+
+    return measured_blocks(found)
+
+
 def accelerator_counts(found: dict) -> Blocks:
     from .accelerator_page import blocks
 
@@ -308,6 +314,7 @@ REPORTS = (
         dask_rows, 0.5, 90, ("img/how-far.png",),
     ),
     Report("devices", ("devices",), devices, 0.5, 20),
+    Report("accelerator", ("accelerator",), accelerator, 0.5, 15),
     Report(
         "accelerator_counts", ("accelerator_counts",), accelerator_counts, 0.1, 60,
     ),

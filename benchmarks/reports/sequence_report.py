@@ -13,8 +13,8 @@ All methods take turns in one process in float32 with ridge 0.25; times are the 
 rounds. The floor is gated linear attention, `olsq.attention.gla`, which solves nothing. Errors of
 outputs are against a dense float64 solve per token. With gates of 1.0 the ratios are alike.
 
-{date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. No GPU has been
-measured. `python -m benchmarks.reports --only sequence` measures again.
+{date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. [On a
+GPU](how-far.md#on-an-accelerator). `python -m benchmarks.reports --only sequence` measures again.
 """
 STEPS = """\
 Steps are means over tokens. "Rounding" is the largest relative change of an output when all inputs
