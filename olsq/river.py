@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from olsq.arrays.checks import shown
+from olsq.arrays.reals import real_array, real_number, refuse_repeated_names
 from olsq.online import RecursiveLeastSquares as Estimator
 from olsq.online.estimators.growing import with_features
+from olsq.online.rows.frames import check_same_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,9 +124,9 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         Raises
         ------
         ValueError
-            For a feature that is no number, a time that is missing or goes back.
+            For a feature, y or w that is no number, a time that is missing or goes back.
         """
-        times = None
+        target, times = _target(y), None
         if self.time is not None:
             if self.time not in x:
                 raise ValueError(f"x has no time under the key {self.time!r}, which time= names")
@@ -134,8 +136,8 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         if not row.size:
             raise ValueError("x holds no feature: give at least one name with a number")
         estimator = self._widened(columns)
-        weights = None if w == 1.0 else [w]
-        estimator.partial_fit(row[None], np.array([float(y)]), weights, times=times)
+        weights = None if type(w) is float and w == 1.0 else [w]
+        estimator.partial_fit(row[None], np.array([target]), weights, times=times)
         self.estimator, self._columns = estimator, columns
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> float:
@@ -145,17 +147,28 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         return float(self.estimator.predict(_row(x, self._columns)[None])[0])
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
-        """Learn the rows of a data frame, in order."""
+        """Learn the rows of a data frame, in order.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`learn_one`; for two columns of one name, and rows of X and y that are not in
+            line.
+        """
         times = None
+        if y is None:
+            raise ValueError("y must hold a number for each row of X, got None")
+        check_same_index(X=X, y=y)
+        refuse_repeated_names(X, "X")
         if self.time is not None:
             if self.time not in X.columns:
                 raise ValueError(f"X has no column {self.time!r}, which time= names")
             X, times = X.drop(columns=[self.time]), X[self.time]
         columns = self._with_names(X.columns)
         rows = np.zeros((len(X), len(columns)))
-        rows[:, [columns[name] for name in X.columns]] = X.to_numpy(np.float64)
+        rows[:, [columns[name] for name in X.columns]] = real_array(X, "X")
         estimator = self._widened(columns)
-        estimator.partial_fit(rows, y.to_numpy(np.float64), times=times)
+        estimator.partial_fit(rows, y, times=times)
         self.estimator, self._columns = estimator, columns
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
@@ -164,10 +177,11 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
 
         if not self._fitted or not len(X):
             return pd.Series(np.zeros(len(X)), index=X.index, name="y")
+        refuse_repeated_names(X, "X")
         rows = np.zeros((len(X), len(self._columns)))
         for name in X.columns:
             if name in self._columns:
-                rows[:, self._columns[name]] = X[name].to_numpy(np.float64)
+                rows[:, self._columns[name]] = real_array(X[name], f"X[{name!r}]")
         return pd.Series(self.estimator.predict(rows), index=X.index, name="y")
 
     def _with_names(self, names: Any) -> dict[Hashable, int]:
@@ -191,10 +205,20 @@ def _row(x: Mapping[Hashable, Any], columns: dict[Hashable, int]) -> np.ndarray:
     for name, value in x.items():
         if name in columns:
             try:
-                row[columns[name]] = value
+                row[columns[name]] = real_number(value, "x")
             except (TypeError, ValueError):
                 raise ValueError(
                     f"x[{name!r}] must be a number, got {shown(value)}; encode it before, for "
                     "example with river's OneHotEncoder"
                 ) from None
     return row
+
+
+def _target(y: Any) -> float:
+    """Return the target of a row; ValueError for what is no number (NaN is a missing one)."""
+    try:
+        if y is not None:
+            return real_number(y, "y")
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"y must be a number, got {shown(y)}")

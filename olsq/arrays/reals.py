@@ -50,6 +50,21 @@ def real_array(values: Any, name: str) -> NDArray:
     return _from_array(_to_numpy(values, name), name)
 
 
+def refuse_repeated_names(data: Any, name: str) -> None:
+    """Raise ValueError if two columns of a frame have one name."""
+    names = getattr(data, "column_names", getattr(data, "columns", None))  # Arrow's; the others'
+    if names is None or callable(names) or getattr(names, "is_unique", False):
+        return
+    seen: set[Any] = set()
+    for column in names:
+        if column in seen:
+            raise ValueError(
+                f"{name} must have one column of each name, got two named {column!r}: rename or "
+                "drop one of them"
+            )
+        seen.add(column)
+
+
 def _never() -> bool:
 
     return False
@@ -58,6 +73,7 @@ def _never() -> bool:
 def _to_numpy(values: Any, name: str) -> NDArray:
     """Convert ``values`` to one NumPy array, of whatever dtype."""
     to_numpy = getattr(values, "to_numpy", None)
+    refuse_repeated_names(values, name)
     if callable(getattr(values, "collect", None)) and hasattr(values, "collect_schema"):
         raise TypeError(f"{name} must be data, got a {type(values).__name__}: collect() it first")
     try:
@@ -67,12 +83,13 @@ def _to_numpy(values: Any, name: str) -> NDArray:
             return np.asarray(values)
         columns = getattr(values, "dtypes", getattr(values, "dtype", None))
         dtypes: list[Any] = list(columns) if hasattr(columns, "__iter__") else [columns]  # type: ignore
+        dense = [getattr(dtype, "subtype", dtype) for dtype in dtypes]  # of pandas' sparse columns
         # pandas dtypes have a kind, those of Polars do not
         kinds = {getattr(dtype, "kind", "") for dtype in dtypes}
         if kinds & {"m", "M"} or any(getattr(t, "is_temporal", _never)() for t in dtypes):
             raise _dates_error(name)
         if kinds <= set("biuf") and not all(isinstance(dtype, np.dtype) for dtype in dtypes):
-            single = all(dtype.itemsize == 4 and dtype.kind == "f" for dtype in dtypes)
+            single = all(dtype.itemsize == 4 and dtype.kind == "f" for dtype in dense)
             # float32 stays float32 only where every column is; pandas' nullable dtypes need
             # na_value, for np.asarray would make objects of them
             return to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan)
@@ -102,7 +119,7 @@ def _from_array(array: NDArray, name: str) -> NDArray:
         with np.errstate(over="ignore"):  # a long double that is too large is infinite
             return array.astype(np.float64)
     if kind == "O":
-        return np.array([_to_float(v, name) for v in array.flat]).reshape(array.shape)
+        return np.array([real_number(v, name) for v in array.flat]).reshape(array.shape)
     if kind == "c":
         raise _complex_error(name)
     if kind in "mM":
@@ -112,8 +129,8 @@ def _from_array(array: NDArray, name: str) -> NDArray:
     raise ValueError(f"{name} must be numeric, got an array of dtype {array.dtype}")
 
 
-def _to_float(value: Any, name: str) -> float:
-    """Convert one entry of an object array to a float."""
+def real_number(value: Any, name: str) -> float:
+    """Convert one entry, such as of an object array, to a float, a missing one to NaN."""
     if type(value) is float:
         return value
     if value is None or value is np.ma.masked or type(value).__name__ == "NAType":

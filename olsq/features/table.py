@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
-from olsq.arrays.reals import real_array
+from olsq.arrays.reals import real_array, refuse_repeated_names
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X
 
@@ -95,6 +95,7 @@ def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bo
         return Table(len(target), None, 0, None, target, targets)
     names = frame_names(X)
     if names is not None:
+        refuse_repeated_names(X, "X")
         n = int(X.num_rows) if hasattr(X, "num_rows") else len(X)
         _check_shape((n, len(names)), X, builder, n_features)
         if not hasattr(X, "column_names") and list(X.columns) != names:

@@ -101,6 +101,9 @@ REFUSED = {
     "records": lambda a: np.zeros(a.shape, [("a", float), ("b", float)]),
     "raw bytes": lambda a: np.zeros(a.shape, "V8"),
     "a dictionary inside": lambda a: column_of(a, {}),
+    "columns of one name": lambda a: pd.DataFrame(
+        a if a.ndim == 2 else np.stack([a, a], 1), columns=["a", "a"]
+    ),
     "ragged": lambda a: [[1.0], [1.0, 2.0]] * (N // 2),
     "masked text": lambda a: np.ma.array(a.astype(str), mask=a > 9),
     "masked complex": lambda a: np.ma.array(a + 1j, mask=a > 9),
@@ -129,6 +132,9 @@ READ = {
     ).astype("Int64"),
     "pandas booleans": lambda a: (pd.DataFrame if a.ndim == 2 else pd.Series)(a > 0).astype(
         "boolean"
+    ),
+    "pandas sparse": lambda a: (pd.DataFrame if a.ndim == 2 else pd.Series)(a).astype(
+        pd.SparseDtype(float, 0.0)
     ),
     "polars": lambda a: (pl.DataFrame if a.ndim == 2 else pl.Series)(a),
     "masked nowhere": lambda a: np.ma.array(a, mask=False),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -59,6 +61,52 @@ def test_dictionaries_are_rows():
     with pytest.raises(ValueError, match=r"x\['a'\] must be a number"):
         model.learn_one({"a": "red"}, 1.0)
     assert model.features == ["a", "b", "c", "d"]
+
+
+NOT_NUMBERS = {
+    "text": "1.5",
+    "a date": datetime.date(2024, 1, 1),
+    "a NumPy date": np.datetime64("2024-01-01"),
+    "a stamp": pd.Timestamp("2024-01-01"),
+    "a duration": np.timedelta64(1, "s"),
+    "a complex number": 1j,
+}
+
+
+@pytest.mark.parametrize("kind", NOT_NUMBERS)
+def test_what_is_no_number_is_refused(kind):
+    value, model = NOT_NUMBERS[kind], RecursiveLeastSquares()
+    model.learn_one({"a": 1.0, "b": 2.0}, 3.0)
+    before = model.weights
+    frame, y = pd.DataFrame({"a": [1.0, 2.0], "b": [value] * 2}), pd.Series([1.0, 2.0])
+    for match, call in {
+        r"x\['a'\] must be a number": lambda: model.learn_one({"a": value}, 1.0),
+        r"x\['b'\] must be a number": lambda: model.predict_one({"b": value}),
+        r"y must be a number": lambda: model.learn_one({"a": 1.0}, value),
+        r"sample_weight must": lambda: model.learn_one({"a": 1.0}, 1.0, w=value),
+        r"X must": lambda: model.learn_many(frame, y),
+        r"X\['b'\] must": lambda: model.predict_many(frame),
+        r"y must": lambda: model.learn_many(frame[["a"]], frame["b"]),
+    }.items():
+        with pytest.raises(ValueError, match=match):
+            call()
+    assert model.weights == before
+
+
+def test_targets_that_are_not_there_and_names_that_are_there_twice():
+    model = RecursiveLeastSquares()
+    with pytest.raises(ValueError, match="y must be a number, got None"):
+        model.learn_one({"a": 1.0}, None)
+    twice = pd.DataFrame(np.ones((2, 2)), columns=["a", "a"])
+    with pytest.raises(ValueError, match="y must hold a number for each row of X, got None"):
+        model.learn_many(twice, None)
+    with pytest.raises(ValueError, match="X must have one column of each name"):
+        model.learn_many(twice, pd.Series([1.0, 2.0]))
+    model.learn_one({"a": 1.0}, 1.0)
+    with pytest.raises(ValueError, match="X must have one column of each name"):
+        model.predict_many(twice)
+    model.learn_one({"a": None}, 1.0)  # a missing value, as elsewhere
+    assert model.estimator.n_samples_seen_ == 1
 
 
 def test_frames_are_many_rows():

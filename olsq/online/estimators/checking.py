@@ -56,7 +56,7 @@ class CallChecker(StateHolder):
         if is_complex and usable is not None and usable.ndim == 2:
             usable = usable[:, 0::2] & usable[:, 1::2]  # a target needs both of its parts
         Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
-        targets = None if fitted else column_names(y)
+        targets = None if fitted else column_names(y, "y")
         call = Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, targets)
         return self._embedded(call) if is_complex else call
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
-from olsq.arrays.reals import real_array
+from olsq.arrays.reals import real_array, refuse_repeated_names
 from olsq.problem import Moments
 
 ComplexArray = NDArray[np.complexfloating]
@@ -66,6 +66,7 @@ def complex_array(values: Any, name: str) -> ComplexArray:
     if not holds_complex(values):
         array = real_array(values, name)
         return array.astype(np.complex64 if array.dtype == np.float32 else np.complex128)
+    refuse_repeated_names(values, name)
     array = np.asarray(fill_masked(values))
     if array.dtype.kind == "O":
         entries = [v if isinstance(v, _SCALARS) else real_array([v], name)[0] for v in array.flat]

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.reals import refuse_repeated_names
+
 _PLAIN = (np.ndarray, np.generic, list, tuple, int, float, type(None))
 KINDS = ("pandas", "polars", "pyarrow")
 
@@ -60,7 +62,7 @@ class Labels(NamedTuple):
         """
         if isinstance(X, _PLAIN) and isinstance(y, _PLAIN):
             return cls()
-        frame, target = wrapped(X), wrapped(y)
+        frame, target = wrapped(X), wrapped(y, "y")
         kinds = [part.implementation.value for part in (frame, target) if part is not None]
         check_same_index(X=X, y=y)
         index, other = row_index(X), row_index(y)
@@ -76,10 +78,14 @@ class Labels(NamedTuple):
         return None if self.index is None else dates_of_index(self.index)
 
 
-def wrapped(data: Any) -> Any:
-    """Return a narwhals frame or series around ``data``; None for arrays and unknown objects."""
+def wrapped(data: Any, name: str = "X") -> Any:
+    """Return a narwhals frame or series around ``data``; None for arrays and unknown objects.
+
+    Raises ValueError, with the argument's name, for columns of one name.
+    """
     if isinstance(data, _PLAIN):
         return None
+    refuse_repeated_names(data, name)
     import narwhals.stable.v2 as nw
 
     found: Any = nw.from_native(data, pass_through=True, eager_only=True, allow_series=True)
@@ -131,9 +137,9 @@ def dates_of_index(index: Any) -> NDArray | None:
     return (index if index.tz is None else index.tz_convert(None)).to_numpy()
 
 
-def column_names(data: Any) -> tuple[str, ...] | None:
+def column_names(data: Any, name: str = "X") -> tuple[str, ...] | None:
     """Return names of a frame's columns, or of a series, as text; None for arrays."""
-    return _names(wrapped(data))
+    return _names(wrapped(data, name))
 
 
 def _names(part: Any) -> tuple[str, ...] | None:

@@ -250,7 +250,7 @@ def feature_names(X: Any) -> NDArray[np.object_] | None:
 
 def check_target_names(y: Any, fitted: tuple[str, ...] | None) -> None:
     """Raise ValueError if a frame has a fitted target in the place of another one."""
-    names = column_names(y)
+    names = column_names(y, "y")
     if names is None or fitted is None or len(fitted) < 2 or names == fitted:
         return
     if any(name in fitted and fitted[i] != name for i, name in enumerate(names)):
