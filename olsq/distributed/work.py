@@ -130,14 +130,14 @@ class Work:
             found.append((own, _path_after(est, before.get(key), part._replace(by=None))))
         like = pieces.blank(rows.X, rows.y, intercept)
         whole = pieces.scattered(found, rows.n, like)
-        return whole.labelled(pieces.labels_of(rows.X, rows.y, intercept, rows.times))
+        return whole.labelled(pieces.labels_of(rows.X, rows.y, intercept, rows.times, rows.by))
 
     def _rolling_path(self, before: Tail | None, rows: Rows) -> CoefficientPath:
         assert self.options is not None
         intercept = self.parameters["fit_intercept"]
         last = None if before is None else before.rows
         every = rows if last is None else tails.joined(last, rows)
-        labels = pieces.labels_of(rows.X, rows.y, intercept, rows.times)
+        labels = pieces.labels_of(rows.X, rows.y, intercept, rows.times, rows.by)
         if not rows.n or not tails.any_usable(self.estimator(), every):
             return pieces.blank(rows.X, rows.y, intercept, np.nan, labels)
         found = whole_path(

@@ -132,11 +132,13 @@ def coefficient_path(
         from olsq.online.many.groups import grouped_path
         from olsq.online.many.labels import taken_out
 
+        column = {"group_name": by} if isinstance(by, str) else {}
         X, by = taken_out(X, by)
         refuse_complex_data(
             "by=", "make one coefficient_path for each label, or use a FilterBank", X=X, y=y
         )
         path = grouped_path(coefficient_path, X, y, by, options)
+        path = path.labelled(path.labels._replace(**column))
         return path if statistics else path.bare()
     from olsq.online.estimators.recursive import RecursiveLeastSquares
     from olsq.online.estimators.rolling import RollingLeastSquares

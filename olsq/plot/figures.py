@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.online.many.labels import group_rows
 from olsq.plot.drawing import (
     Curves,
     draw_coefficient,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # More rows than a figure has pixels are thinned to this many before drawing.
 MAX_POINTS = 4000
+MOST_GROUPS = 9  # with a row of panels each
 
 
 def _axis(n: int, x: ArrayLike | None) -> NDArray:
@@ -92,6 +94,8 @@ def plot_path(
 
     Notes
     -----
+    A path made with ``by=`` has a row of panels for each group, in order of appearance.
+
     Bands are left out where the standard error is infinite (not yet determined).  They are 1.96
     times ``path.stderr``: with forgetting, a path made with ``cov="sandwich"`` has those that cover
     95 %; those of the default are too wide.
@@ -109,15 +113,46 @@ def plot_path(
     """
     coef, stderr, labels = _stack_coefficients(path, names)
     at = _axis(len(coef), x)
-    rows = _rows_to_draw(len(coef))
+    groups = _rows_of_groups(path)
+    if len(groups) > MOST_GROUPS:
+        raise ValueError(
+            f"the path has {len(groups)} groups, and a figure shows up to {MOST_GROUPS}: draw one "
+            f"of them, path.of_group({next(iter(groups))!r}).plot(), or make a path of a few"
+        )
+    k = len(labels)
     with house_style():
-        figure = new_figure(8, 1.8 * len(labels) + 0.4)
-        axes = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
-        for k, ax in enumerate(axes):
-            draw_coefficient(ax, at[rows], coef[rows, k], stderr[rows, k], title=labels[k])
+        # Groups below each other and coefficients side by side; of one group below each other.
+        shape = (k, 1) if len(groups) < 2 else (len(groups), k)
+        figure = new_figure(max(8, 4 * shape[1]), 1.8 * shape[0] + 0.4)
+        axes = figure.subplots(*shape, sharex=True, squeeze=False)
+        panels = iter(axes.flat)
+        for key, rows in groups.items() if len(groups) > 1 else [(None, np.arange(len(coef)))]:
+            shown = rows[_rows_to_draw(len(rows))]
+            for j, name in enumerate(labels):
+                title = name if key is None else f"{key}: {name}".replace("$", r"\$")
+                draw_coefficient(
+                    next(panels), at[shown], coef[shown, j], stderr[shown, j], title=title
+                )
         if x is None:
-            axes[-1].set_xlabel("row")
+            for ax in axes[-1]:
+                ax.set_xlabel("row")
     return figure
+
+
+def _rows_of_groups(path: CoefficientPath) -> dict[Any, NDArray[np.int64]]:
+    """Return the rows of every group of a path; nothing if it was made without ``by=``."""
+    groups = getattr(getattr(path, "labels", None), "groups", None)
+    return {} if groups is None else group_rows(groups, len(groups))
+
+
+def _refuse_groups(path: CoefficientPath) -> None:
+    """Raise ValueError for a path of several groups, whose rows are no single series."""
+    groups = _rows_of_groups(path)
+    if len(groups) > 1:
+        raise ValueError(
+            f"path has {len(groups)} groups, and this figure is of one series: choose one with "
+            f"path.of_group({next(iter(groups))!r})"
+        )
 
 
 def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figure:
@@ -148,6 +183,7 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
     >>> plot_residuals(path).axes[0].get_title(loc="left")
     'One-step-ahead errors'
     """
+    _refuse_groups(path)
     residual = np.asarray(path.residual)
     if residual.ndim != 1:
         raise ValueError(
@@ -233,6 +269,7 @@ def plot_fit(
     >>> [ax.get_title(loc="left") for ax in figure.axes][:3]
     ['intercept', 'm1', 'One-step-ahead errors']
     """
+    _refuse_groups(path)
     coef, stderr, labels = _stack_coefficients(path, names)
     at, rows = _axis(len(coef), x), _rows_to_draw(len(coef))
     test = cusum(path)

@@ -128,7 +128,7 @@ def test_a_frame_keeps_its_names_and_dates():
     by = pd.Series(labels, index=days)
     path = olsq.coefficient_path(frame, pd.Series(y, index=days), by=by, fit_intercept=True)
     table = path.to_frame()
-    assert list(table)[:4] == ["intercept", "beta", "gamma", "delta"]
+    assert list(table)[:5] == ["group", "intercept", "beta", "gamma", "delta"]
     assert (table.index == days).all()
     wanted = apart(X, y, labels, fit_intercept=True)
     np.testing.assert_allclose(table["beta"], wanted.coef[:, 0], atol=1e-8)

@@ -83,6 +83,7 @@ def written_windows(
         "estimator": type(groups).__name__,
         "keys": [_written(key) for key in groups._windows],
         "feature_names": None if names is None else list(names),
+        "zoned": groups._zoned,
         "metadata": metadata or {},
     }
     # Files are multiples of eight bytes; arrays of bytes are none that a file holds.
@@ -93,7 +94,9 @@ def written_windows(
 
 def read_windows(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
     """Rebuild rolling regressions by group; ValueError if they cannot be such groups."""
-    want(header.keys() == {"estimator", "keys", "feature_names", "metadata"}, "fields", header)
+    fields = {"estimator", "keys", "feature_names", "zoned", "metadata"}
+    want(header.keys() == fields, "fields", sorted(header))
+    want(header["zoned"] in (None, True, False), "zoned", header["zoned"])
     want(arrays.keys() == {"states", "ends"}, "arrays", sorted(arrays))
     states, ends = arrays["states"], arrays["ends"]
     for name, array in arrays.items():
@@ -123,6 +126,7 @@ def read_windows(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDAr
     groups.__dict__.update(
         _windows=dict(zip(keys, windows, strict=True)), n_features_in_=d,
         _residual=np.empty((0, targets) if targets else 0), metadata_=header["metadata"],
+        _zoned=header["zoned"],
     )  # fmt: skip
     return groups
 

@@ -16,7 +16,7 @@ from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.group_reading import GroupReading
-from olsq.online.many.labels import MISSING, encode, taken_out
+from olsq.online.many.labels import MISSING, encode, taken_out, with_groups
 from olsq.online.many.paths import path_of, spread_out
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
@@ -200,6 +200,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
             path = self._learn(X, y, sample_weight, by, forget, times, want_path=True)
             assert path is not None
             labels = with_times(labels, times, in_order=False)
+            labels = with_groups(labels, taken_out(X, by)[1], by if isinstance(by, str) else None)
             return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
 
     def fit(

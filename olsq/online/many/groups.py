@@ -16,7 +16,7 @@ from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.clocks import LAST_LEARNT, Clocks, gates_of_groups
-from olsq.online.many.labels import MISSING, encode
+from olsq.online.many.labels import MISSING, encode, with_groups
 from olsq.online.many.learning import BankRows, learn
 from olsq.online.many.paths import carry, open_path, path_of
 from olsq.online.many.state import BankState, Kind
@@ -46,6 +46,7 @@ def grouped_path(
     options, of_path = _in_time(X, y, rows.shape[0], options)
     labels = labels._replace(**of_path)
     codes, _ = encode(by, rows.shape[0], {})
+    labels = with_groups(labels, by)
     lost = codes == MISSING
     if lost.any() and options["missing"] == "raise":
         raise ValueError(

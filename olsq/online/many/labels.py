@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.rows.frames import wrapped
+from olsq.online.rows.frames import Labels, wrapped
 
 MISSING = -1  # the number of a missing label
 QUICK = {str, int, bool, type(None)}  # hashable, equal to themselves, Python's own
@@ -29,6 +29,28 @@ def taken_out(X: Any, by: Any) -> tuple[Any, Any]:
         names = ", ".join(map(str, frame.columns))
         raise ValueError(f"by={by!r} is not a column of X, which has {names}")
     return frame.drop(by).to_native(), frame[by].to_native()
+
+
+def with_groups(labels: Labels, by: Any, name: str | None = None) -> Labels:
+    """Return the labels of a path by group with those of its rows, None where one is missing.
+
+    Their column is called ``name``, or what the series of the labels is called.
+    """
+    values, missing = _labels(by)
+    if missing.any() and values.dtype.kind not in "fmM":
+        values = values.astype(object)
+        values[missing] = None
+    given = name or getattr(by, "name", None)
+    named = {"group_name": given} if isinstance(given, str) and given else {}
+    return labels._replace(groups=values, **named)
+
+
+def group_rows(by: Any, n_rows: int) -> dict[Any, NDArray[np.int64]]:
+    """Return the rows of every label, in order; labels in order of appearance."""
+    codes, keys = encode(by, n_rows, {})
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(keys) + 1))
+    return {key: order[ends[i] : ends[i + 1]] for i, key in enumerate(keys)}
 
 
 def encode(by: Any, n_rows: int, known: dict[Any, int]) -> tuple[NDArray[np.int64], list[Any]]:

@@ -14,12 +14,12 @@ from olsq.online.files.format import Saved
 from olsq.online.forms.locking import Locked
 from olsq.online.many import group_files
 from olsq.online.many.groups import fill_rows, rows_like
-from olsq.online.many.labels import MISSING, encode, taken_out
+from olsq.online.many.labels import MISSING, encode, taken_out, with_groups
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.options import check_weight
-from olsq.online.rows.times import name_of, of_frames, times_array
+from olsq.online.rows.times import of_frames, same_clock, times_and_zone, with_times
 from olsq.online.sklearn import EstimatorConventions
 
 
@@ -92,6 +92,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
     metadata_: dict[str, Any]
     _windows: dict[Any, RollingLeastSquares]  # of every key, in order of appearance
     _residual: NDArray
+    _zoned: bool | None  # whether the times of a window of time have a time zone
 
     def __init__(
         self,
@@ -163,8 +164,8 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
         with self._locked():
             path = self._learn(X, y, sample_weight, by, times, want_path=True)
             assert path is not None
-            if times is not None:
-                labels = labels._replace(times=times_array(times), time_name=name_of(times))
+            labels = with_times(labels, times, in_order=False)
+            labels = with_groups(labels, taken_out(X, by)[1], by if isinstance(by, str) else None)
             return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
 
     def fit(
@@ -190,7 +191,11 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
         check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, times=times)
         if times is None and alone._duration(False) is not None:
             times = of_frames(X, y)
-        times = None if times is None else times_array(times)
+        zoned = self.__dict__.get("_zoned")
+        if times is not None:
+            times, zone = times_and_zone(times)
+            if times.dtype.kind == "M":
+                zoned = same_clock(zoned, zone is not None)
         names = inputs.feature_names(X)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         named = {} if fitted or names is None else {"feature_names_in_": names}
@@ -235,7 +240,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
             zeros = np.zeros((1, X.shape[1])), np.zeros((1, *y.shape[1:]))
             whole = rows_like(shapes.partial_fit_path(*zeros), n)
         self.__dict__.update(
-            _windows=windows, _residual=residual, n_features_in_=X.shape[1],
+            _windows=windows, _residual=residual, _zoned=zoned, n_features_in_=X.shape[1],
             metadata_=self.__dict__.get("metadata_", {}), **named,
         )  # fmt: skip
         return None if whole is None else CoefficientPath(*whole)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
+from olsq.online.many.labels import group_rows
 from olsq.online.rows import frames
 from olsq.online.rows.frames import Labels
 
@@ -109,7 +110,8 @@ class CoefficientPath(PathArrays):
             columns (target, name) in pandas, and as "target:name" in Polars and Arrow; without
             names the targets are "y0", "y1", ....  pandas frames have the index of X (or y).
             ``times`` that were given are a first column, "time" or what their series is called,
-            and the index where pandas gets arrays, which have none.
+            and the index where pandas gets arrays, which have none.  A path made with ``by=`` has
+            the labels as its first column, "group" or what their series or column is called.
 
         Raises
         ------
@@ -155,11 +157,47 @@ class CoefficientPath(PathArrays):
         label = None if self.labels.targets is None else (names[target],)
         return self._make(a[:, target] for a in self).labelled(self.labels._replace(targets=label))
 
+    def of_group(self, key: Any) -> Self:
+        """Return the rows of one group of a path made with ``by=``, in order.
+
+        Parameters
+        ----------
+        key : label
+            One of those in ``by``.
+
+        Returns
+        -------
+        CoefficientPath
+            With the times and the index of these rows.
+
+        Raises
+        ------
+        KeyError
+            If no row has that label.
+        ValueError
+            If the path was made without ``by=``.
+
+        Examples
+        --------
+        >>> import olsq
+        >>> path = olsq.coefficient_path([[1.0]] * 3, [1.0, 5.0, 3.0], by=["a", "b", "a"])
+        >>> path.of_group("a").coef[:, 0]
+        array([1., 2.])
+        """
+        if self.labels.groups is None:
+            raise ValueError("the path has no groups: it was made without by=")
+        rows = group_rows(self.labels.groups, len(self.residual)).get(key)
+        if rows is None:
+            raise KeyError(key)
+        return self._make(a[rows] for a in self).labelled(self.labels.take(rows))
+
     def plot(
         self, *, names: Sequence[str] | None = None, x: ArrayLike | None = None,
         target: int | str | None = None,
     ) -> Figure:  # fmt: skip
         """Draw every coefficient over time with its 95 % band; see :func:`olsq.plot.plot_path`.
+
+        A path made with ``by=`` has a row of panels for each group, up to nine.
 
         Parameters
         ----------
@@ -178,8 +216,9 @@ class CoefficientPath(PathArrays):
         Raises
         ------
         ValueError
-            If the path has several targets and none is chosen, names or x do not fit, or the
-            coefficients are complex.
+            If the path has several targets and none is chosen, or more than nine groups
+            (:meth:`of_group` chooses one); if names or x do not fit, or the coefficients are
+            complex.
 
         Examples
         --------

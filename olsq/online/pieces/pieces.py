@@ -30,6 +30,7 @@ from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.labels import with_groups
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.pieces import merging
 from olsq.online.rows.complex_rows import refuse_complex_data
@@ -212,10 +213,11 @@ def blank(
     return found.labelled(labels_of(X, y, fit_intercept) if labels is None else labels)
 
 
-def labels_of(X: Any, y: Any, fit_intercept: bool, times: Any = None) -> Labels:
+def labels_of(X: Any, y: Any, fit_intercept: bool, times: Any = None, by: Any = None) -> Labels:
     """Return the labels of a path of these rows."""
     labels = Labels.of(X, y)._replace(intercept=bool(fit_intercept))
-    return with_times(labels, times)
+    labels = labels if by is None else with_groups(labels, by)
+    return with_times(labels, times, in_order=by is None)
 
 
 def check_groups(parameters: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.estimators.rolling import RollingLeastSquares
-from olsq.online.many.labels import encode
+from olsq.online.many.labels import group_rows
 from olsq.online.pieces.pieces import INSTEAD_OF_PIECES
 from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.times import of_frames, read_times, times_array
@@ -82,7 +82,7 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
     keep = np.zeros(n, np.bool_)
     for own in _groups(rows.by, n):
         if duration is not None and times is not None:
-            _, values = read_times(times[own])
+            values = read_times(times[own]).values
             keep[own[values > values[-1].item() - duration.length]] = True
         elif window.window_of == "positions":
             keep[own[-window.window :]] = True
@@ -101,10 +101,7 @@ def _groups(by: Any, n: int) -> list[NDArray[np.int64]]:
 
 def groups(by: Any, n: int) -> list[tuple[Any, NDArray[np.int64]]]:
     """List every label with its rows, in order of appearance; rows without a label are left out."""
-    codes, keys = encode(by, n, {})
-    order = np.argsort(codes, kind="stable")
-    ends = np.searchsorted(codes[order], np.arange(len(keys) + 1))
-    return [(key, order[ends[i] : ends[i + 1]]) for i, key in enumerate(keys)]
+    return list(group_rows(by, n).items())
 
 
 def merged(window: RollingLeastSquares, first: Tail | None, second: Tail | None) -> Tail | None:

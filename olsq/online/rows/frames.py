@@ -43,6 +43,10 @@ class Labels(NamedTuple):
         Name of their time zone; ``times`` are in UTC where they have one.
     intercept : bool
         Whether there is one to show.
+    groups : array (n,) or None
+        The label of every row in a path by group.
+    group_name : str
+        Name of their column.
     """
 
     kind: str | None = None
@@ -53,6 +57,16 @@ class Labels(NamedTuple):
     time_name: str = "time"
     time_zone: str | None = None
     intercept: bool = False
+    groups: NDArray | None = None
+    group_name: str = "group"
+
+    def take(self, rows: NDArray[np.int64]) -> Labels:
+        """Return the labels of some rows, without those of groups."""
+        return self._replace(
+            index=None if self.index is None else self.index[rows],
+            times=None if self.times is None else self.times[rows],
+            groups=None,
+        )
 
     @classmethod
     def of(cls, X: Any, y: Any = None) -> Labels:
@@ -172,8 +186,8 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
     columns : mapping of str, or of (target, name), to array
         Pairs become two levels of columns in pandas and ``"target:name"`` elsewhere.
     labels : Labels
-        Its kind is used, its index kept, and its times put first: as the index where there is
-        none, else as a column.
+        Its kind is used, its index kept, its times put first (as the index where there is none,
+        else as a column), and then its groups.
     kind : {"pandas", "polars", "pyarrow"}, optional
         Instead of the kind of ``labels``; without either pandas, or Polars, as installed.
 
@@ -190,7 +204,13 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
     has_rows = backend not in ("polars", "pyarrow")
     pairs = [key if isinstance(key, tuple) else ("", key) for key in columns]
     flat = [f"{target}:{name}" if target else name for target, name in pairs]
-    arrays = [np.ascontiguousarray(values) for values in columns.values()]
+    arrays: list[Any] = [np.ascontiguousarray(values) for values in columns.values()]
+    if labels.groups is not None:
+        name = labels.group_name if labels.group_name not in flat else "group"
+        pairs, flat = [(name, ""), *pairs], [name, *flat]
+        # Text as text: an array of objects is no column of text in Polars.
+        groups = labels.groups
+        arrays.insert(0, groups.tolist() if groups.dtype == object else groups)
     if labels.times is not None and not (has_rows and labels.index is None):
         pairs, flat = [(labels.time_name, ""), *pairs], [labels.time_name, *flat]
         arrays.insert(0, labels.times)
