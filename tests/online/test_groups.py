@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import datetime
+import decimal
 import doctest
 import pickle
 import re
+import zoneinfo
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import olsq
+from olsq.online.many.keys import read_key
 
 from . import streams
 
@@ -325,10 +329,57 @@ def test_saved_copied_and_pickled_groups_go_on_bit_for_bit(m, tmp_path):
 
 
 def test_keys_that_a_file_cannot_hold(tmp_path):
-    groups = olsq.GroupedLeastSquares().partial_fit(np.ones((3, 1)), np.ones(3), by=DAYS)
+    decimals = [decimal.Decimal(1)] * 3
+    groups = olsq.GroupedLeastSquares().partial_fit(np.ones((3, 1)), np.ones(3), by=decimals)
     with pytest.raises(TypeError, match=r"str\(label\)"):
         groups.save(tmp_path / "groups.olsq")
     assert not (tmp_path / "groups.olsq").exists()
+
+
+STAMPS = pd.DatetimeIndex(["2024-03-30 01:02:03.000000004", "2024-10-27 02:30"])
+DATES = {
+    "NumPy days": np.array(["2024-01-01", "NaT", "2024-01-02"], "datetime64[D]")[::2],
+    "NumPy quarters": np.array([7, 8], "datetime64[3M]"),
+    "NumPy lengths": np.array([1, 2], "timedelta64[h]"),
+    "stamps": STAMPS,
+    "stamps of a zone": list(STAMPS.tz_localize("UTC").tz_convert("Europe/Berlin")),
+    "periods": pd.period_range("2024-01", periods=2, freq="M"),
+    "dates": [datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)],
+    "moments": [datetime.datetime(2024, 1, d, 1, 2, 3, 4) for d in (1, 2)],
+    "moments of a zone": [
+        datetime.datetime(2024, 10, 27, hour, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
+        for hour in (1, 9)
+    ],
+    "moments of an offset": [datetime.datetime(2024, 1, d, tzinfo=datetime.UTC) for d in (1, 2)],
+    "lengths": [datetime.timedelta(1, 2, 3), datetime.timedelta(2)],
+    "clock times": [datetime.time(9), datetime.time(17, 30)],
+    "in tuples": [("a", datetime.date(2024, 1, 1)), ("b", np.datetime64("2024-01-01"))],
+    "Polars": pl.Series([datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)]),
+}
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_groups_labelled_by_dates_are_saved(kind):
+    by, X, y = DATES[kind], np.ones((2, 1)), np.array([1.0, 2.0])
+    groups = olsq.GroupedLeastSquares(ridge=0.0).partial_fit(X, y, by=by)
+    loaded = olsq.loads(groups.to_bytes())
+    assert loaded.keys() == groups.keys()
+    assert list(map(type, loaded.keys())) == list(map(type, groups.keys()))
+    assert list(map(str, loaded.keys())) == list(map(str, groups.keys()))
+    loaded.partial_fit(X, y, by=by)
+    assert loaded.n_samples_seen_.tolist() == [2, 2]
+    assert loaded.to_bytes() == groups.partial_fit(X, y, by=by).to_bytes()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [None, {}, {"date": 1}, {"date": "x"}, {"datetime64": "1", "unit": "D", "step": 1},
+     {"datetime64": 1, "unit": "x", "step": 1}, {"timedelta": [1]}, {"Timestamp": "x"},
+     {"Period": "x", "freq": "M"}, {"datetime": "2024-01-01", "zone": "no/where"}, {"e": "1"}],
+)  # fmt: skip
+def test_what_no_key_was_written_as_is_refused(key):
+    with pytest.raises(ValueError, match="cannot be a key"):
+        read_key(key)
 
 
 def test_merging_is_by_key():

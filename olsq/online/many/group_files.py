@@ -13,6 +13,7 @@ from olsq.online.files.file_checks import want
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, LAST_LEARNT, Clocks
+from olsq.online.many.keys import read_key, written_key
 from olsq.online.rows.durations import DATES, NUMBERS, half_life_duration, plain
 
 NAME = "GroupedLeastSquares"
@@ -27,7 +28,7 @@ def written(
     own = {name: getattr(groups, name) for name in FilterBank.CHANGEABLE}
     own["half_life"] = plain(own["half_life"], "half_life")
     header["parameters"] |= {name: bank_files.plain(value) for name, value in own.items()}
-    header |= {"estimator": NAME, "keys": [_written(key) for key in groups._places]}
+    header |= {"estimator": NAME, "keys": [written_key(key) for key in groups._places]}
     if (names := getattr(groups, "feature_names_in_", None)) is not None:
         header["feature_names"] = list(names)
     if groups._clocks is not None:
@@ -49,7 +50,7 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
     bank = bank_files.read(FilterBank, header, arrays)
     if not isinstance(header.get("keys"), list):
         raise ValueError("keys must be a list")
-    keys = [_read(key) for key in header["keys"]]  # none before the first row with a label
+    keys = [read_key(key) for key in header["keys"]]  # none before the first row with a label
     if not len(keys) <= len(bank) or len(set(keys)) < len(keys):
         raise ValueError("keys cannot be those of the groups")
     if clocks is not None:
@@ -81,7 +82,7 @@ def written_windows(
     states = [window.to_bytes() for window in groups._windows.values()]
     header = {
         "estimator": type(groups).__name__,
-        "keys": [_written(key) for key in groups._windows],
+        "keys": [written_key(key) for key in groups._windows],
         "feature_names": None if names is None else list(names),
         "zoned": groups._zoned,
         "metadata": metadata or {},
@@ -102,7 +103,7 @@ def read_windows(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDAr
     for name, array in arrays.items():
         want(array.dtype == np.int64 and array.ndim == 1, name, array.shape)
     want(isinstance(header["keys"], list), "keys", header["keys"])
-    keys = [_read(key) for key in header["keys"]]
+    keys = [read_key(key) for key in header["keys"]]
     fits = 0 < len(keys) == ends.size == len(set(keys)) and ends[-1] == states.size
     want(fits and bool((np.diff(ends, prepend=0) > 0).all()), "ends", ends.shape)
     windows = [loads(part.tobytes()) for part in np.split(states, ends[:-1])]
@@ -146,23 +147,3 @@ def _check_clocks(clocks: Clocks, n: int) -> None:
     want(bool(together.all()), "times", "a time without those that go with it")
     ordered = values[:, [FIRST, FIRST_LEARNT, LAST_LEARNT, LAST]][known.all(axis=1)]
     want(bool((np.diff(ordered, axis=1) >= 0).all()), "times", "times that go back")
-
-
-def _written(key: Any) -> Any:
-    """Convert a key for JSON, a tuple to a list."""
-    if isinstance(key, tuple):
-        return [_written(part) for part in key]
-    if type(key) not in (str, int, float, bool):
-        raise TypeError(
-            f"a state file holds keys that are text, numbers, booleans or tuples of these, not "
-            f"{type(key).__name__} {key!r}; use str(label) as the label"
-        )
-    return key
-
-
-def _read(key: Any) -> Any:
-    if isinstance(key, list):
-        return tuple(_read(part) for part in key)
-    if type(key) not in (str, int, float, bool):
-        raise ValueError(f"{key!r} cannot be a key")
-    return key
