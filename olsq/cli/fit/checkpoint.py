@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import olsq
 from olsq.cli.errors import InputError
 from olsq.cli.fit.options import Estimator, FitOptions
+from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Position, Source
 
 KEY = "olsq fit"
@@ -107,6 +108,37 @@ def resume_source(options: FitOptions, source: Source, notes: dict[str, Any]) ->
             f"cannot resume: the first {notes['position']['rows']:,} rows of {source.name} "
             "are not those the state was made from"
         )
+
+
+def continue_source(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:
+    """Prepare ``source``, a new table, to follow the rows that the state has learned.
+
+    Raises
+    ------
+    InputError
+        If it is the table that the state was made from, or its times are of another kind.
+    """
+    if source.path is not None and _begins_with_learned_rows(options, source, notes):
+        raise InputError(
+            f"cannot continue: {source.name} begins with the {notes['position']['rows']:,} rows "
+            f"that {options.state} has learned already (--resume learns what was appended to them)"
+        )
+    source.table.continue_from(notes["table"])
+
+
+def _begins_with_learned_rows(
+    options: FitOptions, source: Source, notes: dict[str, Any]
+) -> bool:
+    same = notes["input"]["header"] == source.header
+    if not same or notes["position"].keys() != source.position().keys():
+        return False
+    with open_source(options.data, options.reading()) as again:
+        again.chunk_rows = notes["chunk_rows"]
+        again.table.restore(notes["table"])
+        try:
+            return again.skip_to(notes["position"], trusted=False)
+        except InputError:  # other cells than those of the state's table
+            return False
 
 
 def _format_value(value: Any) -> str:

@@ -38,14 +38,14 @@ def fit(
         ),
     ],
     target: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Column to predict; several, separated by commas or given one by one, share the "
             "regressors. Put a name that contains a comma into quotation marks: '\"a,b\"'.",
             show_default=False,
             metavar="COL",
         ),
-    ],
+    ] = None,
     features: Annotated[
         list[str] | None,
         model_option(
@@ -193,6 +193,14 @@ def fit(
             help="Resume from --state; the results are those of a run without a stop, to the byte.",
         ),
     ] = False,
+    continued: Annotated[
+        bool,
+        stopping_option(
+            "--continue",
+            help="Learn DATA as rows that follow those of --state: a new table, whose columns and "
+            "options are the state's.",
+        ),
+    ] = False,
     checkpoint_every: CheckpointEveryOption = 5.0,
     chunk_rows: Annotated[
         int | None,
@@ -229,7 +237,8 @@ def fit(
         intercept=not no_intercept, method=method, missing=missing, out=out,
         columns=DEFAULT_GROUPS if columns is None else split_names(columns), level=level,
         plot=plot,
-        state=state, resume=resume, separator=separator, decimal=decimal, encoding=encoding,
+        state=state, resume=resume, continued=continued, separator=separator, decimal=decimal,
+        encoding=encoding,
         comment=comment, na_values=split_names(na_values), chunk_rows=chunk_rows,
         missing_words=None if missing_words is None else split_names(missing_words),
         checkpoint_every=checkpoint_every,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from olsq.cli.errors import CommandError, InputError, Interrupted
-from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, resume_source
+from olsq.cli.fit.checkpoint import continue_source, load_checkpoint, make_notes, resume_source
 from olsq.cli.fit.design import Design, usable_rows
 from olsq.cli.fit.figures import Trace, draw, draw_by_group
 from olsq.cli.fit.intervals import Intervals, TargetPath, hide_before_first
@@ -41,6 +41,13 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
     CommandError
         If the run failed for another reason, a full disk for example.
     """
+    if options.takes_options and options.state is not None:
+        saved = load_checkpoint(options.state)
+        if saved is not None:
+            _, notes = saved
+            options = options.with_options_of(notes["options"], notes["columns"]["features"])
+        elif options.continued:
+            raise InputError(f"cannot continue: there is no state {options.state}")
     options.check()
     with locked_paths(*(path for _, path in options.written())):
         _run_locked(options, console, progress_console)
@@ -49,7 +56,7 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
 def _run_locked(options: FitOptions, console: Console, progress_console: Console) -> None:
     """Fit, while no other run can write any of the files."""
     found = None
-    if options.resume and options.state is not None:
+    if (options.resume or options.continued) and options.state is not None:
         found = load_checkpoint(options.state)
         if found is None:
             progress_console.print(f"{options.state} does not exist yet: starting from row 1")
@@ -103,7 +110,10 @@ class FitRun:
         self.estimator: Estimator = options.estimator() if found is None else found[0]
         self.notes = None if found is None else found[1]
         if self.notes is not None:
-            resume_source(options, source, self.notes)
+            if options.continued:
+                continue_source(options, source, self.notes)
+            else:
+                resume_source(options, source, self.notes)
             self.design.restore(self.notes["design"])
         self.first_row = self.saved_rows = source.rows
         # Where the rows learned so far end.  Not the source's own position, which a signal may
@@ -131,8 +141,10 @@ class FitRun:
                 self.traces += [Trace(names)] if traced else []
             else:
                 self.scores.append(kind.from_dict(notes["scores"][number]))
-                if traced:
-                    self.traces.append(Trace.from_dict(names, notes["trace"][number]))
+                if traced:  # the figure of a new table is of its rows
+                    whole = Trace(names) if options.continued else None
+                    saved = notes["trace"]
+                    self.traces.append(whole or Trace.from_dict(names, saved[number]))
         if "interval" in options.columns:
             self.intervals = [Intervals(options, len(names)) for _ in targets]
             for intervals, saved in zip(
@@ -143,7 +155,7 @@ class FitRun:
             out_names = output_names(
                 options.columns, targets, regressors, intercept=options.intercept
             )
-            mark = notes["output"] if notes else None
+            mark = notes["output"] if notes and not options.continued else None
             table = source.table
             self.output = Output(options.out, out_names, table.time, mark, table.groups)
 
@@ -221,7 +233,7 @@ class FitRun:
 
     def _save(self) -> bool:
         """Write a checkpoint if a state file is given and there are rows; return whether it did."""
-        if self.options.state is None or not self.scores or not self.scores[0].rows:
+        if self.options.state is None or not self.scores or not self.position["rows"]:
             return False
         if self.source.table.categories.strangers:  # which may turn out to be an error
             return False
@@ -252,12 +264,12 @@ class FitRun:
         )
 
     def _resume_command(self) -> str:
-        command = [*sys.argv[1:], *([] if self.options.resume else ["--resume"])]
+        command = [word for word in sys.argv[1:] if word != "--continue"]
+        command += [] if self.options.resume else ["--resume"]
         return f"olsq {shlex.join(command)}"
 
     def _stop(self, interrupts: Interrupts) -> NoReturn:
-        rows = self.scores[0].rows if self.scores else 0
-        message = f"stopped after row {rows:,}; "
+        message = f"stopped after row {self.position['rows']:,}; "
         if self._save():
             message += f"go on with: {self._resume_command()}"
         else:
@@ -267,7 +279,7 @@ class FitRun:
     def finish(self) -> None:
         """Check that something was learned, save, complete the output and draw the figures."""
         source = self.source
-        if not self.scores or not self.scores[0].rows:
+        if not self.scores or not self.position["rows"]:
             raise InputError(f"{source.name} has a header but no rows")
         source.table.categories.check_known(source.name)
         for target, scores in zip(source.columns.targets, self.scores, strict=True):

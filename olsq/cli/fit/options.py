@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from olsq.cli.errors import InputError
 from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
+from olsq.cli.options import split_levels
 from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading, TableFormat, check_level
 from olsq.online import (
@@ -20,6 +23,12 @@ from olsq.online import (
 from olsq.online.forms.form_switch import METHODS
 from olsq.problem import RIDGE_MODES
 
+# Fields that are called otherwise on the command line, that each run chooses for itself, and that
+# say how its table is written.
+FIELD_OF_OPTION = {"--target": "targets", "--no-intercept": "intercept"}
+OF_THE_RUN = ("out", "columns", "level", "plot")
+OF_THE_TABLE = ("separator", "decimal", "encoding", "comment", "na_values", "missing_words",
+                "time_format")  # fmt: skip
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
 Groups = GroupedLeastSquares | GroupedRollingLeastSquares
 Estimator = RecursiveLeastSquares | RollingLeastSquares | Groups
@@ -53,6 +62,7 @@ class FitOptions(TableFormat):
     plot: Path | None = None
     state: Path | None = None
     resume: bool = False
+    continued: bool = False  # --continue
     chunk_rows: int | None = None
     checkpoint_every: float = 5.0
 
@@ -64,6 +74,38 @@ class FitOptions(TableFormat):
         self.check_format()
         self._check_files()
 
+    @property
+    def takes_options(self) -> bool:
+        """True if options that are not given are those of the state."""
+        return self.continued or (self.resume and not self.targets)
+
+    def with_options_of(self, saved: dict[str, Any], features: Sequence[str]) -> FitOptions:
+        """Return these options, with those of a state (:meth:`for_comparison`) where none is given.
+
+        Raises
+        ------
+        InputError
+            If one that the state depends on is given and differs.
+        """
+        fields = {field.name: field for field in dataclasses.fields(self)}
+        taken: dict[str, Any] = {}
+        for option, value in saved.items():
+            name = FIELD_OF_OPTION.get(option, option[2:].replace("-", "_"))
+            if name not in fields or name in OF_THE_RUN:
+                continue
+            value = _restored(name, value)
+            own, default = getattr(self, name), _default_of(fields[name])
+            if own == default:
+                taken[name] = value
+            elif own != value and name not in OF_THE_TABLE:
+                raise InputError(
+                    f"cannot continue: {option} of the state is {value!r}, got {own!r}: leave "
+                    f"{option} out, or fit anew"
+                )
+        if taken.get("features", self.features) is None:
+            taken |= {"features": tuple(features), "exclude": ()}
+        return dataclasses.replace(self, **taken)
+
     def reading(self) -> Reading:
         """Return the columns to read from the input and how their cells are written."""
         return Reading(
@@ -73,6 +115,8 @@ class FitOptions(TableFormat):
         )  # fmt: skip
 
     def _check_columns(self) -> None:
+        if self.continued and self.state is None:
+            raise InputError("--continue needs --state, the file to go on from")
         if not self.targets:
             raise InputError("--target must name at least one column")
         if self.features is not None and self.exclude:
@@ -178,15 +222,21 @@ class FitOptions(TableFormat):
     def _check_files(self) -> None:
         if self.resume and self.state is None:
             raise InputError("--resume needs --state, the file to resume from")
+        if self.resume and self.continued:
+            raise InputError(
+                "--resume goes on in the same table and --continue in a new one: give one of them"
+            )
         if self.plot is not None and self.plot.suffix.lower() not in FIGURES:
             raise InputError(f"--plot must end in {', '.join(FIGURES)}, got {self.plot.name}")
         if self.out is not None and self.out.suffix not in FORMATS:
             raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {self.out.name}")
         reads = [] if self.data == "-" else [("the data", Path(self.data))]
         check_paths(reads, self.written())
-        if self.state is not None and self.state.exists() and not self.resume:
+        goes_on = self.resume or self.continued
+        if self.state is not None and self.state.exists() and not goes_on:
             raise InputError(
-                f"{self.state} exists: add --resume to go on from it, or delete it to start again"
+                f"{self.state} exists: add --resume to go on in the same table, --continue to go "
+                "on with a new one, or delete it to start again"
             )
 
     def estimator(self) -> Estimator:
@@ -271,3 +321,23 @@ class FitOptions(TableFormat):
         else:
             memory = "all rows count the same"
         return memory
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    # The targets have no default: none given is an empty tuple.
+    return () if field.default is dataclasses.MISSING else field.default
+
+
+def _restored(name: str, value: Any) -> Any:
+    """Convert an option of :meth:`FitOptions.for_comparison` back to the field's value."""
+    if name == "intercept":
+        return not value
+    if name == "categorical":
+        return split_levels(value)
+    if name == "lags":
+        return value or 0
+    if value is None and name in ("exclude", "na_values"):
+        return ()
+    return tuple(value) if isinstance(value, list) else value

@@ -176,6 +176,10 @@ class Categories:
         self.levels, self.open = dict(saved["levels"]), dict(saved["open"])
         self._known = set(self.names)  # a state is not saved before
 
+    def begin_table(self) -> None:
+        """Forget which levels were met: a new table must hold some of them too."""
+        self._known, self._unknown = set(), {}
+
 
 class GroupColumn:
     """Numbers labels in the order in which they appear in the table.

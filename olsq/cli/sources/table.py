@@ -99,6 +99,17 @@ class TableBuilder:
         groups = None if self.groups is None else self.groups.as_dict()
         return {"categories": self.categories.as_dict(), "time": time, "groups": groups}
 
+    def continue_from(self, saved: dict[str, Any]) -> None:
+        """Go on in this table after the one of :meth:`as_dict`, which may write its times
+        otherwise.
+        """
+        self.categories.restore(saved["categories"])
+        self.categories.begin_table()
+        if self.time is not None:
+            self.time.continue_from(saved["time"])
+        if self.groups is not None:
+            self.groups.restore(saved["groups"])
+
     def restore(self, saved: dict[str, Any]) -> None:
         """Restore what :meth:`as_dict` saved."""
         self.categories.restore(saved["categories"])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from olsq.cli.errors import InputError
 
 NUMBER, DATE, DATETIME = "number", "date", "datetime"
+_KINDS = {True: "numbers", False: "dates"}
 # Tried in this order on the first chunk; the first that reads all of it serves the whole file.
 DATE_FORMATS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%Y-%m")
 # Indistinguishable in a file whose days are all at most 12.
@@ -42,6 +43,7 @@ class TimeColumn:
         self.name, self.pattern = name, pattern
         self.kind: str | None = None
         self.lasts = np.empty(0)
+        self._kind_before: str | None = None  # of a table that this one follows
 
     def settle(self, cells: pl.Series) -> None:
         """Determine the times' format from the first cells, unless it is known."""
@@ -122,6 +124,12 @@ class TimeColumn:
 
         With the numbers of ``groups`` (n,) of the rows, the row above is that of the same group.
         """
+        before_numbers, numbers = self._kind_before == NUMBER, self.kind == NUMBER
+        if self._kind_before is not None and before_numbers != numbers:
+            raise InputError(
+                f"--time: column {self.name!r} of {where} holds {_KINDS[numbers]}, and that of the "
+                f"table before held {_KINDS[before_numbers]}"
+            )
         codes = np.zeros(found.size, np.int64) if groups is None else groups
         rows = np.flatnonzero(np.isfinite(found) & (codes >= 0))
         rows = rows[np.argsort(codes[rows], kind="stable")]
@@ -200,6 +208,12 @@ class TimeColumn:
         """Return format and last times for the checkpoint."""
         lasts = [time if math.isfinite(time) else None for time in self.lasts.tolist()]
         return {"kind": self.kind, "pattern": self.pattern, "lasts": lasts}
+
+    def continue_from(self, saved: dict[str, Any]) -> None:
+        """Go on after the last times of :meth:`as_dict`; the format is that of this table."""
+        kind, pattern = self.kind, self.pattern
+        self.restore(saved)
+        self._kind_before, self.kind, self.pattern = self.kind, kind, pattern
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Restore what :meth:`as_dict` saved."""

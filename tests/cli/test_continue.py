@@ -1,0 +1,191 @@
+"""``olsq fit --continue`` learns a new table as the rows that follow those of the state."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import olsq
+
+DOCS = Path(__file__).parents[2] / "docs"
+N, CUT = 500, 330
+KINDS = {
+    "plain": ("--exclude", "day,shop,weight"),
+    "lags, levels, dates, weights": (
+        "--categorical", "shop", "--lags", 2, "--time", "day", "--half-life", "40D",
+        "--weight", "weight",
+    ),
+    "groups": ("--by", "shop", "--lags", 1, "--features", "x", "--forget", 0.97),
+    "window": ("--features", "x", "--window", 30, "--no-intercept"),
+    "windows by group": ("--by", "shop", "--features", "x", "--window", "60D", "--time", "day"),
+    "positions": ("--features", "x", "--window", 30, "--window-of", "positions"),
+}  # fmt: skip
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(N)
+    y = np.linspace(1, 3, N) * x + 0.3 * rng.standard_normal(N)
+    y[::13], x[5::17] = np.nan, np.nan
+    return pl.DataFrame(
+        {
+            "day": np.datetime64("2024-01-01") + np.arange(N) // 2,
+            "shop": rng.choice(["north", "south", "west"], N), "x": x,
+            "weight": rng.random(N) + 0.5, "y": y,
+        },
+        nan_to_null=True,
+    )  # fmt: skip
+
+
+def write(frame, path):
+    (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(path)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    frame = rows()
+    write(frame, tmp_path / "whole.csv")
+    write(frame[:CUT], tmp_path / "first.csv")
+    # Another kind of file, whose columns have another order.
+    write(frame[CUT:].select(frame.columns[::-1]), tmp_path / "second.parquet")
+    return tmp_path, frame
+
+
+def same_states(one, other):
+    for name in ("coef_", "n_samples_seen_", "coef_stderr_", "sigma2_"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9)
+    first, second = (each.metadata_["olsq fit"]["scores"][0] for each in (one, other))
+    for name in ("rows", "used", "scored"):
+        assert first[name] == second[name]
+    assert first["square"] == pytest.approx(second["square"], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_tables_are_one_run(kind, tables, olsq_command):
+    folder, _ = tables
+    what = "prediction,interval,residual,coef,stderr,sigma"
+    common = ("--target", "y", *KINDS[kind])
+    for data, out in (("whole", "whole"), ("first", "parts")):
+        code, _, err = olsq_command(
+            "fit", folder / f"{data}.csv", *common, "--out", folder / f"{out}.out.parquet",
+            "--columns", what, "--state", folder / f"{out}.olsq",
+        )  # fmt: skip
+        assert (code, err) == (0, "")
+    # Nothing is said about the regression, or what was said before.
+    second = (
+        "fit", folder / "second.parquet", "--continue", "--state", folder / "parts.olsq",
+        "--out", folder / "second.out.parquet", "--columns", what, *common * (kind == "groups"),
+    )  # fmt: skip
+    code, text, err = olsq_command(*second)
+    assert (code, err) == (0, "")
+    assert "rows learned" in text
+    same_states(*(olsq.load(folder / f"{name}.olsq") for name in ("whole", "parts")))
+    whole, found = (pl.read_parquet(folder / f"{n}.out.parquet") for n in ("whole", "second"))
+    assert found["row"].to_list() == list(range(1, N - CUT + 1))
+    for name in whole.columns:
+        if whole[name].dtype == pl.Float64:
+            expected, values = whole[name][CUT:].to_numpy(), found[name].to_numpy()
+            np.testing.assert_allclose(values, expected, rtol=1e-8, atol=1e-12)
+
+
+def test_a_stop_in_the_new_table_is_resumed(tables, olsq_command, monkeypatch):
+    folder, frame = tables
+    write(frame[CUT:], folder / "second.csv")
+    options = ("--target", "y", *KINDS["groups"], "--chunk-rows", 40)
+    for name in ("one", "two"):
+        state = folder / f"{name}.olsq"
+        assert olsq_command("fit", folder / "first.csv", *options, "--state", state)[0] == 0
+    go_on = ("fit", folder / "second.csv", "--checkpoint-every", 0)
+    outs = [folder / "one.csv", folder / "two.csv"]
+    code, _, _ = olsq_command(
+        *go_on, "--continue", "--state", folder / "one.olsq", "--out", outs[0]
+    )
+    assert code == 0
+    # The second run meets half of the table.
+    whole = (folder / "second.csv").read_bytes()
+    lines = whole.splitlines(keepends=True)
+    (folder / "second.csv").write_bytes(b"".join(lines[:81]))
+    more = ("--state", folder / "two.olsq", "--out", outs[1])
+    assert olsq_command(*go_on, "--continue", *more)[0] == 0
+    (folder / "second.csv").write_bytes(whole)
+    code, _, err = olsq_command(*go_on, "--continue", *more)
+    assert code == 2
+    assert "begins with the 80 rows" in err
+    assert "--resume" in err
+    code, _, err = olsq_command(*go_on, "--resume", *more)
+    assert (code, err) == (0, "")
+    same_states(*(olsq.load(folder / f"{name}.olsq") for name in ("one", "two")))
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--half-life", "30D"), "--half-life of the state is '40D', got '30D'"),
+        (("--target", "x"), "--target of the state is ('y',), got ('x',)"),
+        (("--resume",), "give one of them"),
+        (("--state", "none.olsq"), "there is no state none.olsq"),
+    ],
+)
+def test_what_is_refused(change, message, tables, olsq_command):
+    folder, _ = tables
+    state = folder / "s.olsq"
+    common = ("--target", "y", *KINDS["lags, levels, dates, weights"], "--state", state)
+    assert olsq_command("fit", folder / "first.csv", *common)[0] == 0
+    before = state.read_bytes()
+    go_on = ("fit", folder / "second.parquet", "--continue", "--state", state)
+    code, _, err = olsq_command(*go_on, *change)
+    assert code == 2
+    assert message in err
+    assert state.read_bytes() == before
+
+
+def test_tables_that_do_not_follow_are_refused(tables, olsq_command):
+    folder, frame = tables
+    state = folder / "s.olsq"
+    common = ("--target", "y", *KINDS["lags, levels, dates, weights"], "--state", state)
+    assert olsq_command("fit", folder / "first.csv", *common)[0] == 0
+    before = state.read_bytes()
+    new = folder / "new.csv"
+    for table, message in (
+        (frame[:CUT], "begins with the 330 rows"),
+        (frame[100:200], "is earlier than the one above it"),
+        (frame[CUT:].with_columns(day=pl.int_range(pl.len())), "holds numbers, and that of"),
+        (frame[CUT:].with_columns(shop=pl.lit("east")), "column 'shop'"),
+        (frame[CUT:CUT], "no rows"),
+        (frame[CUT:].drop("x"), "no column 'x'"),
+    ):
+        write(table, new)
+        code, _, err = olsq_command("fit", new, "--continue", "--state", state)
+        assert code == 2, message
+        assert message in err
+        assert state.read_bytes() == before
+    code, _, err = olsq_command("fit", new, "--continue")
+    assert code == 2
+    assert "--continue needs --state" in err
+
+
+@pytest.mark.parametrize("page", ["many-machines.md", "cli.md"])
+def test_the_commands_of_the_pages_run(page, tmp_path, olsq_command, monkeypatch):
+    """Those of the block with ``--continue``, in order, on tables of the files' names."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```(?:sh)?\n(.*?)^```", (DOCS / page).read_text(), re.S | re.M)
+    (block,) = (block for block in blocks if "--continue" in block)
+    frame = rows().select("x", "weight", "y")
+    learned = 0
+    for number, line in enumerate(block.splitlines()):
+        words = shlex.split(line, comments=True)
+        assert words[:2] == ["olsq", "fit"]
+        data = Path(words[2])
+        if not data.exists():
+            part = frame[: N // 2] if number == 0 else frame[N // 2 :]
+            write(part, data)
+            learned += len(part)
+        code, _, err = olsq_command(*words[1:])
+        assert (code, err) == (0, ""), line
+        state = Path(words[words.index("--state") + 1])
+        assert olsq.load(state).metadata_["olsq fit"]["scores"][0]["rows"] == learned
+    assert learned == N
