@@ -35,8 +35,10 @@ class Fourier(TimedBuilder):
     Notes
     -----
     t is reduced modulo the period before anything is rounded, so that row 1e12 is as exact as row
-    1.  Time stamps count from 1970 (UTC), missing ones are NaN.  A frequency that two periods
-    share is there once, and with rows counted harmonics beyond half a cycle a row are refused; at
+    1.  Time stamps count from 1970, missing ones are NaN; those with a time zone are read as its
+    clocks show them, so that a daily season stays where it is in summer (for seasons of the sun or
+    of a machine that keep UTC convert the column to UTC).  A frequency that two periods share is
+    there once, and with rows counted harmonics beyond half a cycle a row are refused; at
     exactly half the sine, which is zero in every row, is left out.
 
     References
@@ -58,6 +60,7 @@ class Fourier(TimedBuilder):
     """
 
     _text = True
+    _local = True
 
     def __init__(
         self, period: Any = 12, order: Any = 1, *, of: Any = None, carry: bool = False

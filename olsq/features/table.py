@@ -28,11 +28,13 @@ class Table(NamedTuple):
     targets: int  # 0: y was one-dimensional, or there is none
     index: Any = None  # of a pandas frame
 
-    def raw(self, column: int) -> Any:
+    def column(self, column: int) -> Any:
         """Return one column as it is."""
-        if self.names is None:
-            return self.X[:, column]
-        taken = self.X[self.names[column]]
+        return self.X[:, column] if self.names is None else self.X[self.names[column]]
+
+    def raw(self, column: int) -> Any:
+        """Return one column as it is, but as an array where it is Arrow's."""
+        taken = self.column(column)
         return taken.to_numpy(zero_copy_only=False) if hasattr(taken, "combine_chunks") else taken
 
     def numbers(self, columns: list[int]) -> NDArray[np.float64]:

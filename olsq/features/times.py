@@ -22,21 +22,21 @@ def duration(text: Any, name: str) -> int:
     return int(parse_duration(text, name).length)
 
 
-def stamps(column: Any) -> NDArray[np.int64] | None:
+def stamps(column: Any, *, local: bool) -> NDArray[np.int64] | None:
     """Return a column of time stamps as nanoseconds since 1970, NaT as the least integer; else
     None.
 
-    Stamps with a time zone count from 1970 in UTC.
+    Stamps with a time zone count from 1970 on the clocks of their zone if ``local``, else in UTC.
     """
-    values = column
-    if getattr(getattr(values, "dtype", None), "tz", None) is not None:  # pandas, with a zone
-        values = values.dt.tz_convert("UTC").dt.tz_localize(None)
+    values = _without_zone(column, local)
     if not isinstance(values, np.ndarray):
-        values = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+        # Arrow's to_numpy refuses to copy
+        direct = hasattr(values, "type") or not hasattr(values, "to_numpy")
+        values = np.asarray(values if direct else values.to_numpy())
     if values.dtype.kind == "O" and values.size:
         if not all(isinstance(v, (datetime.date, np.datetime64)) or v is None for v in values):
             return None
-        values = np.array(values.tolist(), dtype="datetime64")
+        values = _dates(values, local)
     if values.dtype.kind != "M":
         return None
     exact = values.astype("datetime64[ns]")
@@ -49,9 +49,42 @@ def stamps(column: Any) -> NDArray[np.int64] | None:
     return exact.view(np.int64)
 
 
-def read_times(table: Table, column: int) -> tuple[NDArray[Any], bool]:
+def _without_zone(values: Any, local: bool) -> Any:
+    """Return a column of pandas, Polars or Arrow with its time zone taken off its time stamps."""
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "tz", None) is not None:  # pandas
+        return (values if local else values.dt.tz_convert("UTC")).dt.tz_localize(None)
+    if getattr(dtype, "time_zone", None) is not None:  # Polars
+        return (values if local else values.dt.convert_time_zone("UTC")).dt.replace_time_zone(None)
+    if local and getattr(getattr(values, "type", None), "tz", None) is not None:  # Arrow
+        import pyarrow.compute as pc
+
+        return pc.call_function("local_timestamp", [values])
+    return values
+
+
+def _dates(dates: NDArray, local: bool) -> NDArray[np.datetime64]:
+    """Convert Python's dates to datetime64; ValueError where some have a zone and others have none.
+    """
+    there = np.array([v is not None and v == v for v in dates])  # NaT is not itself
+    zoned = [getattr(v, "tzinfo", None) is not None for v in dates[there]]
+    if any(zoned) and not all(zoned):
+        raise ValueError("time stamps must all have a time zone, or none of them: got some of each")
+    if any(zoned):
+        dates = dates.copy()
+        dates[there] = [clock_time(v, local) for v in dates[there]]
+    # pandas' have nanoseconds
+    return np.array([getattr(v, "to_datetime64", lambda v=v: v)() for v in dates], "datetime64")
+
+
+def clock_time(moment: datetime.datetime, local: bool) -> datetime.datetime:
+    """Return a moment without its time zone: what the zone's clocks show if ``local``, else UTC."""
+    return (moment if local else moment.astimezone(datetime.UTC)).replace(tzinfo=None)
+
+
+def read_times(table: Table, column: int, *, local: bool) -> tuple[NDArray[Any], bool]:
     """Return a column's times: float64 numbers with False, or int64 nanoseconds with True."""
-    found = stamps(table.raw(column))
+    found = stamps(table.column(column), local=local)
     if found is not None:
         return found, True
     return table.numbers([column])[:, 0], False
@@ -90,6 +123,7 @@ class TimedBuilder(FeatureBuilder):
     """Features of the time in the column ``of``, or of the row's number where it is None."""
 
     of: Any
+    _local = False  # whether stamps with a time zone are read as the zone's clocks show them
 
     def _open(self, table: Table) -> State:
         columns = [] if self.of is None else table.find(self.of, self)
@@ -100,7 +134,7 @@ class TimedBuilder(FeatureBuilder):
     def _read_times(self, state: State, table: Table) -> tuple[NDArray[Any], bool]:
         """Return times (n,) of the rows, and True where they are nanoseconds of time stamps."""
         if state["columns"]:
-            return read_times(table, state["columns"][0])
+            return read_times(table, state["columns"][0], local=self._local)
         return state["rows"] + np.arange(table.n), False
 
     def _check_state(self, state: State, width: int, targets: int) -> None:

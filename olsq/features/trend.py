@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import math
 from typing import Any
 
@@ -28,8 +30,9 @@ class Trend(TimedBuilder):
         In rows, in units of a column of numbers, or for time stamps as ``"365D"``.  About the
         length of the stream, or of the memory of the regression, keeps u near 1.
     origin : number or text, default 0
-        Where u is 0: a row, a number, or a date such as ``"2020-01-01"`` for time stamps (UTC; 0
-        is 1970).
+        Where u is 0: a row, a number, or a date such as ``"2020-01-01"`` for time stamps (0 is
+        1970; of stamps with a time zone in UTC, unless it says its offset, as in
+        ``"2020-01-01T00:00+01:00"``).
     of : column, optional
         Column of X, by name or position, that holds t: numbers or time stamps.  Default: t counts
         the rows, from 0, on through all calls.
@@ -86,9 +89,12 @@ class Trend(TimedBuilder):
         """Return origin and scale in nanoseconds."""
         scale = times.duration(self.scale, "scale")
         try:
-            origin = (
-                np.datetime64(self.origin, "ns") if self.origin != 0 else np.datetime64(0, "ns")
-            )
+            text, moment = self.origin, None
+            with contextlib.suppress(TypeError, ValueError):  # NumPy reads more, but no offsets
+                moment = datetime.datetime.fromisoformat(text)
+            if moment is not None and moment.tzinfo is not None:
+                text = times.clock_time(moment, local=False)
+            origin = np.datetime64(text if text != 0 else 0, "ns")
         except ValueError:
             raise ValueError(
                 f"origin of time stamps must be a date such as '2020-01-01', got {self.origin!r}"

@@ -238,7 +238,7 @@ def test_a_late_row_is_as_exact_as_the_first(tmp_path):
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_stamps_of_every_kind(unit):
     days = pd.Series(DAYS.astype(f"datetime64[{unit}]"))
-    zoned = days.dt.tz_localize("UTC").dt.tz_convert("America/New_York")
+    zoned = days.dt.tz_localize("America/New_York")
     expected = np.sin(2 * np.pi * (DAYS.astype(int) % 7) / 7)
     objects = [d.date() for d in days]
     columns = (days, zoned, pl.Series(DAYS), pl.Series(objects), np.array(objects, dtype=object))
@@ -252,6 +252,31 @@ def test_stamps_of_every_kind(unit):
     gap = pd.DataFrame({"t": [DAYS[0], pd.NaT]})
     assert np.isnan(Fourier("7D", of="t").fit_transform(gap)[1]).all()
     assert np.isnan(Trend(scale="7D", of="t").fit_transform(gap)[1]).all()
+
+
+HOURS = pd.date_range("2024-03-30 12:00", periods=60, freq="h", tz="Europe/Berlin")  # to summer
+ZONED = {
+    "pandas": pd.DataFrame({"t": HOURS}),
+    "pandas objects": pd.DataFrame({"t": pd.Series(list(HOURS), dtype=object)}),
+    "Polars": pl.DataFrame({"t": pl.Series(HOURS)}),
+    "Arrow": pl.DataFrame({"t": pl.Series(HOURS)}).to_arrow(),
+    "Python": pd.DataFrame({"t": pd.Series([h.to_pydatetime() for h in HOURS], dtype=object)}),
+}
+
+
+@pytest.mark.parametrize("kind", ZONED)
+def test_seasons_go_by_the_clocks_of_a_zone_and_trends_by_the_time_that_passes(kind):
+    season, trend = Fourier("24h", of="t"), Trend(scale="1D", origin=HOURS[0].isoformat(), of="t")
+    noon = np.flatnonzero(HOURS.hour == 12)
+    np.testing.assert_allclose(season.fit_transform(ZONED[kind])[noon], [[0, -1]] * 3, atol=1e-12)
+    np.testing.assert_allclose(trend.fit_transform(ZONED[kind])[:, 0], np.arange(60) / 24)
+
+
+def test_stamps_with_and_without_a_zone_do_not_mix():
+    mixed = pd.DataFrame({"t": pd.Series([HOURS[0], HOURS[1].tz_localize(None)], dtype=object)})
+    for builder in (Fourier("24h", of="t"), Trend(scale="1D", of="t")):
+        with pytest.raises(ValueError, match="must all have a time zone, or none"):
+            builder.fit(mixed)
 
 
 def test_trends_are_powers_of_scaled_time():
