@@ -227,6 +227,26 @@ def test_many_groups_are_summed_up(tmp_path, olsq_command):
     assert (tmp_path / "p.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("width", [50, 60, 80, 100])
+def test_tables_show_numbers_whole_at_any_width(width, tmp_path, olsq_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    rng, n = np.random.default_rng(0), 1200
+    shop = np.arange(n) % 60
+    X = {name: rng.standard_normal(n) for name in ("a", "temperature_of_the_north_sea_buoy")}
+    y = sum(X.values()) * 10.0 ** rng.integers(-6, 7, 60)[shop] + rng.standard_normal(n)
+    pl.DataFrame({"shop": shop, **X, "y": y}).write_parquet(tmp_path / "d.parquet")
+    text = fit(olsq_command, tmp_path / "d.parquet", *FIT)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    quantiles = text.split("Coefficients over 60 groups")[1].split("One-step")[0].splitlines()
+    head, first = (next(line.split() for line in quantiles if line.startswith(f" {name}"))
+                   for name in ("coefficient", "intercept"))  # fmt: skip
+    numbers = [float(cell) for cell in first[1:]]
+    assert numbers == sorted(numbers)
+    assert len(numbers) == len([name for name in head[1:] if name != "%"])
+    assert len(numbers) == {50: 1, 60: 3, 80: 5, 100: 7}[width]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

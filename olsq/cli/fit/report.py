@@ -25,9 +25,12 @@ SKILL = (
     "the baseline is better"
 )
 MOST_GROUPS = 20  # rows of the table, so that it fits on a screen
-CELL = 17  # characters of "value (std. error)" and the space before it
 LONGEST_LABEL = 24
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+# Which of these are shown: the first choice that fits into the terminal.
+CHOICES_OF_LEVELS = ((0, 1, 2, 3, 4, 5, 6), (0, 2, 3, 4, 6), (0, 3, 6), (3,))
+SHORTEST_NAMES = 16  # characters of a line that names are given
+GAP = 3  # blanks between two columns
 
 
 def print_report(
@@ -76,9 +79,9 @@ def _coefficients_table(
         box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
         title=None if target is None else escape(name),
     )  # fmt: skip
-    table.add_column("coefficient")
+    table.add_column("coefficient", overflow="fold")
     for heading in ("value", "std. error", "t"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     at = () if target is None else (target,)
     coef, stderr = np.asarray(estimator.coef_)[at], np.asarray(estimator.coef_stderr_)[at]
     rows = list(zip(map(escape, features), coef, stderr, strict=True))
@@ -210,45 +213,69 @@ def _table_by_group(
     order = sorted(range(len(keys)), key=keys.__getitem__)[:MOST_GROUPS]
     labels, known = [_shorten(keys[i]) for i in order], has_estimate(groups, coef)
     more = f"... and {len(keys) - MOST_GROUPS:,} more" if len(keys) > MOST_GROUPS else ""
-    width = max(map(len, (*labels, by, more)))
-    most = max((console.width - width - 10) // CELL, 1)
-    shown = len(names) if len(names) <= most else max(most - 1, 1)
+    cells = [
+        [_format_cell(coef[i, k], stderr[i, k]) if known[i] else "" for i in order]
+        for k in range(len(names))
+    ]
+    counts = [f"{rows[i]:,}" for i in order]
+    first = [[*labels, by, more], ["rows", *counts]]
+    shown = len(names)
+    while shown > 1 and not _fits(
+        [*first, *cells[:shown], *[[f"... {len(names)} more"]] * (shown < len(names))],
+        console.width, names=LONGEST_LABEL,
+    ):  # fmt: skip
+        shown -= 1
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
         title=escape(target) if target else None,
         caption="coefficient (std. error)", caption_justify="left",
     )  # fmt: skip
     table.add_column(escape(by), no_wrap=True)
-    table.add_column("rows", justify="right")
-    for name in names[:shown]:
-        table.add_column(escape(name), justify="right")
+    table.add_column("rows", justify="right", no_wrap=True)
+    for name, column in zip(names[:shown], cells, strict=False):
+        # The name may go on in a second line, the numbers may not.
+        table.add_column(
+            escape(name), justify="right", overflow="fold", min_width=max(map(len, column))
+        )
     if shown < len(names):
         table.add_column(f"... {len(names) - shown} more", style="dim")
-    for i, label in zip(order, labels, strict=True):
-        cells = [_format_cell(coef[i, k], stderr[i, k]) if known[i] else "" for k in range(shown)]
-        table.add_row(escape(label), f"{rows[i]:,}", *cells)
+    for place, (label, count) in enumerate(zip(labels, counts, strict=True)):
+        table.add_row(escape(label), count, *(column[place] for column in cells[:shown]))
     if more:
         table.add_row(more, style="dim")
     return table
 
 
 def _table_of_quantiles(names: list[str], coef: NDArray, width: int) -> Table:
-    """Tabulate quantiles over the groups of each coefficient, as many as the width allows."""
-    levels = LEVELS if width >= 80 else LEVELS[2:3]
+    """Tabulate quantiles over the groups of each coefficient, as many as the width allows whole."""
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
         title=f"Coefficients over {len(coef):,} groups: least, quantiles, most",
     )  # fmt: skip
-    table.add_column("coefficient")
-    for heading in ("least", *(f"{100 * level:.0f} %" for level in levels), "most"):
-        table.add_column(heading, justify="right")
-    quantiles = np.quantile(coef, (0, *levels, 1), axis=0)
     most = 20
-    for k, name in enumerate(names[:most]):
-        table.add_row(escape(name), *(f"{value:.4g}" for value in quantiles[:, k]))
+    named = [escape(name) for name in names[:most]]
+    quantiles = np.quantile(coef[:, :most], LEVELS, axis=0)
+    cells = [[f"{value:.4g}" for value in row] for row in quantiles]
+    places = next(
+        (p for p in CHOICES_OF_LEVELS if _fits([named, *(cells[j] for j in p)], width)),
+        CHOICES_OF_LEVELS[-1],
+    )
+    # A long name goes on in a second line: cut names may look alike, and cut numbers are wrong.
+    table.add_column("coefficient", overflow="fold")
+    for place in places:
+        heading = {0.0: "least", 1.0: "most"}.get(LEVELS[place], f"{100 * LEVELS[place]:.0f} %")
+        table.add_column(heading, justify="right", no_wrap=True)
+    for k, name in enumerate(named):
+        table.add_row(name, *(cells[place][k] for place in places))
     if len(names) > most:
         table.add_row(f"... {len(names) - most} more", style="dim")
     return table
+
+
+def _fits(columns: list[list[str]], width: int, names: int = SHORTEST_NAMES) -> bool:
+    """Test whether columns fit side by side; of the first, ``names`` characters are enough."""
+    widths = [max(map(len, column)) for column in columns]
+    return min(widths[0], names) + sum(widths[1:]) + GAP * len(columns) <= width
 
 
 def _print_undetermined(
