@@ -32,6 +32,7 @@ _FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
 _OPTIONAL = {
     "information": {PAST[name]: shape for name, shape in _FORMS["sqrt"].items()},
     "adaptive": {"aside": ("a", "b")},
+    "sqrt": {"basis": ("n", "n")},
 }
 _OPTIONAL["information"] |= {PAST["spread"]: (0, 0), "old": ("d",)}
 _FORMS["adaptive"] = _FORMS["sqrt"] | {"memory": (N_MEMORY,), "variances": ("m",)}
@@ -224,7 +225,8 @@ def _check_engine(
     of_pairs = is_window and header.get("complex", False)
     want(engine.get("paired", False) is of_pairs, "paired", engine.get("paired"))
     spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
-    sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
+    slopes = d - int(bool(estimator.fit_intercept) and not header.get("complex", False))
+    sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread, "n": slopes}
     if hasattr(estimator, "_file_sizes"):  # of a variant, whose state has columns of its own
         sizes |= estimator._file_sizes(engine, header, d)
     form: Any = engine.get("form")
@@ -252,8 +254,9 @@ def _check_engine(
         want(form != InformationForm.name, "form", form)
         wanted = _RING | {f"form_{name}": shape for name, shape in _FORMS[form].items()}
         stored = _STORED["rolling"]
-    optional = _OPTIONAL.get(form, {})
-    if window is None and arrays.keys() & optional.keys():  # all of them, or none
+    prefix = "" if window is None else "form_"
+    optional = {prefix + name: shape for name, shape in _OPTIONAL.get(form, {}).items()}
+    if arrays.keys() & optional.keys():  # all of them, or none
         wanted = wanted | optional
     if timing is not None:
         span = (min(np.size(arrays.get("span", ())), 2),)
@@ -266,7 +269,7 @@ def _check_engine(
         dtype = np.dtype(of_time if name in _TIMES else dtype)
         _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), dtype)
     _check_counters(arrays, window, d)
-    check_form(arrays, "" if window is None else "form_")
+    check_form(arrays, prefix)
     check_form(arrays, "past_")
     if hasattr(estimator, "_check_file"):
         estimator._check_file(arrays)

@@ -50,6 +50,8 @@ def check_form(arrays: dict[str, NDArray], prefix: str = "") -> None:
     for name in ("R", "spread"):
         if prefix + name in arrays:
             check_triangular(prefix + name, arrays[prefix + name])
+    if prefix + "basis" in arrays:
+        check_orthonormal(prefix + "basis", arrays[prefix + "basis"])
     if prefix + "tally" in arrays:
         check_tally(prefix + "tally", arrays[prefix + "tally"])
     if prefix + "held" in arrays:
@@ -95,6 +97,14 @@ def check_triangular(name: str, matrix: NDArray, *, lower: bool = False) -> None
     """Raise ValueError unless all of (..., d, d) on the other side of the diagonal is 0."""
     rest = np.triu(matrix, 1) if lower else np.tril(matrix, -1)
     want(not rest.any(), name, f"no {'lower' if lower else 'upper'} triangle")
+
+
+def check_orthonormal(name: str, basis: NDArray) -> None:
+    """Raise ValueError unless the rows that are not zero are orthonormal, to rounding."""
+    want(bool((np.abs(basis) <= 1.0 + 1e-6).all()), name, "of entries above 1")
+    used = basis.any(axis=1)
+    odd = np.abs(basis @ basis.T - np.diag(used.astype(np.float64))).max(initial=0.0)
+    want(bool(odd <= 1e-6), name, "so far from orthonormal")
 
 
 def check_tally(name: str, tally: NDArray) -> None:

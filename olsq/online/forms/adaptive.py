@@ -46,6 +46,7 @@ class AdaptiveForm(SquareRootForm):
     forget: Any  # a Forgetting, or what it was saved as
     precision: tuple[str, str] = DOUBLE
 
+    TAKES_BASIS: ClassVar[bool] = False  # strategies change what is known between rows
     name: ClassVar[str] = "adaptive"
     ARRAYS: ClassVar[tuple[str, ...]] = (*SquareRootForm.ARRAYS, "memory", "variances")
     ARGUMENTS: ClassVar[tuple[str, ...]] = ("intercept", "precision", "forget")

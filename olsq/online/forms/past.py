@@ -67,7 +67,7 @@ class Past:
 
     def arrays(self) -> dict[str, NDArray]:
         """Return every array, by the name that it has in files."""
-        root = {PLACES[name]: array for name, array in self.root.arrays().items()}
+        root = {place: getattr(self.root, name) for name, place in PLACES.items()}
         return root | {"old": self.old}
 
     @classmethod

@@ -16,6 +16,7 @@ from scipy.linalg import solve_triangular
 
 from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
+from olsq.online.forms import start_kernels
 from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import solve_triangle
@@ -34,6 +35,8 @@ class SquareRootForm(Form):
     (4,), ``loss`` (m,) and ``spread`` (d, d) or (0, 0) are described with the kernels; ``held``
     counts the times that wind-up protection held a coefficient.  ``precision`` is the dtype in
     which R and z are stored between updates (they are float64 while one runs), and the data's.
+    ``basis`` (see ``start_kernels.py``) is there while coefficients are undetermined and every
+    row since the start was one that it can follow, else None.
     """
 
     R: NDArray
@@ -46,9 +49,12 @@ class SquareRootForm(Form):
     _: KW_ONLY
     intercept: bool
     precision: tuple[str, str] = DOUBLE
+    basis: NDArray[np.float64] | None = None
 
+    TAKES_BASIS: ClassVar[bool] = True
     name: ClassVar[str] = "sqrt"
     ARRAYS: ClassVar[tuple[str, ...]] = ("R", "z", "columns", "tally", "loss", "held", "spread")
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("basis",)
     PER_TARGET: ClassVar[dict[str, int]] = {"z": 0, "loss": 0}  # the axis of targets
 
     def __post_init__(self) -> None:
@@ -124,11 +130,38 @@ class SquareRootForm(Form):
                 self.limits.square_root, residual, trace.arrays,
             )  # fmt: skip
             self.held += held
-            if t < stop:
+            if t == stop:
+                break
+            first = t
+            t = self._update_undetermined(rows, t, stop, residual, trace)
+            if t == first:
                 # Coefficients that this row's trace asks for are the next one's to predict with.
                 theta = self._take_alone(rows, t, residual, trace, theta if t == before else None)
                 t += 1
         return stop
+
+    def _update_undetermined(
+        self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
+    ) -> int:
+        """Run :meth:`update` while coefficients are undetermined; return the first row left."""
+        if not self.TAKES_BASIS:
+            return start
+        if self.basis is None and not self.R.any():
+            slopes = self.R.shape[0] - int(self.intercept)
+            self.basis = np.zeros((slopes, slopes))
+        t = start
+        while t < stop and self.basis is not None:
+            t, done, held = start_kernels.update(
+                (self.R, self.z, self.columns, self.tally, self.loss, self.spread), self.basis,
+                tuple(rows), (t, stop), self.limits.square_root, self.intercept, residual,
+                trace.arrays,
+            )  # fmt: skip
+            self.held += held
+            if done in (start_kernels.LEFT, start_kernels.LAST) or self.full_rank:
+                self.basis = None
+            if trace.wanted and done in (start_kernels.LAST, start_kernels.UNTRACED):
+                trace.write(t - 1, self)
+        return t
 
     def absorb(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
         self.widen()
@@ -198,6 +231,11 @@ class SquareRootForm(Form):
         R, z = (a.astype(np.float64, copy=False) for a in (self.R, self.z))
         if self.full_rank:
             return solve_triangle(R, z)
+        theta = np.empty(z.shape)
+        if self.basis is not None and start_kernels.read_coefficients(
+            R, z, self.columns, self.basis, self.intercept, theta
+        ):
+            return theta
         return solution(R, z, np.diagonal(R) != 0, self._noise, self.intercept)
 
     def determined(self) -> NDArray[np.bool_]:
@@ -226,6 +264,9 @@ class SquareRootForm(Form):
 
     def inverse_diagonal(self) -> NDArray:
         """Return the diagonal of the inverse information (d,); inf where undetermined."""
+        R = self.R.astype(np.float64, copy=False)
+        if self.basis is not None and start_kernels.determines_nothing(R, self.columns):
+            return np.full(R.shape[0], np.inf)
         variance = variances(self.R.astype(np.float64), self.inverse_root())
         d, limits = variance.size, self.limits.square_root
         now, excited = self.columns

@@ -1,0 +1,132 @@
+"""Starts without ridge: coefficients of minimum norm, computed from the rows."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq.online.forms import square_root
+
+KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
+
+
+def stream(kind, n, d, seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
+    if kind == "units":
+        X *= 10.0 ** rng.integers(-6, 7, d)
+    if kind == "mean":
+        X += 100
+    if kind == "walk":
+        X = np.cumsum(X, axis=0)
+    if kind == "repeats":
+        X[2::3] = X[1 : n - 1 : 3][: len(X[2::3])]
+    if kind == "dummies":
+        X = np.eye(d)[rng.integers(0, d, n)]
+        X[:, -1] = 0
+    if kind == "multiple":
+        X[:, 1] = 1e8 * X[:, 0]
+    return X, y
+
+
+def solve_exactly(A, b):
+    rows = [[*a, c] for a, c in zip(A, b, strict=True)]
+    for i in range(len(rows)):
+        at = next(k for k in range(i, len(rows)) if rows[k][i] != 0)
+        rows[i], rows[at] = rows[at], rows[i]
+        for k in range(len(rows)):
+            if k != i:
+                factor = rows[k][i] / rows[i][i]
+                rows[k] = [u - factor * v for u, v in zip(rows[k], rows[i], strict=True)]
+    return [row[-1] / row[i] for i, row in enumerate(rows)]
+
+
+def shortest_exactly(X, y, intercept):
+    """Compute the solution of minimum norm of independent rows in rationals."""
+    X, y = [[Fraction(float(v)) for v in row] for row in X], [Fraction(float(v)) for v in y]
+    A, b = X, y
+    if intercept:
+        A = [[u - v for u, v in zip(row, X[0], strict=True)] for row in X[1:]]
+        b = [v - y[0] for v in y[1:]]
+
+    def dot(u, v):
+        return sum(p * q for p, q in zip(u, v, strict=True))
+
+    weights = solve_exactly([[dot(u, v) for v in A] for u in A], b)
+    coef = [
+        sum((w * row[j] for w, row in zip(weights, A, strict=True)), Fraction(0))
+        for j in range(len(X[0]))
+    ]
+    constant = y[0] - dot(X[0], coef) if intercept else Fraction(0)
+    return np.array([float(c) for c in coef]), float(constant)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "units", "mean", "walk"])
+def test_the_first_rows_give_the_shortest_coefficients(kind, intercept):
+    for seed in range(6):
+        d = 2 + seed
+        n = 1 + (3 * seed) % d
+        X, y = stream(kind, n, d, seed)
+        coef, constant = shortest_exactly(X, y, intercept)
+        path = olsq.coefficient_path(X, y, fit_intercept=intercept)
+        length = np.abs(X).max(axis=0)
+        size = max(np.abs(coef * length).max(), abs(constant))
+        np.testing.assert_allclose(path.coef[-1] * length, coef * length, atol=1e-11 * size)
+        np.testing.assert_allclose(path.intercept[-1], constant, atol=1e-11 * size)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_starts_agree_with_the_general_way(kind, intercept, monkeypatch):
+    """Rows, pieces and paths, beside the minimum norm from the factor alone."""
+    for seed in range(4):
+        d = 3 + 2 * seed
+        X, y = stream(kind, 2 * d, d, seed)
+        options = {"ridge": 0.0, "fit_intercept": intercept, "forget": 0.9}
+        short = olsq.RecursiveLeastSquares(**options)
+        path = olsq.RecursiveLeastSquares(**options).partial_fit_path(X, y)
+        with monkeypatch.context() as patch:
+            patch.setattr(square_root.SquareRootForm, "TAKES_BASIS", False)
+            general = olsq.RecursiveLeastSquares(**options).partial_fit_path(X, y)
+        length = np.where(X.any(axis=0), np.abs(X).max(axis=0), 1.0)
+        size = 1e-8 * np.abs(general.coef * length).max()
+        for t in range(len(X)):
+            _, residual = short.step(X[t], y[t])
+            assert residual == pytest.approx(general.residual[t], rel=1e-8, abs=1e-8)
+            np.testing.assert_allclose(
+                short.coef_ * length, general.coef[t] * length, rtol=1e-8, atol=size
+            )
+        np.testing.assert_allclose(path.coef * length, general.coef * length, atol=size)
+        np.testing.assert_allclose(path.recursive_residual, general.recursive_residual, atol=1e-8)
+        np.testing.assert_array_equal(np.isinf(path.stderr), np.isinf(general.stderr))
+
+
+def test_ordinary_starts_do_not_solve_for_all_coefficients(monkeypatch):
+    """What costs d^3 a row is left to the rows that need it."""
+
+    def refuse(*_):
+        raise AssertionError("a solution of minimum norm from the factor alone")
+
+    monkeypatch.setattr(square_root, "solution", refuse)
+    X, y = stream("plain", 60, 20, 0)
+    for method in ("auto", "sqrt"):
+        est = olsq.RecursiveLeastSquares(ridge=0.0, method=method)
+        for start in range(0, 60, 3):
+            est.partial_fit(X[start : start + 3], y[start : start + 3])
+        for t in range(60):
+            est.step(X[t], y[t])
+    olsq.coefficient_path(X, y, statistics=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_start_that_is_saved_goes_on_with_the_same_bits(kind, tmp_path):
+    X, y = stream(kind, 12, 6, 1)
+    for make in (olsq.RecursiveLeastSquares, lambda **o: olsq.RollingLeastSquares(8, **o)):
+        est = make(ridge=0.0).fit(X[:3], y[:3])
+        est.save(tmp_path / "start.olsq")
+        other = olsq.load(tmp_path / "start.olsq")
+        for t in range(3, 12):
+            assert other.step(X[t], y[t]) == est.step(X[t], y[t])
+            np.testing.assert_array_equal(other.coef_, est.coef_)
