@@ -100,6 +100,79 @@ def test_step_of_every_estimator_and_shape():
         est.step(X[0, :2], 1.0)
 
 
+ESTIMATORS = {
+    "prior": lambda mean: olsq.RecursiveLeastSquares(prior=(mean, np.eye(4))),
+    "random walk": lambda _: olsq.RecursiveLeastSquares(forget=olsq.forgetting.RandomWalk(0.01)),
+    "random walk from a prior": lambda mean: olsq.RecursiveLeastSquares(
+        forget=olsq.forgetting.RandomWalk(0.01), prior=(mean, np.eye(4))
+    ),
+    "ridges": lambda _: olsq.RecursiveLeastSquares(ridge=np.array([1.0, 2.0, 0.5]), forget=0.99),
+    "rolling": lambda _: olsq.RollingLeastSquares(30, min_samples=5),
+    "constrained": lambda _: olsq.ConstrainedLeastSquares(bounds=(np.zeros(3), np.full(3, 2.0))),
+    "robust": lambda _: olsq.RobustLeastSquares(forget=0.99),
+    "sandwich": lambda _: olsq.RecursiveLeastSquares(cov="sandwich"),
+    "complex": lambda _: olsq.RecursiveLeastSquares(forget=0.99),
+    "complex window": lambda _: olsq.RollingLeastSquares(30),
+}
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_estimators_rows_go_the_short_way(name, several, monkeypatch):
+    """Compared with predict and partial_fit of lists, which go the general way."""
+    X, y = stream("plain", n=120)
+    if name.startswith("complex"):
+        X, y = X + 1j * X[::-1], y - 2j * y
+    y = np.column_stack([y, -y]) if several else y
+    mean = np.ones((2, 4) if several else 4)
+    short, general = ESTIMATORS[name](mean), ESTIMATORS[name](mean)
+    taken, learn = [], one_row.learn
+
+    def count(estimator, *args, **options):
+        found = learn(estimator, *args, **options)
+        if estimator is short:
+            taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr(one_row, "learn", count)
+    for t in range(len(X)):
+        x, target = X[t : t + 1], y[t : t + 1]
+        expected = general.predict(x.tolist())[0] if t >= 5 else None
+        general.partial_fit(x.tolist(), target.tolist())
+        prediction, residual = short.step(X[t], y[t])
+        if t >= 5:
+            np.testing.assert_allclose(prediction, expected, rtol=1e-7, atol=1e-9)
+            np.testing.assert_allclose(residual, y[t] - expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(short.coef_, general.coef_, rtol=1e-9, atol=1e-12)
+    assert short.n_samples_seen_ == general.n_samples_seen_ == len(X)
+    assert all(taken[-40:])
+    if name == "robust":
+        np.testing.assert_allclose(short.weights_, general.weights_, rtol=1e-7)
+
+
+def test_parameters_that_change_in_place_are_read_anew_on_the_short_way():
+    X, y = stream("plain")
+    mean, upper = np.zeros(4), np.full(3, 5.0)
+    est = olsq.RecursiveLeastSquares(prior=(mean, np.eye(4))).fit(X[:50], y[:50])
+    est.step(X[50], y[50])
+    mean[0] = 1.0
+    with pytest.raises(ValueError, match="prior is"):
+        est.step(X[51], y[51])
+    mean[0] = 0.0
+    est.step(X[51], y[51])
+    bounded = olsq.ConstrainedLeastSquares(bounds=(np.zeros(3), upper)).fit(X[:50], y[:50])
+    bounded.step(X[50], y[50])
+    upper[:] = 0.5
+    prediction, _ = bounded.step(X[51], y[51])
+    assert (bounded.coef_ <= 0.5).all()
+    other = olsq.ConstrainedLeastSquares(bounds=(np.zeros(3), upper)).fit(X[:51], y[:51])
+    assert prediction == pytest.approx(other.predict(X[51:52])[0])
+    upper[:] = -1.0
+    with pytest.raises(ValueError, match="bounds"):
+        bounded.step(X[52], y[52])
+    assert bounded.n_samples_seen_ == 52
+
+
 def test_only_usual_rows_go_the_short_way():
     X, y = stream("plain")
     est = olsq.RecursiveLeastSquares().fit(X[:50], y[:50])

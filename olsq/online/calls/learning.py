@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.calls.call import Call, Origin, blocks, forgetting_in_time, prepare
-from olsq.online.forms.form import Form
-from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.rows import Rows, Trace, clip_to, keeps_pairs_orthogonal
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
@@ -17,7 +16,6 @@ from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.path import CoefficientPath
 
 PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken
-ORTHOGONAL = 0.5  # gates from which pairs stay orthogonal to rounding
 
 
 class Absorbed(NamedTuple):
@@ -91,7 +89,7 @@ def _feed(
     for block in blocks(n, skip_mask, k, wants_trace, settling):
         rows = prepare(call, block, empty, origin.intercept)
         replaces = pairs and (
-            collector is not None or not _keeps_pairs_orthogonal(engine.form, rows.gates)
+            collector is not None or not keeps_pairs_orthogonal(engine.form, rows.gates)
         )
         trace = Trace.none(m, k)
         if collector:
@@ -111,15 +109,6 @@ def _feed(
         residual[~empty] = np.nan
         if collector:
             collector.recursive[~empty] = np.nan
-
-
-def _keeps_pairs_orthogonal(form: Form, gates: NDArray) -> bool:
-    """Test whether learning a pair's first row changes the second's residual by rounding only.
-
-    That needs ``u P v = 0``, which holds to rounding in the covariance form with gates of at least
-    ``ORTHOGONAL``.
-    """
-    return form.name == "covariance" and bool((gates >= ORTHOGONAL).all())
 
 
 def replace_second_residuals(rows: Rows, before: NDArray, trace: Trace, residual: NDArray) -> None:

@@ -1,9 +1,10 @@
 """A fast path for one ordinary row of a NumPy stream.
 
-Learning a row is a microsecond of arithmetic in the covariance form; the general way spends ten
-on checks that came out the same for the row before.  Here they are made once, for as long as the
-parameters and the state are the same objects; what the row itself can get wrong is checked in the
-kernel.  A row that is unusual in any way is left to the general way, unchanged.
+Learning a row is a microsecond of arithmetic in the covariance form; the general way spends a
+hundred on checks that came out the same for the row before.  Here they are made once, for as long
+as the parameters and the state are the same; what the row itself can get wrong is checked in the
+kernel, or before the engine gets it: windows, variants, complex rows and the other forms learn by
+their engine's ``update``.  A row that is unusual in any way is left to the general way, unchanged.
 
 Which way a row goes depends on the row, the parameters and the state alone, not on what was called
 before: a state that was saved and loaded goes on with the same bits.
@@ -19,34 +20,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting
-from olsq.online.files.frozen import IMMUTABLE
-from olsq.online.forms import adaptive_update
+from olsq.online.files.frozen import IMMUTABLE, fingerprint, has_fingerprint
 from olsq.online.forms import covariance_kernels as kernels
-from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form_switch import IN_FORM, FormSwitch
-from olsq.online.forms.rows import Trace, read_only
+from olsq.online.forms.rows import PairedRows, Rows, keeps_pairs_orthogonal, read_only
 from olsq.online.forms.targets import TargetGroups
+from olsq.online.rows.complex_rows import combine_rows, embed_rows, embed_targets
+from olsq.online.windows.window import RollingWindow
 from olsq.problem import LARGEST
 
 DOUBLE = np.dtype(np.float64)
 SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
-ONE = read_only(np.ones(1))
+COMPLEX = np.dtype(np.complex128)
+ONE, TWO = read_only(np.ones(1)), read_only(np.ones(2))
 UNUSUAL = (-1, -1)  # a shape that no array has, so that no row takes the fast path
 
 
 class ShortWay(NamedTuple):
-    """Conditions under which rows of an estimator take the fast path, with its state now.
-    """
+    """Conditions under which rows of an estimator take the fast path, with its state now."""
 
     engine: TargetGroups
     parameters: Callable[[Any], tuple[Any, ...]]
     values: tuple[Any, ...]
+    changing: tuple[tuple[Any, Any], ...]  # those that may change in place, and what they were
     shape: tuple[int, int]  # of a row that may go this way
     target: tuple[int, ...]  # and of its y
-    gate: float
+    dtype: np.dtype  # and of both
+    gates: NDArray[np.float64]  # (1,), or (2,) of a pair
     intercept: bool
-    switch: Any  # the engine's FormSwitch
+    switch: Any  # the engine's FormSwitch or window
+    by_kernel: bool  # whether a covariance form's row needs nothing but its kernel
 
 
 def of(estimator: Any, *, keep: bool = True) -> ShortWay | None:
@@ -61,6 +65,7 @@ def of(estimator: Any, *, keep: bool = True) -> ShortWay | None:
         way is not None
         and way.engine is estimator.__dict__.get("_engine")
         and all(map(is_, way.parameters(estimator), way.values))
+        and (not way.changing or all(fingerprint(now) == old for now, old in way.changing))
     ):
         return way
     if "_engine" not in estimator.__dict__:
@@ -76,56 +81,67 @@ def _found(estimator: Any) -> ShortWay:
     estimator._check_parameters()
     parameters = attrgetter(*estimator._parameter_names())
     values, engine, origin = parameters(estimator), estimator._engine, estimator._origin
-    switch, shape, gate = engine.engine, UNUSUAL, 1.0
+    switch, shape, gates = engine.engine, UNUSUAL, ONE
+    mutable = [value for value in values if type(value) not in IMMUTABLE]
+    mutable = [value for value in mutable if not isinstance(value, Forgetting)]
     if (
-        isinstance(switch, FormSwitch)
-        and (switch.method == "covariance" or type(switch.form) is AdaptiveForm)
-        and not (engine.parting or origin.sandwich or origin.is_complex)
+        estimator.ROW_BY_ROW
+        and not engine.parting
         and estimator._log_weights is None
-        and origin.dtype == DOUBLE
+        and origin.dtype == DOUBLE and switch.form.precision[0] == DOUBLE.name
+        and (not isinstance(switch, RollingWindow) or switch.ring_X.dtype == DOUBLE)
         and estimator._duration(estimator._timing is not None) is None
-        # an array may change in place
-        and all(type(value) in IMMUTABLE or isinstance(value, Forgetting) for value in values)
-    ):
-        shape, gate = (1, origin.n_features), float(estimator._gates(None, 1)[0])
+        and all(map(has_fingerprint, mutable))
+        and switch.form.reports_residuals
+    ):  # fmt: skip
+        gates = estimator._gates(None, 1)
+        gates = np.append(gates, ONE) if origin.is_complex else gates
+        shape = (1, origin.n_features)
+    by_kernel = (
+        isinstance(switch, FormSwitch) and switch.method == "covariance"
+        and not (origin.sandwich or origin.is_complex)
+    )  # fmt: skip
     target = (1, origin.n_targets) if origin.n_targets else (1,)
-    return ShortWay(engine, parameters, values, shape, target, gate, origin.intercept, switch)
+    return ShortWay(
+        engine, parameters, values, tuple((v, fingerprint(v)) for v in mutable), shape, target,
+        COMPLEX if origin.is_complex else DOUBLE, read_only(gates),
+        origin.intercept or origin.complex_intercept, switch, by_kernel,
+    )  # fmt: skip
 
 
 def _fits(way: ShortWay, X: Any) -> bool:
     return (
-        type(X) is np.ndarray and X.shape == way.shape and X.dtype is DOUBLE and X.flags.carray
+        type(X) is np.ndarray and X.shape == way.shape and X.dtype is way.dtype and X.flags.carray
     )  # fmt: skip
 
 
-def learn(estimator: Any, X: Any, y: Any) -> tuple[Any, NDArray] | None:
+def learn(estimator: Any, X: Any, y: Any, *, predicts: bool = True) -> tuple[Any, NDArray] | None:
     """Learn a row X (1, d), y (1,) or (1, m); return the prediction before and the residual (1, m).
 
-    The prediction is a number, or an array (m,) where the targets are several.
+    The prediction is a number, or an array (m,) where the targets are several; it may be anything
+    unless ``predicts``.
 
     None if the row has to go the general way, with nothing changed.
     """
-    if not (type(y) is np.ndarray and y.dtype is DOUBLE):
+    if type(y) is not np.ndarray:
         return None
     way = of(estimator)
-    if way is None or not _fits(way, X) or y.shape != way.target:
+    if way is None or not _fits(way, X) or y.shape != way.target or y.dtype is not way.dtype:
         return None
     form = way.switch.form
-    if type(form) is AdaptiveForm:
-        return _learn_adaptively(estimator, form, X, y, way.intercept)
-    if type(form) is not CovarianceForm:
-        return None
+    if not (way.by_kernel and type(form) is CovarianceForm):
+        return _learn_by_engine(estimator, way, X, y, predicts)
     prediction: Any
     if y.ndim == 1:
         residual = np.empty((1, 1))
         done, prediction = kernels.learn_row(
-            form.P, form.theta, form.columns, form.tally, form.loss, X, y.item(), way.gate,
+            form.P, form.theta, form.columns, form.tally, form.loss, X, y.item(), way.gates.item(),
             way.intercept, SETTLED, form.limits.covariance, residual,
         )  # fmt: skip
     elif y.flags.carray:
         residual, prediction = np.empty(y.shape), np.empty(y.shape[1])
         done = kernels.learn_row_of_targets(
-            form.P, form.theta, form.columns, form.tally, form.loss, X, y, way.gate,
+            form.P, form.theta, form.columns, form.tally, form.loss, X, y, way.gates.item(),
             way.intercept, SETTLED, form.limits.covariance, residual, prediction,
         )  # fmt: skip
     else:
@@ -138,28 +154,41 @@ def learn(estimator: Any, X: Any, y: Any) -> tuple[Any, NDArray] | None:
     return prediction, residual
 
 
-def _learn_adaptively(
-    estimator: Any, form: AdaptiveForm, X: NDArray, y: NDArray, intercept: bool
+def _learn_by_engine(
+    estimator: Any, way: ShortWay, X: NDArray, y: NDArray, predicts: bool
 ) -> tuple[Any, NDArray] | None:
-    """Learn as :func:`learn` does, for a strategy that keeps a state of its own, by its kernel."""
-    if not (np.vdot(X, X) <= SETTLED and np.vdot(y, y) <= SETTLED):
+    """Learn as :func:`learn` does, by what the engine does with any call's rows."""
+    is_complex, form = way.dtype is COMPLEX, way.switch.form
+    if not (np.vdot(X, X).real <= SETTLED and np.vdot(y, y).real <= SETTLED):
         return None
-    if intercept:
-        X, given = np.ones((1, X.shape[1] + 1)), X
-        X[0, 1:] = given[0]
-    X, Y = read_only(X), read_only(np.ascontiguousarray(y.reshape(1, -1)))
-    residual = np.empty(Y.shape)
-    trace = Trace.none(Y.shape[1], X.shape[1]).arrays
-    done, held = adaptive_update.update(
-        form.R, form.z, form.columns, form.tally, form.loss, form.memory, form.variances,
-        form.aside, *form.strategy, X, Y, ONE, ONE, 0, 1, form.limits.square_root, residual, trace,
-    )  # fmt: skip
-    if done == 0:
+    if not estimator._has_estimate() or (
+        is_complex and not keeps_pairs_orthogonal(form, way.gates)
+    ):
         return None
-    form.held += held
+    if way.intercept:
+        row, X = X, np.empty((1, X.shape[1] + 1), way.dtype)
+        X[0, 0], X[0, 1:] = 1.0, row[0]
+    Y = y.reshape(1, -1)
+    if is_complex:
+        X, Y, weights = embed_rows(X), embed_targets(Y), TWO
+    else:
+        Y, weights = np.ascontiguousarray(Y), ONE
+    kind = PairedRows if is_complex else Rows
+    learned = estimator._learn_row(
+        kind(read_only(X), read_only(Y), way.gates, weights), predicts=predicts
+    )
+    if learned is None:
+        return None
+    prediction: Any = learned[0]
+    residual: Any = learned[1]
+    if is_complex:
+        residual = combine_rows(residual)
+        prediction = combine_rows(prediction) if predicts else None
     estimator.n_samples_seen_ += 1
-    estimator._residual = residual
-    return (Y[0] - residual[0] if y.ndim == 2 else y.item() - residual.item()), residual
+    estimator._residual = residual if getattr(estimator, "RESIDUALS", True) else None
+    if predicts:
+        prediction = prediction[0] if y.ndim == 2 else prediction.item()
+    return prediction, residual
 
 
 def predict(estimator: Any, X: Any) -> NDArray | None:
@@ -171,7 +200,7 @@ def predict(estimator: Any, X: Any) -> NDArray | None:
     if way is None or not _fits(way, X):
         return None
     form = way.switch.form
-    if type(form) is not CovarianceForm:
+    if not (way.by_kernel and type(form) is CovarianceForm):
         return None
     out = np.empty((1, form.theta.shape[0]))
     # A row that is not finite is missing, which the parameters say what to do with.

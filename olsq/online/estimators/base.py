@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from olsq.online.calls import one_row
 from olsq.online.calls.learning import Absorbed, absorb
 from olsq.online.estimators.checking import CallChecker
 from olsq.online.forms import square_root_blocks
+from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import combine_path
 from olsq.online.paths.path import CoefficientPath
@@ -22,6 +23,8 @@ from olsq.online.rows.times import with_times
 
 class StreamingRegressor(CallChecker):
     """Base of the estimators; subclasses define the parameters, ``_start`` and ``_gates``."""
+
+    ROW_BY_ROW: ClassVar[bool] = False  # whether :meth:`_learn_row` may take a row
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -97,7 +100,7 @@ class StreamingRegressor(CallChecker):
         """
         if sample_weight is None and forget is None and times is None:
             with self._locked():
-                if one_row.learn(self, X, y) is not None:
+                if one_row.learn(self, X, y, predicts=False) is not None:
                     return self
         self._learn(X, y, sample_weight, forget, times, restart=False, want_path=False)
         return self
@@ -258,6 +261,17 @@ class StreamingRegressor(CallChecker):
                 self._labelled_residual = residual, labels
             one_row.of(self)  # for the next row
             return path
+
+    def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
+        """Learn one checked row of weight 1 (a pair, of complex rows) in a state that has begun.
+
+        Returns what was predicted and the a-priori residual, one row each; the prediction may be
+        anything unless it is asked for.  None where the row has to go the general way, with nothing
+        changed.
+        """
+        residual = np.empty(rows.Y.shape)
+        self._engine.engine.update(rows, residual, Trace.none(rows.Y.shape[1], rows.X.shape[1]))
+        return (rows.Y - residual if predicts else None), residual
 
     def _log_weights_after(
         self, found: Absorbed, *, began: bool, weighted: Any

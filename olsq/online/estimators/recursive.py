@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -185,6 +185,7 @@ class RecursiveLeastSquares(StartsFromKnowledge):
     ENGINE = FormSwitch
     TIMED = "half_life"
     TAKES_COMPLEX = True
+    ROW_BY_ROW: ClassVar[bool] = True
 
     def _duration(self, timed: bool) -> Duration | None:
         if isinstance(self.forget, Forgetting) and self.forget.length is not None:

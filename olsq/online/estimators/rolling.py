@@ -100,6 +100,7 @@ class RollingLeastSquares(StreamingRegressor):
 
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing"})
     ENGINE = RollingWindow
+    ROW_BY_ROW: ClassVar[bool] = True
     TIMED = "window"
     TAKES_COMPLEX = True
 

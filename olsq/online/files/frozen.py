@@ -50,6 +50,23 @@ def check(estimator: Any, made_with: MadeWith) -> None:
             )
 
 
+def fingerprint(value: Any) -> Any:
+    """Convert a parameter to a value whose ``==`` is one answer, also after in-place changes."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(fingerprint, value))
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    return value
+
+
+def has_fingerprint(value: Any) -> bool:
+    """Test whether :func:`fingerprint` notices every change in place."""
+    if isinstance(value, (tuple, list)):
+        return all(map(has_fingerprint, value))
+    plain = type(value) is np.ndarray and value.dtype.kind in "fciub"
+    return plain or type(value) in IMMUTABLE
+
+
 def _equal(new: Any, old: Any) -> bool:
     if isinstance(new, (type, np.dtype)) or isinstance(old, (type, np.dtype)):
         try:

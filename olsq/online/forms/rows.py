@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+ORTHOGONAL = 0.5  # gates from which pairs stay orthogonal to rounding
+
 
 def read_only(array: NDArray) -> NDArray:
     """Return a view that cannot be written.
@@ -104,3 +106,12 @@ def clip_to(values: NDArray, dtype: DTypeLike) -> NDArray:
     """Cast to dtype; what float32 cannot hold becomes its largest number instead of infinity."""
     largest = np.finfo(dtype).max
     return np.clip(values, -largest, largest).astype(dtype)
+
+
+def keeps_pairs_orthogonal(form: Any, gates: NDArray) -> bool:
+    """Test whether learning a pair's first row changes the second's residual by rounding only.
+
+    That needs ``u P v = 0``, which holds to rounding in the covariance form with gates of at least
+    ``ORTHOGONAL``.
+    """
+    return form.name == "covariance" and bool((gates >= ORTHOGONAL).all())

@@ -101,7 +101,9 @@ def embed_rows(X: ComplexArray) -> NDArray:
 
 def embed_targets(Y: ComplexArray) -> NDArray:
     """Compute the targets (2n, m) of the pairs: real part, imaginary part, of Y (n, m)."""
-    return np.stack([Y.real, Y.imag], axis=1).reshape(2 * len(Y), *Y.shape[1:])
+    pairs = np.empty((2 * len(Y), *Y.shape[1:]), Y.real.dtype)
+    pairs[0::2], pairs[1::2] = Y.real, Y.imag
+    return pairs
 
 
 def embed_gates(gates: NDArray) -> NDArray[np.float64]:

@@ -129,6 +129,13 @@ class Variant(StreamingRegressor):
                 self._residual = None
             return path
 
+    def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
+        if self.RESIDUALS or not predicts:
+            return super()._learn_row(rows, predicts=predicts)
+        prediction = rows.X @ self._real_theta().T
+        super()._learn_row(rows, predicts=False)
+        return prediction, rows.Y - prediction
+
     _recorder: Recorder | None = None  # while a path is being learnt
 
     def _recorded(self, *args: Any, **kwargs: Any) -> CoefficientPath:
@@ -288,7 +295,8 @@ def with_intercept(form: Any, slopes: NDArray[np.float64], intercept: bool) -> N
     """Prepend to the slopes (m, d) the intercept that belongs to them: coefficients (m, k)."""
     if not intercept:
         return slopes
-    R, z = form.R.astype(np.float64), form.z.astype(np.float64)
-    rest = z[:, 0] - slopes @ R[0, 1:]
-    constant = rest / R[0, 0] if R[0, 0] != 0 else np.zeros_like(rest)
-    return np.column_stack([constant, slopes])
+    R, z = (a.astype(np.float64, copy=False) for a in (form.R, form.z))
+    theta = np.empty((len(slopes), R.shape[0]))
+    theta[:, 1:] = slopes
+    theta[:, 0] = (z[:, 0] - slopes @ R[0, 1:]) / R[0, 0] if R[0, 0] != 0 else 0.0
+    return theta

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Call, Origin
+from olsq.online.files.frozen import fingerprint
 from olsq.online.forms.rows import Rows
 from olsq.online.sklearn import MISSING
 from olsq.online.variants import active_set_kernels
@@ -74,6 +75,7 @@ class ConstrainedLeastSquares(Variant):
     """
 
     CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {"equality", "bounds"}
+    ROW_BY_ROW: ClassVar[bool] = True
     KEEPS_SOLUTION: ClassVar[bool] = True  # in its files
     MISSING = MISSING
 
@@ -124,7 +126,9 @@ class ConstrainedLeastSquares(Variant):
     _kept: tuple[Any, NDArray[np.float64] | None] = (None, None)
 
     def _asked(self) -> Any:
-        return _frozen(self.equality), _frozen(self.bounds)
+        if self._unchanged is not None:
+            return self._unchanged
+        return fingerprint(self.equality), fingerprint(self.bounds)
 
     def _written(
         self, metadata: dict[str, Any] | None
@@ -149,6 +153,14 @@ class ConstrainedLeastSquares(Variant):
 
     def _constraints(self, d: int) -> Constraints:
         """Return the constraints on d coefficients; ValueError if they are invalid."""
+        asked = d, self._asked()
+        if self._read[0] != asked:
+            self._read = asked, self._read_constraints(d)
+        return self._read[1]
+
+    _read: tuple[Any, Any] = (None, None)  # the constraints, and what they were read from
+
+    def _read_constraints(self, d: int) -> Constraints:
         A, b = np.zeros((0, d)), np.zeros(0)
         if self.equality is not None:
             given, value = _pair(self.equality, "equality", "(A, b)")
@@ -187,6 +199,17 @@ class ConstrainedLeastSquares(Variant):
         found = [solve(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
         return with_intercept(form, np.array(found), intercept)
 
+    def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
+        if self._kept[0] != self._asked():  # which the general way checks first
+            return None
+        self._unchanged = self._kept[0]
+        try:
+            return super()._learn_row(rows, predicts=predicts)
+        finally:
+            self._unchanged = None
+
+    _unchanged: Any = None  # what is asked, while a row is learnt: reading it takes microseconds
+
     def _walk(
         self, engine: Any, rows: Rows, start: int, residual: NDArray, out: NDArray
     ) -> tuple[int, int]:
@@ -215,12 +238,3 @@ def _pair(value: Any, name: str, what: str) -> tuple[Any, Any]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise ValueError(f"{name} must be a pair {what}, got {type(value).__name__}")
     return value[0], value[1]
-
-
-def _frozen(value: Any) -> Any:
-    """Convert a parameter to a value whose ``==`` is one answer, also after in-place changes."""
-    if isinstance(value, (tuple, list)):
-        return tuple(_frozen(part) for part in value)
-    if isinstance(value, np.ndarray):
-        return value.shape, value.tobytes()
-    return value

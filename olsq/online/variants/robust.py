@@ -11,6 +11,7 @@ from scipy.special import stdtrit
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
+from olsq.online.forms.rows import Rows
 from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.variants.base import Variant
 from olsq.online.variants.robust_engine import RobustSwitch
@@ -123,6 +124,7 @@ class RobustLeastSquares(Variant):
     ENGINE: ClassVar[Any] = RobustSwitch
     CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {"loss", "threshold", "dof"}
     RESIDUALS = True
+    ROW_BY_ROW: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -222,6 +224,14 @@ class RobustLeastSquares(Variant):
                 engine = self._engine_or_raise().engine
                 self._passed = np.concatenate([np.empty(0), *engine.passed])
                 engine.passed, engine.places = (), ()
+
+    def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
+        engine = self._engine_or_raise().engine
+        engine.rule, engine.passed, engine.places = self._rule(), (), ()
+        learned = super()._learn_row(rows, predicts=predicts)
+        self._passed = np.concatenate([np.empty(0), *engine.passed])
+        engine.passed, engine.places = (), ()
+        return learned
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:
         return engine.form.coefficients()
