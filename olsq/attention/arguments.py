@@ -15,7 +15,7 @@ from jax import Array
 
 from olsq.arrays import checks
 from olsq.arrays.checks import check_forget, check_real, concrete, refuse, shown
-from olsq.attention.recurrences.scan import Heads, fold_heads
+from olsq.attention.recurrences.scan import Heads, fold_heads, repeat_heads
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delay
 from olsq.sequence.jax.tiles import finite
@@ -50,6 +50,8 @@ class Tokens(NamedTuple):
 def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
     """Convert arrays (B, T, H, dim) by name, check that B, T and H agree, and return them with (B,
     T, H).
+
+    Queries and keys may have fewer heads, of which those of v are a multiple: they are repeated.
     """
     for name, a in arrays.items():
         check_real(name, a)
@@ -61,8 +63,14 @@ def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
                 f"{name} must have shape (batch, time, heads, dim), got {a.shape}; one head is "
                 f"{name}[:, :, None]"
             )
+    if "v" in given:
+        heads = given["v"].shape[2]
+        given |= {name: repeat_heads(given[name], heads) for name in ("q", "k") if name in given}
     if len({a.shape[:3] for a in given.values()}) > 1:
-        raise ValueError(f"batch, time and heads must agree, got {described}; repeat shared heads")
+        raise ValueError(
+            "batch, time and heads must agree, except that v may have a multiple of the heads of q "
+            f"and k, got {described}; repeat other heads that are shared"
+        )
     b, t, h, _ = next(iter(given.values())).shape
     return given, b, t, h
 
@@ -194,7 +202,7 @@ def check_inputs(
     weight = check_weight("weight", weight, layout)
     start = check_segments(segment_ids, layout)
     query_finite, key_finite, value_finite = (
-        fold_heads(finite(x.astype(layout.working))) for x in unfolded
+        fold_heads(repeat_heads(finite(x.astype(layout.working)), layout.heads)) for x in unfolded
     )
     sample_finite = key_finite & value_finite
     sample_lost = ~sample_finite

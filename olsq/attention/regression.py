@@ -21,6 +21,7 @@ from olsq.attention.arguments import (
     with_resets,
 )
 from olsq.attention.recurrences.linear import accumulate_gated, gated_linear
+from olsq.attention.recurrences.scan import repeat_heads
 from olsq.problem import Moments
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.pieces import scan_time
@@ -143,13 +144,17 @@ def as_factor(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
     return 1.0 if forget is None else forget
 
 
-def check_token(q: Any, k: Any, v: Any) -> None:
-    """Raise unless one token's query, key and value are real.
+def check_token(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    """Raise unless one token's query, key and value are real; repeat heads that values share.
 
     :mod:`olsq.sequence` names them differently.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_real(name, x)
+    if min(map(jnp.ndim, (q, k, v))) < 2:
+        return q, k, v
+    heads = jnp.shape(v)[-2]
+    return repeat_heads(q, heads, axis=-2), repeat_heads(k, heads, axis=-2), v
 
 
 def moments_or_zero(state: Moments | None, k: Any, v: Any) -> Moments[Array]:

@@ -120,6 +120,22 @@ def test_one_token_at_a_time(row):
 
 @pytest.mark.sparse
 @each_rule
+def test_value_heads_share_a_query_and_a_key(row):
+    """Fewer heads of queries and keys than of values are these heads repeated."""
+    arrays, _ = arrays_of(row, 12)
+    shared = {n: arrays[n][:, :, :1] for n in row.arrays if n in "qk"}
+    repeated = changed(arrays, **{n: np.repeat(x, H, 2) for n, x in shared.items()})
+    o, state = compiled(row)(changed(arrays, **shared))
+    check(row, repeated, None, (o, state), 1e-11)
+    if row.causal:
+        one = {n: a[:, 0] if n in timed(row, arrays) else a
+               for n, a in changed(arrays, **shared).items()}  # fmt: skip
+        o, state = compiled(row, step=True)(one)
+        check(row, window(row, repeated, 1), None, (o[:, None], state), 1e-11)
+
+
+@pytest.mark.sparse
+@each_rule
 def test_it_goes_on_from_its_state(row):
     arrays, prior, state, (o, _) = whole(row)
     if row.causal:

@@ -59,6 +59,33 @@ def test_heads_are_folded_on_the_way(rule, dtype, monkeypatch):
         )
 
 
+@pytest.mark.parametrize("device", ["one", "many"])
+@pytest.mark.parametrize("rule", [attention.gla, attention.gated_delta])
+def test_two_value_heads_in_turn_share_a_key_head(rule, device, monkeypatch):
+    """In the order of grouped attention, with gates of their own; gradients of q and k add up."""
+    (q, k, v), gates = streams(jnp.float32)
+    four = [jnp.concatenate([x, 1 - x], 2) for x in (v, *map(jnp.asarray, gates.values()))]
+    v, gates = four[0], dict(zip(gates, four[1:], strict=True))
+    monkeypatch.setattr(arguments, "one_device", lambda: device == "one")
+
+    def value_and_slopes(repeats):
+        def run(q, k, v):
+            q, k = (jnp.repeat(x, repeats, 2) for x in (q, k))
+            return rule(q, k, v, **gates)
+
+        (out, state), back = jax.vjp(run, q, k, v)
+        ones = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 0, jnp.ones_like(x)), (out, state))
+        return out, state, back(ones)
+
+    found, want = value_and_slopes(1), value_and_slopes(2)
+    assert found[0].shape == (B, T, 4, V)
+    assert found[1].matrix.shape == (B, 4, V, K)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, want)
+    for heads in (3, 8):  # neither a divisor of v's heads nor as many
+        with pytest.raises(ValueError, match="v may have a multiple of the heads of q and k"):
+            rule(*(jnp.ones((1, 2, heads, K)),) * 2, jnp.ones((1, 2, 4, V)))
+
+
 def test_truths_are_numbers():
     """No dtype of a sample is subtracted before it is made a number."""
     x = np.ones((1, 2, 1, 2), bool)

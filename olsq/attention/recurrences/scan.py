@@ -22,7 +22,7 @@ class Heads(NamedTuple):
     takes a CPU as long as all the products of a chunk.
     """
 
-    array: Array  # (B, T, H, dim), N = B H
+    array: Array  # (B, T, H, dim), N = B H; fewer heads where value heads share keys
     kept: Array  # (N, T) bool: what is elsewhere counts as 0
 
 
@@ -82,7 +82,8 @@ def _walk_heads(
 ) -> tuple[Array, Any]:
     """Run :func:`scan_chunks` on streams some of which are :class:`Heads`."""
     given = {name: s for name, s in streams.items() if isinstance(s, Heads)}
-    batch, length, heads = next(iter(given.values())).array.shape[:3]
+    batch, length = next(iter(given.values())).array.shape[:2]
+    heads = max(s.array.shape[2] for s in given.values())
     working = jax.tree.leaves(carry)[0].dtype
     # Chunks of one row are (C, H, dim): XLA copies arrays whose axis of length 1 is elsewhere.
     alone = isinstance(batch, int) and batch == 1
@@ -99,6 +100,7 @@ def _walk_heads(
     }
 
     def folded(x: Array) -> Array:
+        x = repeat_heads(x, heads, axis=-2)  # of one chunk, not of the stream
         return jnp.moveaxis(x, 1, 0) if alone else fold_heads(x)
 
     def one(carry: Any, x: Any) -> tuple[Any, Array]:
@@ -114,6 +116,18 @@ def _walk_heads(
     carry, out = scan(jax.checkpoint(one, prevent_cse=False), carry, pieces)
     out = out.reshape(1, out.shape[0] * out.shape[1], *out.shape[2:]) if alone else _join(out)
     return out[:, :length], carry
+
+
+def repeat_heads(x: Any, heads: int, *, axis: int = 2) -> Any:
+    """Repeat each head of a query or key for the value heads that share it; head h serves r of
+    them from r h on.
+
+    Returns x as it is where it has ``heads`` heads, or a number that does not divide them.
+    """
+    shared = jnp.shape(x)[axis]
+    if shared in (0, heads) or heads % shared:
+        return x
+    return jnp.repeat(jnp.asarray(x), heads // shared, axis=axis)
 
 
 def fold_heads(x: Array) -> Array:

@@ -23,6 +23,7 @@ from olsq.attention.arguments import (
     with_resets,
 )
 from olsq.attention.recurrences.delta import delta_rule
+from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.tiles import finite
@@ -203,6 +204,7 @@ def _check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Ar
                 f"step a token is {name}[:, :, :, None]"
             )
     k, v = jnp.asarray(k), jnp.asarray(v)
+    k = repeat_heads(k, v.shape[2])
     given, b, t, h = check_heads(q=q, k=k[:, :, :, 0], v=v[:, :, :, 0])
     q, count = given["q"], k.shape[3]
     if v.shape[3] != count:

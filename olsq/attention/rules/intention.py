@@ -19,6 +19,7 @@ from olsq.attention.arguments import (
     fold_heads,
     layout_of,
 )
+from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
@@ -92,8 +93,9 @@ def intention(
     """
     check_positive("ridge", ridge)
     given, b, t, h = check_heads(k=k, v=v)
-    asked, queries_b, s, queries_h = check_heads(q=q)
-    if (queries_b, queries_h) != (b, h) or asked["q"].shape[-1] != given["k"].shape[-1]:
+    asked, queries_b, s, _ = check_heads(q=q)
+    asked["q"] = repeat_heads(asked["q"], h)
+    if (queries_b, asked["q"].shape[2]) != (b, h) or asked["q"].shape[-1] != given["k"].shape[-1]:
         raise ValueError(
             f"q {asked['q'].shape} must have the batch, heads and width of k {(b, t, h)}"
         )

@@ -199,7 +199,7 @@ def mesa_step(
             {"forget": forget, "log_forget": log_forget, "weight": weight}, ridge=ridge,
             signed=signed, solver=solver, adjoint=adjoint, state=state,
         )  # fmt: skip
-    check_token(q, k, v)
+    q, k, v = check_token(q, k, v)
     if isinstance(state, DecodeState):
         decoding = update(state, k, v, forget=as_factor(forget, log_forget, False), weight=weight)
         return query(decoding, q).astype(promoted(q, k, v)), decoding

@@ -202,7 +202,7 @@ def mesa_discounted_step(
             {"forget": forget, "log_forget": log_forget, "weight": weight}, ridge=ridge,
             solver=solver, adjoint=adjoint, state=state,
         )  # fmt: skip
-    check_token(q, k, v)
+    q, k, v = check_token(q, k, v)
     if (ridge is None) == (state is None):
         raise ValueError("give ridge with the first token and state with the others")
     if state is None:
