@@ -79,12 +79,12 @@ class GatedDeltaProduct(Gated):
             convolution_bias=convolution_bias, key=key, **options,
         )  # fmt: skip
         keys = split_keys(jax.random.fold_in(key, 2), ("key", "value", "rates", "convolution"))
-        widths = {"query": self.key_size, "key": steps * self.key_size}
-        widths["value"] = steps * self.value_size
-        self.key_proj = Linear(dim, heads * widths["key"], key=keys["key"])
-        self.value_proj = Linear(dim, heads * widths["value"], key=keys["value"])
+        widths = self.stream_widths
+        widths |= {name: steps * widths[name] for name in ("key", "value")}
+        self.key_proj = Linear(dim, widths["key"], key=keys["key"])
+        self.value_proj = Linear(dim, widths["value"], key=keys["value"])
         if isinstance(self.convolution, ShortConvolution):
-            channels = heads * sum(widths[name] for name in self.convolved)
+            channels = sum(widths[name] for name in self.convolved)
             self.convolution = ShortConvolution(
                 convolution_width, channels, bias=convolution_bias, key=keys["convolution"]
             )
@@ -98,7 +98,7 @@ class GatedDeltaProduct(Gated):
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
         streams, recent = self.project(x, recent, segment_ids)
-        q, k, v = (self.split_heads(streams[name]) for name in ("query", "key", "value"))
+        q, k, v = self.split_streams(streams)
         k, v = (
             y.reshape(*y.shape[:3], self.steps, size)
             for y, size in ((k, self.key_size), (v, self.value_size))
@@ -149,6 +149,7 @@ class Comba(Gated):
     correction: Array  # (H,)
 
     rule = staticmethod(attention.comba)
+    own_keys = True
 
     def __init__(
         self, dim: int, *, heads: int, correction: float = 1.0, key: Array, **options: Any

@@ -12,6 +12,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.attention.recurrences.scan import repeat_heads
 from olsq.nn.parts import at_least_float32
 from olsq.sequence.jax import online_lstsq
 from olsq.solvers import Solver
@@ -58,12 +59,14 @@ def diagnose_regression(
     Parameters
     ----------
     q, k, v : array (B, T, H, size)
+        Of which q and k may have fewer heads.
     log_forget, weight : array (B, T, H)
     ridge : array (H, K)
     solver : solver of :mod:`olsq` or None
     every : int
         Condition numbers are computed at each ``every``-th token.
     """
+    q, k = (repeat_heads(x, v.shape[2]) for x in (q, k))
     keys, values, queries, logs, weights = (
         jnp.moveaxis(x, 2, 1) for x in (k, v, q, log_forget, weight)
     )

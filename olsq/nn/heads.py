@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
+from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.rules.linear import features as mapped
 from olsq.nn.base import Mixer, MixerState
 from olsq.nn.parts import (
@@ -41,6 +42,10 @@ class HeadMixer(Mixer):
         Width of the residual stream.
     heads, key_size, value_size : int
         ``key_size = dim // heads`` and ``value_size = key_size`` if not given.
+    key_heads : int, optional
+        Heads of queries and keys, where ``heads / key_heads`` neighbouring heads of values share
+        each of them; gates, ridges and what is remembered are of ``heads`` heads.  ``heads`` if
+        not given.
     feature_map : {"silu", "identity", "elu", "dpfp"}
         Of queries and keys, before they are normalised.  "dpfp" makes keys ``2 nu`` times wider.
     value_map : {"identity", "silu"}
@@ -75,6 +80,7 @@ class HeadMixer(Mixer):
     convolution: ShortConvolution | Shift | None
     dim: int = eqx.field(static=True)
     heads: int = eqx.field(static=True)
+    key_heads: int = eqx.field(static=True)
     key_size: int = eqx.field(static=True)
     value_size: int = eqx.field(static=True)
     feature_map: FeatureMap = eqx.field(static=True)
@@ -85,12 +91,14 @@ class HeadMixer(Mixer):
     convolved: tuple[str, ...] = eqx.field(static=True)
 
     rule: ClassVar[Callable[..., Any]]
+    own_keys: ClassVar[bool] = False  # whether weights per head meet the keys before the rule
 
     def __init__(
         self,
         dim: int,
         *,
         heads: int,
+        key_heads: int | None = None,
         key_size: int | None = None,
         value_size: int | None = None,
         feature_map: FeatureMap = "silu",
@@ -115,7 +123,11 @@ class HeadMixer(Mixer):
                 raise ValueError(f"dim {dim} must be a multiple of heads {heads}: or give key_size")
             key_size = dim // heads
         value_size = key_size if value_size is None else value_size
+        key_heads = heads if key_heads is None else key_heads
         check_sizes(dim=dim, heads=heads, key_size=key_size, value_size=value_size, nu=nu)
+        check_sizes(key_heads=key_heads)
+        if heads % key_heads:
+            raise ValueError(f"key_heads must divide the {heads} heads, got {key_heads}")
         for name, given, known in (
             ("feature_map", feature_map, FEATURE_MAPS),
             ("value_map", value_map, get_args(ValueMap)),
@@ -124,28 +136,35 @@ class HeadMixer(Mixer):
             if given not in known:
                 raise ValueError(f"{name} must be one of {known}, got {given!r}")
         self.dim, self.heads, self.key_size, self.value_size = dim, heads, key_size, value_size
+        self.key_heads = key_heads
         self.feature_map, self.nu, self.normalise = feature_map, nu, normalise
         self.value_map, self.gate_map = value_map, gate_map
         keys = split_keys(key, ("query", "key", "value", "output", "convolution", "gate"))
-        self.query_proj = Linear(dim, heads * key_size, key=keys["query"])
-        self.key_proj = Linear(dim, heads * key_size, key=keys["key"])
-        self.value_proj = Linear(dim, heads * value_size, key=keys["value"])
+        widths = self.stream_widths
+        self.query_proj = Linear(dim, widths["query"], key=keys["query"])
+        self.key_proj = Linear(dim, widths["key"], key=keys["key"])
+        self.value_proj = Linear(dim, widths["value"], key=keys["value"])
         self.output_proj = Linear(heads * value_size, dim, key=keys["output"], gain=output_gain)
         wide, own = heads * value_size, keys["gate"]
         self.output_gate = Linear(dim, wide, key=own) if output_gate else None
         self.norm = RMSNorm(heads, value_size, eps=norm_eps) if output_norm else None
-        widths = {"query": key_size, "key": key_size, "value": value_size}
         if key_shift:
             self.convolution, self.convolved = Shift(), ("key",)
         elif convolution:
             self.convolved = ("query", "key", "value") if convolve_values else ("query", "key")
-            channels = heads * sum(widths[name] for name in self.convolved)
+            channels = sum(widths[name] for name in self.convolved)
             check_sizes(convolution_width=convolution_width)
             self.convolution = ShortConvolution(
                 convolution_width, channels, bias=convolution_bias, key=keys["convolution"]
             )
         else:
             self.convolution, self.convolved = None, ()
+
+    @property
+    def stream_widths(self) -> dict[str, int]:
+        """Numbers of channels of the queries, keys and values of all heads."""
+        keys = self.key_heads * self.key_size
+        return {"query": keys, "key": keys, "value": self.heads * self.value_size}
 
     @property
     def mapped_size(self) -> int:
@@ -159,8 +178,8 @@ class HeadMixer(Mixer):
 
         Returns
         -------
-        streams : dict of array (B, T, heads * size)
-            "query", "key" and "value".
+        streams : dict of array (B, T, channels)
+            "query", "key" and "value", of all heads.
         recent : array (B, width - 1, channels) or None
             The convolution's state.
         """
@@ -188,7 +207,17 @@ class HeadMixer(Mixer):
 
     def split_heads(self, x: Array) -> Array:
         """Reshape a stream (B, T, H * size) to (B, T, H, size)."""
-        return x.reshape(*x.shape[:2], self.heads, x.shape[-1] // self.heads)
+        return split_channels(x, self.heads)
+
+    def split_streams(self, streams: dict[str, Array]) -> tuple[Array, Array, Array]:
+        """Reshape queries, keys and values to (B, T, heads, size).
+
+        Queries and keys keep their ``key_heads`` heads unless weights per head meet them.
+        """
+        q, k = (split_channels(streams[name], self.key_heads) for name in ("query", "key"))
+        if self.own_keys:
+            q, k = (repeat_heads(x, self.heads) for x in (q, k))
+        return q, k, self.split_heads(streams["value"])
 
     def arguments(self, x: Array) -> dict[str, Any]:
         """Compute gates and other arguments of the rule by name, from the layer's input x (B, T,
@@ -201,16 +230,16 @@ class HeadMixer(Mixer):
     ) -> tuple[Array, Any]:
         """Run the rule: outputs (B, T, H, V) and its state.
 
-        q and k are (B, T, H, K), v is (B, T, H, V); ``given`` are state and segment_ids.
+        q and k are (B, T, key_heads, K), v is (B, T, H, V); ``given`` are state and segment_ids.
         """
         return type(self).rule(q, k, v, **arguments, **given)
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
-        """Compute ``q, k, v``, (B, T, H, size) each, the rule's arguments and the convolution's
+        """Compute ``q, k, v``, (B, T, heads, size) each, the rule's arguments and the convolution's
         state.
         """
         streams, recent = self.project(x, recent, segment_ids)
-        q, k, v = (self.split_heads(streams[name]) for name in ("query", "key", "value"))
+        q, k, v = self.split_streams(streams)
         return self.features(q), self.features(k), v, self.arguments(x), recent
 
     def mix(
@@ -236,6 +265,11 @@ class HeadMixer(Mixer):
         gate = self.split_heads(self.output_gate(x))
         gate = jax.nn.silu(gate) if self.gate_map == "silu" else jax.nn.sigmoid(gate)
         return o * gate.astype(o.dtype)
+
+
+def split_channels(x: Array, heads: int) -> Array:
+    """Reshape (B, T, heads * size) to (B, T, heads, size)."""
+    return x.reshape(*x.shape[:2], heads, x.shape[-1] // heads)
 
 
 class JointlyNormed(HeadMixer):

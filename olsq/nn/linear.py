@@ -235,6 +235,7 @@ class HGRN2(JointlyNormed):
     """
 
     rule = staticmethod(attention.hgrn2)
+    own_keys = True  # they are the gates
 
     def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
         if options.get("feature_map") == "dpfp":
@@ -251,7 +252,7 @@ class HGRN2(JointlyNormed):
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
         streams, recent = self.project(x, recent, segment_ids)
-        q, k, v = (self.split_heads(streams[name]) for name in ("query", "key", "value"))
+        q, k, v = self.split_streams(streams)
         gates = jax.nn.log_sigmoid(at_least_float32(k))
         return self.features(q), gates, v, {}, recent
 

@@ -76,6 +76,7 @@ class Mamba3(HeadMixer):
     skip: Array  # (H,)
 
     rule = staticmethod(attention.mamba3)
+    own_keys = True
 
     def __init__(
         self, dim: int, *, heads: int, angles: int | None = None, key: Array, **options: Any

@@ -65,6 +65,7 @@ class RWKV7(HeadMixer):
     bonus: Array  # (H, K)
 
     rule = staticmethod(attention.rwkv7)
+    own_keys = True
 
     def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
         plain: dict[str, Any] = {"feature_map": "identity", "normalise": False}

@@ -141,6 +141,12 @@ class HeadLayer(nn.Module):
             raise ValueError(f"the weights lack {', '.join(missing)}: give one layer's state_dict")
         inner, dim = weights["q_proj.weight"].shape
         heads, wide = weights[cls.head_weights].shape[0], weights["v_proj.weight"].shape[0]
+        if config.get("num_heads") not in (None, heads):
+            raise ValueError(
+                f"num_heads must be the {heads} heads of {cls.head_weights}, got "
+                f"{config['num_heads']}: heads of values that share keys are read by "
+                "olsq.nn.from_fla"
+            )
         width = None
         if "q_conv1d.weight" in weights:
             width = weights["q_conv1d.weight"].shape[-1]

@@ -61,7 +61,11 @@ def rotated(x, base=10000.0):
 
 def streams(x, w, c, activation, names=("q", "k", "v")):
     made = [activation(convolved(linear(x, w, f"{n}_proj"), w, f"{n}_conv1d")) for n in names]
-    return [y.reshape(len(x), c["num_heads"], -1) for y in made]
+    q, k, v = (y.reshape(len(x), c["num_heads"], -1) for y in made)
+    if heads := c.get("num_v_heads"):  # "h d -> (h g) d" for g heads of values that share a key
+        q, k = (np.repeat(y, heads // c["num_heads"], 1) for y in (q, k))
+        v = v.reshape(len(x), heads, -1)
+    return q, k, v
 
 
 def summed(q, k, v, decay):
@@ -382,6 +386,13 @@ LAYERS = {
     "delta_net": (delta_net, PLAIN | STRENGTH | taps(K, V) | NORM, {"allow_neg_eigval": True}),
     "gated_deltanet": (
         gated_deltanet, PLAIN | PER_HEAD | STRENGTH | taps(K, V, bias=True) | NORM | GATE, SIGMOID
+    ),
+    "gated_deltanet, shared keys": (
+        gated_deltanet,
+        projections(DIM, K, 2 * V)
+        | {n: (2 * HEADS, *shape[1:]) for n, shape in (PER_HEAD | STRENGTH).items()}
+        | taps(K, 2 * V) | NORM | {"g_proj.weight": (2 * V, DIM)},
+        {"num_heads": HEADS, "num_v_heads": 2 * HEADS},
     ),
     "gated_deltaproduct": (
         gated_deltaproduct, PRODUCT | PER_HEAD | NORM | GATE, {"allow_neg_eigval": True}

@@ -231,3 +231,64 @@ def test_the_factor_of_a_ttt_query_is_learned_and_goes_on_from_a_state():
     slope = eqx.filter_jit(eqx.filter_grad(lambda m: (m(x) ** 2).sum()))(layer)
     assert (np.abs(slope.offset) > 0).all()
     assert nn.TTTLinear(8, heads=2, key=jax.random.key(0)).offset is None
+
+
+def with_repeated_keys(layer, whole):
+    """The weights of ``layer``, which has fewer key heads, in a layer with one for each head."""
+    sharing = layer.heads // layer.key_heads
+
+    def repeated(x, sizes):
+        blocks = [y.reshape(*y.shape[:-1], layer.key_heads, -1).repeat(sharing, -2)
+                  for y in np.split(np.asarray(x), np.cumsum(sizes)[:-1], -1)]  # fmt: skip
+        return jnp.concatenate([y.reshape(*y.shape[:-2], -1) for y in blocks], -1)
+
+    def turned(path, mine, other):
+        name = jax.tree_util.keystr(path)
+        if mine.shape == other.shape:
+            return mine
+        if "query_proj" in name or "key_proj" in name:
+            return repeated(mine, [mine.shape[-1]])
+        assert "convolution" in name, name
+        widths = [getattr(layer, f"{n}_proj").weight.shape[-1] for n in layer.convolved]
+        kept = sum(widths[:2])
+        keys = repeated(mine[..., :kept], widths[:2])
+        return jnp.concatenate([keys, mine[..., kept:]], -1)
+
+    other, static = eqx.partition(whole, eqx.is_array)
+    pairs = jax.tree_util.tree_leaves_with_path(eqx.filter(layer, eqx.is_array))
+    leaves, shape = jax.tree.flatten(other)
+    leaves = [turned(path, x, like) for (path, x), like in zip(pairs, leaves, strict=True)]
+    return eqx.combine(jax.tree.unflatten(shape, leaves), static)
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in (*ROWS, VARIANTS[-2], VARIANTS[4]) if r.mixer != "hawk"], ids=str
+)
+def test_heads_share_keys(row):
+    """As many values as heads, fewer keys: the layer with each key repeated, and its states."""
+    options = {"heads": 4, "convolve_values": row.mixer == "gated_delta", **row.options}
+    made = [
+        nn.mixer(row.mixer, DIM, key_size=4, key_heads=n, key=jax.random.key(3), **options)
+        for n in (2, 4)
+    ]
+    layers = made[0], with_repeated_keys(*made)
+    assert made[0].key_proj.weight.shape[-1] * 2 == made[1].key_proj.weight.shape[-1]
+    x = draw(1, 9, DIM)
+    (y, state), (want, theirs) = (
+        quick(lambda x, m=m: m(x, state=None, capacity=9))(x) for m in layers
+    )
+    assert error(y, want) < ROUNDING
+    for a, b in zip(jax.tree.leaves(state.rule), jax.tree.leaves(theirs.rule), strict=True):
+        assert error(a, b) < 1e-4 or np.allclose(a, b, atol=1e-5)
+    if row.causal:
+        first = quick(lambda x: made[0](x, state=None, capacity=9))(x[:, :8])[1]
+        last = quick(lambda x, state: made[0](x, state=state))(x[:, 8:], first)[0]
+        assert error(last, y[:, 8:]) < ROUNDING
+
+
+def test_key_heads_divide_heads():
+    for wrong in (3, 8):
+        with pytest.raises(ValueError, match=f"key_heads must divide the 4 heads, got {wrong}"):
+            nn.mixer("gla", DIM, heads=4, key_size=4, key_heads=wrong, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="key_heads must be a whole number of at least 1"):
+        nn.mixer("gla", DIM, heads=4, key_size=4, key_heads=0, key=jax.random.key(0))

@@ -28,6 +28,7 @@ class Sizes:
 
     dim: int
     heads: int
+    key_heads: int  # fewer where neighbouring heads of values share them
     key: int
     value: int
     width: int  # of the convolutions; 0 if there are none
@@ -80,6 +81,7 @@ class Layout:
     always_convolved: ClassVar[bool] = False
     scaled: ClassVar[bool] = True  # queries are divided by sqrt(key size) there
     one_size: ClassVar[bool] = False  # values are as wide as keys
+    shares_keys: ClassVar[bool] = False  # num_v_heads may be a multiple of num_heads, of keys
     square: ClassVar[bool] = False  # and heads together as wide as the stream
 
     # --- from theirs
@@ -87,7 +89,7 @@ class Layout:
     def refuse(self, config: Config) -> None:
         """Raise ValueError for options of theirs that have no counterpart here."""
         heads = config.get("num_heads")
-        for name in ("num_kv_heads", "num_v_heads"):
+        for name in ("num_kv_heads",) if self.shares_keys else ("num_kv_heads", "num_v_heads"):
             if config.get(name) not in (None, heads):
                 raise ValueError(
                     f"{name} {config[name]} is not num_heads {heads}: heads that share keys or "
@@ -111,10 +113,11 @@ class Layout:
         read = inner if self.one_size else self.axes(arrays, f"{at}{value}.weight", 2)[0]
         heads = self.heads(arrays, at, config, read)
         steps = self.steps(arrays, at, inner, config)
-        if not heads or inner % heads:
+        key_heads = self.key_heads(heads, config)
+        if not heads or inner % key_heads:
             raise ValueError(
-                f"{at}{query}.weight has {inner} rows, which {heads} heads cannot share evenly: "
-                "give the num_heads of its config"
+                f"{at}{query}.weight has {inner} rows, which {key_heads} heads cannot share "
+                "evenly: give the num_heads of its config"
             )
         if read % (heads * steps):
             raise ValueError(
@@ -128,7 +131,7 @@ class Layout:
         elif self.taps and (self.always_convolved or config.get("use_short_conv")):
             width = config.get("conv_size", 4)
         return Sizes(
-            dim, heads, inner // heads, read // heads // steps, width,
+            dim, heads, key_heads, inner // key_heads, read // heads // steps, width,
             bias=f"{at}{first}.bias" in arrays or bool(width and config.get("conv_bias")),
             gate=f"{at}g_proj.weight" in arrays or bool(config.get(self.gate_option)),
             steps=steps, rank=self.rank(arrays, at),
@@ -146,6 +149,18 @@ class Layout:
                 "config={'num_heads': ...}"
             )
         return config["num_heads"]
+
+    def key_heads(self, heads: int, config: Config) -> int:
+        """Return the number of heads of queries and keys, which weights do not show."""
+        if not self.shares_keys or config.get("num_v_heads") is None:
+            return heads
+        key_heads = config.get("num_heads")
+        if config["num_v_heads"] != heads or not key_heads or heads % key_heads:
+            raise ValueError(
+                f"num_v_heads must be the {heads} heads of {self.per_head}.weight, and a multiple "
+                f"of num_heads, got num_v_heads {config['num_v_heads']} and num_heads {key_heads}"
+            )
+        return key_heads
 
     def steps(self, arrays: Arrays, at: str, inner: int, config: Config) -> int:
         return 1
@@ -168,6 +183,8 @@ class Layout:
             given["norm_eps"] = eps * s.key if self.scaled else eps
         if s.value != s.key:
             given["value_size"] = s.value
+        if s.key_heads != s.heads:
+            given["key_heads"] = s.key_heads
         if self.taps:
             given["convolution"] = bool(s.width)
             if s.width:
@@ -212,8 +229,8 @@ class Layout:
     def widths(self, s: Sizes) -> dict[str, int]:
         """Return the numbers of outputs of our projections."""
         return {
-            "query_proj": s.heads * s.key,
-            "key_proj": s.heads * s.steps * s.key,
+            "query_proj": s.key_heads * s.key,
+            "key_proj": s.key_heads * s.steps * s.key,
             "value_proj": s.heads * s.steps * s.value,
         }
 
@@ -249,7 +266,7 @@ class Layout:
         taps = layer.convolution
         learned = isinstance(taps, ShortConvolution)
         return Sizes(
-            layer.dim, layer.heads, layer.key_size, layer.value_size,
+            layer.dim, layer.heads, layer.key_heads, layer.key_size, layer.value_size,
             width=taps.kernel.shape[0] if learned else 0,
             bias=learned and taps.bias is not None,
             gate=layer.output_gate is not None, steps=getattr(layer, "steps", 1),
@@ -271,7 +288,9 @@ class Layout:
 
     def config(self, layer: Any, s: Sizes) -> Options:
         """Return their options of the layer, except the eps of its norm."""
-        made: Options = {"hidden_size": s.dim, "num_heads": s.heads, **self.shape_options(s)}
+        made: Options = {"hidden_size": s.dim, "num_heads": s.key_heads, **self.shape_options(s)}
+        if s.key_heads != s.heads:
+            made["num_v_heads"] = s.heads
         if self.taps:
             made |= {"use_short_conv": bool(s.width), "conv_bias": s.bias}
             made |= {"conv_size": s.width} if s.width else {}
@@ -288,7 +307,7 @@ class Layout:
 
     def config_sizes(self, s: Sizes) -> Options:
         """Return the sizes under their names, to compare with a configuration."""
-        named: Options = {"hidden_size": s.dim, "num_heads": s.heads}
+        named: Options = {"hidden_size": s.dim, "num_heads": s.key_heads}
         return named | ({"conv_size": s.width} if s.width else {})
 
 

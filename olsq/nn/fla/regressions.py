@@ -69,6 +69,7 @@ class GatedLayout(Headed):
 class GatedDeltaLayout(GatedLayout):
     model_type, architecture = "gated_deltanet", "GatedDeltaNetForCausalLM"
     title, kind, mixer = "GatedDeltaNet", GatedDelta, "gated_delta"
+    shares_keys = True
     allowed: ClassVar[Allowed] = {"output_gate_activation": ("swish", "silu", "sigmoid")}
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
@@ -110,6 +111,7 @@ class PreconditionedGatedDeltaLayout(GatedDeltaLayout):
     model_type, architecture = "precond_gated_deltanet", "PrecondGatedDeltaNetForCausalLM"
     title, kind = "PrecondGatedDeltaNet", PreconditionedGatedDelta
     mixer = "preconditioned_gated_delta"
+    shares_keys = False
     allowed: ClassVar[Allowed] = SQUASHED | {"output_gate_activation": ("swish", "silu")}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:

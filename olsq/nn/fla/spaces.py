@@ -75,7 +75,7 @@ class Mamba3Layout(Layout):
                 "num_heads of its config"
             )
         return Sizes(
-            dim, heads, key, inner // heads, 0, bias=False, gate=True,
+            dim, heads, heads, key, inner // heads, 0, bias=False, gate=True,
             normed=f"{at}norm.weight" in arrays, count=len(arrays[f"{at}in_proj.angles.weight"]),
         )  # fmt: skip
 
