@@ -29,7 +29,8 @@ o, state = olsq.attention.gated_delta_step(q[:, 0], k[:, 0], v[:, 0], **gates, s
 
 `rule(q, k, v, ...) -> (o, state)` processes a sequence, `rule_step` one token. All rules learn one
 regression online, of values on keys; they differ in the loss that they descend and in how far they
-go at a token.
+go at a token. `v` may have a multiple of the heads of `q` and `k`, such as 32 for 16: neighbouring
+heads of values then share a key, and gates and states have the heads of `v`.
 
 ![One pass over correlated keys](img/family-one-shot.png)
 
@@ -59,6 +60,27 @@ key, a solve for all keys at once.
 says otherwise. The map has the kind of each step; `kalman` takes 30 Chebyshev steps, and
 `mesa_channel` is exact without gates.
 
+"""
+RECIPES = """
+## Step sizes of delta rules
+
+```python
+from jax import numpy as jnp
+
+b, eta, eps = 0.5, 1.0, 1e-6
+size = (k * k).sum(-1)  # |k|^2, (batch, time, heads)
+error_free = jnp.where(size > 0, -jnp.expm1(-b * size) / jnp.where(size > 0, size, 1), b)
+kaczmarz = eta / (size + eps)
+for step in (error_free, kaczmarz):
+    o, state = olsq.attention.gated_delta(q, k, v, forget=0.99, weight=step)
+    o, state = olsq.attention.delta(q, k, v, weight=step)  # without gates
+```
+
+*Error-free linear attention* is the delta rule with `beta = (1 - exp(-b |k|^2)) / |k|^2`: it
+follows the gradient flow `dS/dt = (v - S k) k^T` exactly for a time b, where the delta rule takes
+one Euler step of length b. *Kaczmarz' step*, `beta = eta / (|k|^2 + eps)`, with `eta = 1` moves S
+to the nearest memory that answers this key with its value. Both are stable for keys of any length;
+with `|k| = 1` they are constants.
 """
 MEASURED = """
 ## Cost of a token and of a sequence
@@ -129,7 +151,7 @@ def text(cache):
     """The page."""
     lines = [INTRO, *map_of_rules(), AFTER_MAP]
     lines += rows_of_rules()
-    lines.append(MEASURED.format(**cache["about"]))
+    lines += [RECIPES, MEASURED.format(**cache["about"])]
     head = "| rule | remembers | flops | forward / gla | with backward / gla | a token, ms |"
     lines += table(head, list(cost_rows(cache)))
     lines.append(errors_text(cache))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from attention_cases import quick
+from scipy.linalg import expm
 
 import olsq
 from olsq import attention
@@ -73,6 +74,28 @@ def test_delta_is_one_gradient_step_a_token(stream):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0])
+def test_step_sizes_of_delta_rules_are_gradient_flow_and_projection(stream, size):
+    """The recipes of the family page, for keys of any length: against expm, and Kaczmarz' own."""
+    k, v, b = size * stream["k"], stream["v"], 0.5
+    square = (k * k).sum(-1)
+    step = -jnp.expm1(-b * square) / square
+    gated = quick(attention.gated_delta)(k, k, v, forget=stream["g"], weight=step)[1].matrix
+    plain = quick(attention.delta)(k, k, v, weight=step)[1].matrix
+    nearest, _ = quick(attention.delta)(k, k, v, weight=1 / square)
+    close(nearest, v, 1e-11)  # S k = v after the step
+    gates_of_row = stream["g"][1, :, 0]
+    for (i, h), state, gates in (((0, 1), plain, np.ones(T)), ((1, 0), gated, gates_of_row)):
+        want = np.zeros((V, K))
+        for key, value, gate in zip(k[i, :, h], v[i, :, h], gates, strict=True):
+            # d/dt [S; 1] = [S; 1] M, whose exponential has the integral of exp(-t k k^T) in it
+            flow = np.block([[-np.outer(key, key), np.zeros((K, V))],
+                             [np.outer(value, key), np.zeros((V, V))]])  # fmt: skip
+            moved = expm(b * flow)
+            want = gate * want @ moved[:K, :K] + moved[K:, :K]
+        close(state[i, h], want, 1e-9)
+
+
 def test_mesa_discounted_is_online_newton(stream):
     """MesaNet eq. 24: a step along H^{-1} k where delta steps along k."""
     q, k, v = (np.asarray(x)[0, :, 0] for x in qkv(stream))

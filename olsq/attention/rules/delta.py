@@ -182,7 +182,9 @@ def delta(
     Notes
     -----
     :func:`gated_delta` without gates.  The step descends ``|v - S k|^2 / 2`` from the state before
-    the token, by beta.
+    the token, by beta.  For keys that are not normalised, beta may be
+    ``(1 - exp(-b |k|^2)) / |k|^2`` (error-free linear attention: the gradient flow for a time b) or
+    ``eta / (|k|^2 + eps)`` (Kaczmarz' step).
 
     References
     ----------
