@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
+from olsq.online.files.invariants import check_form
 from olsq.online.forms import square_root
 
 KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
@@ -130,3 +131,13 @@ def test_a_start_that_is_saved_goes_on_with_the_same_bits(kind, tmp_path):
         for t in range(3, 12):
             assert other.step(X[t], y[t]) == est.step(X[t], y[t])
             np.testing.assert_array_equal(other.coef_, est.coef_)
+
+
+def test_files_whose_basis_is_none_are_refused():
+    X, y = stream("plain", 3, 6, 0)
+    est = olsq.RecursiveLeastSquares(ridge=0.0).fit(X, y)
+    basis = est._engine.form.basis
+    check_form({"basis": basis})
+    for wrong in (2 * basis, np.where(basis != 0, 0.5, 0.0)):
+        with pytest.raises(ValueError, match="basis cannot be"):
+            check_form({"basis": wrong})
