@@ -242,9 +242,24 @@ def test_forgetting_nothing_is_softmax_and_logs_are_gates(stream):
     assert np.abs(gated - full).max() > 0.1
 
 
-def test_softmax_by_blocks_is_softmax_of_all_scores(monkeypatch):
-    monkeypatch.setattr(triangle, "ROWS", 8)
-    length = 37  # three pairs of blocks
+@pytest.mark.parametrize("rate", [0.0, 89.0, 1000.0, np.inf])
+def test_a_step_of_0_of_mamba_keeps_the_memory_whatever_the_rate(rate):
+    x = jnp.array([2.0, 1.0, 3.0], jnp.float32)[None, :, None, None]
+
+    def read(steps, rate):
+        return attention.mamba(x, x, x, step=steps[None, :, None, None], rate=rate)[0][0, :, 0, 0]
+
+    steps = jnp.array([0.5, 0.0, 0.0], jnp.float32)
+    np.testing.assert_allclose(read(steps, rate), [4.0, 2.0, 6.0], rtol=1e-6)  # 2 . 2 . .5 read
+    grads = jax.grad(lambda *a: read(*a).sum(), (0, 1))(steps, jnp.float32(rate))
+    assert all(np.isfinite(g).all() for g in grads)
+
+
+@pytest.mark.parametrize(("length", "cached"), [(37, triangle.CACHED), (35, 0)])
+def test_softmax_by_blocks_is_softmax_of_all_scores(length, cached, monkeypatch):
+    monkeypatch.setattr(triangle, "ROWS", 8)  # three pairs of blocks
+    # 0: a CPU takes one stream at a time and an accelerator all, two programs that are both traced.
+    monkeypatch.setattr(triangle, "CACHED", cached)
     rng = np.random.default_rng(length)
     q, k, v, c = (jnp.asarray(rng.normal(size=(2, length, 1, 3))) for _ in range(4))
     q = 30 * q  # a row's largest score is far from those of other blocks

@@ -52,8 +52,10 @@ def triangle_attention(
             return False
         return count * (2 * pairs + 1) * size**2 > CACHED
 
-    out = by_platform(choose, lambda alone: _attend(q, k, v, order, alone, pairs, size))
-    out = out.reshape(count, -1, out.shape[-1])[:, :length]
+    def run(alone: bool) -> Array:
+        return _attend(q, k, v, order, alone, pairs, size)[:, :length]
+
+    out = by_platform(choose, run)
     start = jnp.zeros((count,), bool)
     output_lost = lost_tokens(lost, reset, start) | ~query_finite
     return jnp.where(output_lost[..., None], jnp.nan, out)
@@ -63,7 +65,7 @@ def _attend(
     q: Array, k: Array, v: Array, order: Any, alone: bool, pairs: int, size: int
 ) -> Array:  # fmt: skip
     """Attend in ``pairs`` steps of two blocks of ``size`` tokens, one stream at a time if
-    ``alone``.
+    ``alone``: (N, 2 pairs size, V).
     """
     count, length = q.shape[:2]
     groups = count if alone else 1
@@ -86,7 +88,8 @@ def _attend(
         return None, jnp.moveaxis(out, 0, 1)
 
     again = jax.checkpoint(_pair, prevent_cse=False)
-    return scan(streams, None, tuple(map(cut, (q, k, v, order))))[1]
+    out = scan(streams, None, tuple(map(cut, (q, k, v, order))))[1]
+    return out.reshape(count, 2 * pairs * size, v.shape[-1] - 1)  # without the normaliser
 
 
 def _pair(q: Array, k: Array, v: Array, order: Any, i: Array) -> Array:
