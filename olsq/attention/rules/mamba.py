@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -46,7 +48,9 @@ def mamba(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -83,7 +87,10 @@ def mamba(
     refuse("step", step, lambda s: s < 0, "be >= 0 (it is a time)")
     tokens, times = drop_unwritten(tokens, per_token("step", step, layout, values))
     assert times is not None
-    speed = jnp.swapaxes(jnp.exp(per_head("rate", rate, layout, values, keys)), 1, 2)
+    # The speed stays finite, so that a step of 0 keeps the memory whatever the rate.
+    most = math.log(jnp.finfo(layout.working).max) - 1
+    speed = jnp.exp(jnp.minimum(per_head("rate", rate, layout, values, keys), most))
+    speed = jnp.swapaxes(speed, 1, 2)
     direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
     matrix, state_lost = open_memory(state, tokens, layout)
 
