@@ -34,6 +34,9 @@ from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 # Jacobi start.
 REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
 REFRESH_BELOW = 0.3  # or as soon as the product of the gates since then is below this
+# or where a token's leverage k.P k, beside its gate, times the rounding unit is above this: what a
+# rank-one update leaves of P along the key is a difference, off by so much of itself.
+REFRESH_LOSS = 0.01
 
 
 AnyState = TypeVar("AnyState", Moments, DecodeState)
@@ -156,17 +159,24 @@ def _solve_by_iteration(state: DecodeState, q: Array, tol: Any) -> tuple[Array, 
     q = jnp.broadcast_to(q, (*batch, q.shape[-1]))
     gram, ridge, inverse, q = vary_together((gram, ridge, jax.lax.stop_gradient(state.inverse), q))
 
+    # In units in which the system has a diagonal near 1, so that the residual of no column hides
+    # behind that of another.  Powers of two change no digit.
+    diagonal = jax.lax.stop_gradient(jnp.diagonal(gram, axis1=-2, axis2=-1) + ridge)
+    known = (diagonal > 0) & jnp.isfinite(diagonal)
+    unit = jnp.exp2(-jnp.round(jnp.log2(jnp.where(known, diagonal, 1)) / 2))
+
     def product(x: Array) -> Array:
-        return jnp.einsum("...ij,...j->...i", gram, x) + ridge * x
+        x = unit * x
+        return unit * (jnp.einsum("...ij,...j->...i", gram, x) + ridge * x)
 
     def precondition(r: Array) -> Array:
-        return jnp.einsum("...ij,...j->...i", inverse, r)
+        return jnp.einsum("...ij,...j->...i", inverse, r / unit) / unit
 
     def solve(product: Any, b: Array) -> tuple[Array, Array]:
         return scaled(b, lambda b: _iterate_from_inverse(product, precondition, b, tol))
 
-    x, steps = custom_linear_solve(product, q, solve, symmetric=True, has_aux=True)
-    return jnp.einsum("...ij,...j->...i", state.moments.cross, x), steps
+    x, steps = custom_linear_solve(product, unit * q, solve, symmetric=True, has_aux=True)
+    return jnp.einsum("...ij,...j->...i", state.moments.cross, unit * x), steps
 
 
 _compiled_solve = compile_once(_solve_by_iteration, static_argnames="tol")
@@ -262,11 +272,14 @@ def _carry_inverse(
     # it whole: the further the gates' product falls, the worse the inverse preconditions.
     fresh = (age >= REFRESH_EVERY) | (product < REFRESH_BELOW).any()
     old = jax.lax.stop_gradient(state.inverse)
+    u = jnp.einsum("...ij,...j->...i", old, key)
+    leverage = weight * (key * u).sum(-1)
+    most = REFRESH_LOSS / jnp.finfo(u.dtype).eps
+    fresh = fresh | ((leverage > most * gate) | (leverage < 0)).any()
 
     def rank_one() -> tuple[Array, Array, Array]:
-        u = jnp.einsum("...ij,...j->...i", old, key)
         # P' = (P - h h^T) / gate,  h = u sqrt(w / s),  u = P k,  s = gate + w k.u
-        s = gate + weight * (key * u).sum(-1)
+        s = gate + leverage
         h = u * jnp.sqrt(weight / s)[..., None]
         cov = (old - h[..., :, None] * h[..., None, :]) / gate[..., None, None]
         return jnp.broadcast_to(cov, new.gram.shape), product, age

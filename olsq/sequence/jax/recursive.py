@@ -1,4 +1,10 @@
-"""Recursive least squares: one Sherman-Morrison update per token, in time order."""
+"""Recursive least squares: one rank-one update per token, in time order.
+
+Forward, a factor S of the covariance R = S S^T is carried, by Potter's form of Sherman and
+Morrison's update.  What an update leaves of R is a difference: along a key of leverage l it loses
+log10(l) digits of R, and half as many of S, and S S^T cannot become indefinite.  Leverages are
+large where a column is large beside the ridge.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from jax import Array
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import scan
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.triangular import inverse_spd
+from olsq.sequence.jax.triangular import inverse_cholesky, inverse_spd
 from olsq.solvers import Recursive
 
 
@@ -22,7 +28,9 @@ class JaxRecursive(JaxSolver):
     options: Recursive
 
     def prepare(self, chunks: Chunks) -> Any:
-        """Compute the covariance before the first token, or in the reverse walk after the last."""
+        """Compute the factor of the covariance before the first token, and the covariance after the
+        last for the reverse walk.
+        """
         if chunks.ridge is not None and chunks.ridge.shape[2] != 1:
             raise ValueError(
                 "solver Recursive needs one ridge for all tokens, got one per token; use "
@@ -38,7 +46,7 @@ class JaxRecursive(JaxSolver):
             if chunks.zeta is not None:
                 far = chunks.zeta[:, -1, -1, None, None] * far
             last = inverse_spd(gram + far + ridge)
-        return inverse_spd(chunks.gram[:, 0] + ridge), last
+        return jnp.swapaxes(inverse_cholesky(chunks.gram[:, 0] + ridge), -1, -2), last
 
     def _flatten_tokens(self, chunks: Chunks, b: Array) -> tuple[Array, ...]:
         """Return keys, gates, weights and b with time first: (T, B, ...)."""
@@ -55,17 +63,19 @@ class JaxRecursive(JaxSolver):
         return jnp.moveaxis(x, 0, 1).reshape(b.shape), jnp.zeros(b.shape[:-1], jnp.int32)
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Solve ``x_t = R_t b_t`` with ``R <- (R - h h^T) / gate``, ``h = R k sqrt(w / s)``."""
+        """Solve ``x_t = R_t b_t`` with ``R <- (R - (w / s) R k k^T R) / gate`` of its factor S."""
 
-        def step(cov: Array, token: tuple[Array, ...]) -> tuple[Array, Array]:
+        def step(factor: Array, token: tuple[Array, ...]) -> tuple[Array, Array]:
             key, gate, weight, b = token
-            u = jnp.einsum("bij,bj->bi", cov, key)
-            s = gate + weight * (key * u).sum(-1)
-            # u = R k,  s = gate + w k.u,  R <- (R - (w / s) u u^T) / gate
-            scale = jnp.where(s > 0, weight / jnp.where(s > 0, s, 1), 0)
-            outer = u[:, :, None] * u[:, None, :]
-            cov = (cov - scale[:, None, None] * outer) / gate[:, None, None]
-            return cov, jnp.einsum("bij,bj->bi", cov, b)
+            f = jnp.einsum("bji,bj->bi", factor, key)
+            s = gate + weight * (f * f).sum(-1)
+            # f = S^T k,  s = gate + w f.f,  S <- (S - w S f f^T / (s + sqrt(gate s))) / sqrt(gate)
+            root = jnp.sqrt(jnp.where(s > 0, gate * s, 0))
+            scale = jnp.where(s > 0, weight / jnp.where(s > 0, s + root, 1), 0)
+            u = scale[:, None] * jnp.einsum("bij,bj->bi", factor, f)
+            factor = (factor - u[:, :, None] * f[:, None, :]) / jnp.sqrt(gate)[:, None, None]
+            inner = jnp.einsum("bji,bj->bi", factor, b)
+            return factor, jnp.einsum("bij,bj->bi", factor, inner)
 
         x = scan(step, prepared[0], self._flatten_tokens(chunks, b))[1]
         return self._restore_tokens(x, b)

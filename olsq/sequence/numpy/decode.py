@@ -83,14 +83,15 @@ def update(
     since = np.broadcast_to(state.gate_product, batch) * gate.astype(dtype)
     age = np.int32(int(state.age) + 1)
     ridge = np.ascontiguousarray(np.broadcast_to(state.ridge, (*batch, d)))
-    if age >= REFRESH_EVERY or (since < REFRESH_BELOW).any():
+    fresh = age >= REFRESH_EVERY or (since < REFRESH_BELOW).any()
+    if fresh or not kernels.update_inverses(
+        _flat(inverse, 2), _flat(key, 1), gate.ravel(), w.ravel()
+    ):
         ahead = np.array([kernels.ridge_head_start(each) for each in since.ravel()], np.float64)
         kernels.refresh_inverses(
             addresses(), _flat(gram, 2), _flat(ridge, 1), ahead, _flat(inverse, 2)
         )
         since, age = np.ones_like(since), np.int32(0)
-    else:
-        kernels.update_inverses(_flat(inverse, 2), _flat(key, 1), gate.ravel(), w.ravel())
     return DecodeState(new, ridge, inverse, np.asarray(since), age)
 
 

@@ -18,6 +18,9 @@ from olsq.sequence.numpy.blas import inverse_factor, whiten
 # Jacobi start.
 REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
 REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than this
+# or where a token's leverage k.P k, beside its gate, times the rounding unit is above this: what a
+# rank-one update leaves of P along the key is a difference, off by so much of itself.
+REFRESH_LOSS = 0.01
 
 
 @kernel()
@@ -92,7 +95,10 @@ def refresh_inverses(blas, gram, ridge, ahead, inverse):
 
 @kernel()
 def update_inverse(inverse, key, gate, weight, new_inverse):
-    """Update ``P' = (P - h h^T) / gate`` with ``h = P k sqrt(w / (gate + w k P k))``."""
+    """Update ``P' = (P - h h^T) / gate`` with ``h = P k sqrt(w / (gate + w k P k))``.
+
+    Returns False, with nothing updated, where rounding would leave too little of P.
+    """
     number, d = inverse.dtype.type, inverse.shape[0]
     gate, weight, leverage = number(gate), number(weight), number(0)
     u = np.empty(d, inverse.dtype)
@@ -104,6 +110,9 @@ def update_inverse(inverse, key, gate, weight, new_inverse):
         u[i] = total
         leverage += total * key[i]
     innovation = gate + weight * leverage
+    most = REFRESH_LOSS / (1.2e-7 if inverse.itemsize == 4 else 2.3e-16)
+    if leverage < 0 or most * gate < weight * leverage < math.inf:
+        return False
     # A key too large to square, or one without weight, only decays the inverse.
     if weight == 0 or not math.isfinite(leverage):
         weight, innovation = number(0), number(1)
@@ -113,13 +122,16 @@ def update_inverse(inverse, key, gate, weight, new_inverse):
     for i in range(d):
         for j in range(d):
             new_inverse[i, j] = (inverse[i, j] - scale * u[i] * u[j]) / gate
+    return True
 
 
 @kernel()
 def update_inverses(inverse, keys, gates, weights):
-    """Run :func:`update_inverse` in place for every stream of a batch."""
+    """Run :func:`update_inverse` in place for every stream of a batch; False where one did."""
     for b in range(inverse.shape[0]):
-        update_inverse(inverse[b], keys[b], gates[b], weights[b], inverse[b])
+        if not update_inverse(inverse[b], keys[b], gates[b], weights[b], inverse[b]):
+            return False
+    return True
 
 
 @kernel()
@@ -143,11 +155,11 @@ def update_one(blas, moments, inverse, ridge, token, gate, weight, since, age, n
     new_gram, new_cross, new_inverse = new
     absorb_token(gram, cross, key, value, gate, weight, new_gram, new_cross)
     since, age = gram.dtype.type(since * gate), age + 1
-    if age >= REFRESH_EVERY or since < REFRESH_BELOW:
-        refresh_inverse(blas, new_gram, ridge, ridge_head_start(since), new_inverse)
-        return gram.dtype.type(1), 0
-    update_inverse(inverse, key, gate, weight, new_inverse)
-    return since, age
+    fresh = age >= REFRESH_EVERY or since < REFRESH_BELOW
+    if not fresh and update_inverse(inverse, key, gate, weight, new_inverse):
+        return since, age
+    refresh_inverse(blas, new_gram, ridge, ridge_head_start(since), new_inverse)
+    return gram.dtype.type(1), 0
 
 
 @kernel()
@@ -197,6 +209,26 @@ def multiply_vector(A, x, y):
 
 
 @kernel()
+def multiply_system(gram, ridge, x, unit, scratch, y):
+    """Compute ``y = U (H + Lambda) U x``, U the diagonal of ``unit``."""
+    for i in range(x.shape[0]):
+        scratch[i] = unit[i] * x[i]
+    multiply_vector(gram, scratch, y)
+    for i in range(x.shape[0]):
+        y[i] = unit[i] * (y[i] + ridge[i] * scratch[i])
+
+
+@kernel()
+def precondition(inverse, r, unit, scratch, z):
+    """Compute ``z = U^-1 P U^-1 r``, U the diagonal of ``unit``."""
+    for i in range(r.shape[0]):
+        scratch[i] = r[i] / unit[i]
+    multiply_vector(inverse, scratch, z)
+    for i in range(r.shape[0]):
+        z[i] /= unit[i]
+
+
+@kernel()
 def dot(x, y):
     """Compute x . y."""
     total = x.dtype.type(0)
@@ -207,34 +239,40 @@ def dot(x, y):
 
 @kernel()
 def solve_carried(gram, cross, query, ridge, inverse, tol, most, value):
-    """Compute ``G (H + Lambda)^-1 q`` by conjugate gradient preconditioned by a carried inverse."""
+    """Compute ``G (H + Lambda)^-1 q`` by conjugate gradient preconditioned by a carried inverse.
+
+    In units in which the system has a diagonal near 1, so that the residual of no column hides
+    behind that of another.  Powers of two change no digit.
+    """
     number, d, kind = gram.dtype.type, gram.shape[0], gram.dtype
     x, r, p = np.empty(d, kind), np.empty(d, kind), np.empty(d, kind)
-    z, mp = np.empty(d, kind), np.empty(d, kind)
+    z, mp, unit = np.empty(d, kind), np.empty(d, kind), np.ones(d, kind)
+    for i in range(d):
+        diagonal = gram[i, i] + ridge[i]
+        if 0 < diagonal < math.inf:
+            unit[i] = 2.0 ** -math.floor(math.log2(diagonal) / 2 + 0.5)
     # The query divided by its largest entry, so that its squares neither overflow nor underflow.
     largest = number(0)
     for i in range(d):
-        largest = max(largest, abs(query[i]))
+        largest = max(largest, abs(unit[i] * query[i]))
     size = largest if largest > 0 else number(1)
     for i in range(d):
-        r[i] = query[i] / size
+        r[i] = unit[i] * query[i] / size
     goal = number(tol) * number(tol) * dot(r, r)
-    multiply_vector(inverse, r, x)  # the first iterate
-    multiply_vector(gram, x, mp)
+    precondition(inverse, r, unit, mp, x)  # the first iterate
+    multiply_system(gram, ridge, x, unit, z, mp)
     for i in range(d):
-        r[i] -= mp[i] + ridge[i] * x[i]
+        r[i] -= mp[i]
     left, before = dot(r, r), number(0)
     for step in range(most):
         if not left > goal:
             break
-        multiply_vector(inverse, r, z)
+        precondition(inverse, r, unit, mp, z)
         rz = dot(z, r)
         turn = rz / before if step > 0 and before > 0 else number(0)
         for i in range(d):
             p[i] = z[i] + turn * p[i] if step > 0 else z[i]
-        multiply_vector(gram, p, mp)
-        for i in range(d):
-            mp[i] += ridge[i] * p[i]
+        multiply_system(gram, ridge, p, unit, z, mp)
         curvature = dot(mp, p)
         if not curvature > 0:
             break
@@ -243,6 +281,8 @@ def solve_carried(gram, cross, query, ridge, inverse, tol, most, value):
             x[i] += alpha * p[i]
             r[i] -= alpha * mp[i]
         before, left = rz, dot(r, r)
+    for i in range(d):
+        x[i] *= unit[i]
     multiply_vector(cross, x, value)
     for j in range(value.shape[0]):
         value[j] *= size

@@ -1,7 +1,11 @@
-"""Recursive least squares: one Sherman-Morrison update per token, in time order."""
+"""Recursive least squares: one rank-one update per token, in time order.
+
+The factor of the covariance is carried, as in :mod:`olsq.sequence.jax.recursive`.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +21,12 @@ from olsq.solvers import Recursive
 
 @dataclass(frozen=True)
 class NumpyRecursive(NumpySolver):
-    """NumPy form of :class:`olsq.Recursive`; the covariance is recomputed before every chunk."""
+    """NumPy form of :class:`olsq.Recursive`; the factor is recomputed before every chunk."""
 
     options: Recursive
 
     def prepare(self, chunk: Chunk) -> Any:
-        """Compute the covariance before the chunk, (B, d, d)."""
+        """Compute the factor S of the covariance S S^T before the chunk, (B, d, d)."""
         system = chunk.gram
         if chunk.ridge is not None:
             if chunk.ridge.shape[1] != 1:
@@ -33,42 +37,51 @@ class NumpyRecursive(NumpySolver):
             system = system + chunk.ridge[:, 0, :, None] * np.eye(
                 system.shape[-1], dtype=system.dtype
             )
-        half = inverse_factors(system)
-        return np.swapaxes(half, -1, -2) @ half
+        return np.swapaxes(inverse_factors(system), -1, -2)
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """Solve ``x_t = R_t b_t`` with ``R <- (R - h h^T) / gate``, ``h = R k sqrt(w / s)``."""
+        """Solve ``x_t = R_t b_t`` with ``R <- (R - (w / s) R k k^T R) / gate`` of its factor S."""
         x = np.empty_like(b)
         walk_tokens(
-            prepared.copy(), np.ascontiguousarray(chunk.keys), chunk.gates, chunk.weight,
+            prepared.copy("C"), np.ascontiguousarray(chunk.keys), chunk.gates, chunk.weight,
             np.ascontiguousarray(b), x,
         )  # fmt: skip
         return x, np.zeros(b.shape[:-1], np.int32)
 
 
 @kernel()
-def walk_tokens(covariance, keys, gates, weight, b, x):
-    """Solve for every token in time order, updating ``covariance`` (B, d, d) in place."""
+def walk_tokens(factors, keys, gates, weight, b, x):
+    """Solve for every token in time order, updating ``factors`` (B, d, d) in place."""
     streams, count, d = keys.shape
     number = keys.dtype.type
-    u = np.empty(d, keys.dtype)
+    f, u, inner = np.empty(d, keys.dtype), np.empty(d, keys.dtype), np.empty(d, keys.dtype)
     for s in range(streams):
-        R = covariance[s]
+        S = factors[s]
         for t in range(count):
+            f[:] = number(0)
+            for i in range(d):
+                for j in range(d):
+                    f[j] += S[i, j] * keys[s, t, i]
             leverage = number(0)
             for i in range(d):
-                total = number(0)
+                u[i], inner[i] = number(0), number(0)
                 for j in range(d):
-                    total += R[i, j] * keys[s, t, j]
-                u[i] = total
-                leverage += total * keys[s, t, i]
+                    u[i] += S[i, j] * f[j]
+                leverage += f[i] * f[i]
             gate, w = number(gates[s, t]), number(weight[s, t])
-            # u = R k,  s = gate + w k.u,  R <- (R - (w / s) u u^T) / gate,  x = R b
+            # f = S^T k,  s = gate + w f.f,  S <- (S - w S f f^T / (s + sqrt(gate s))) / sqrt(gate)
             innovation = gate + w * leverage
-            scale = w / innovation if innovation > 0 else number(0)
+            root = number(math.sqrt(gate))
+            scale = number(0)
+            if innovation > 0:
+                scale = w / (innovation + root * number(math.sqrt(innovation)))
+            for i in range(d):
+                for j in range(d):
+                    S[i, j] = (S[i, j] - scale * u[i] * f[j]) / root
+                    inner[j] += S[i, j] * b[s, t, i]
+            # x = S (S^T b)
             for i in range(d):
                 total = number(0)
                 for j in range(d):
-                    R[i, j] = (R[i, j] - scale * u[i] * u[j]) / gate
-                    total += R[i, j] * b[s, t, j]
+                    total += S[i, j] * inner[j]
                 x[s, t, i] = total
