@@ -101,6 +101,14 @@ class LocalSizes(NamedTuple):
     output: Any  # |o|
 
 
+def exponent_error(sizes: LocalSizes, d: int, eps: float) -> Any:
+    """Bound the rounding errors of the exponents: the relative errors of weights, while below 1.
+
+    From there on the weights that were computed say nothing of the right ones, and no bound holds.
+    """
+    return eps * (4 + (4 + 2 * d**0.5) * sizes.scaled * sizes.key + 2 * sizes.exponent)
+
+
 def local_error_bounds(
     sizes: LocalSizes, ridge: Any, d: int, count: int, eps: float, out_eps: float
 ) -> Any:
@@ -114,10 +122,11 @@ def local_error_bounds(
     products is wrong by about ``sqrt(n) eps`` of the sum of their sizes (Higham and Mary, 2019).
     And exponents: an error of delta in an exponent is a relative error of delta in a weight, which
     moves kbar by at most ``delta sqrt(E|k - kbar|^2)``, S by ``2 delta E|k - kbar|^2``, and C and
-    vbar likewise.
+    vbar likewise.  Where :func:`exponent_error` is not below 1 the bounds do not hold.
     """
     rounded = (8 + 2 * max(count, d) ** 0.5) * eps
-    delta = eps * (4 + (4 + 2 * d**0.5) * sizes.scaled * sizes.key + 2 * sizes.exponent)
+    delta = exponent_error(sizes, d, eps)
+    delta = delta / (1 - delta * (delta < 1))  # at least exp(delta) - 1
     # the spreads are differences themselves
     key_spread = (sizes.spread + rounded * sizes.key**2) ** 0.5
     value_spread = (sizes.value_spread + rounded * sizes.value**2) ** 0.5

@@ -158,6 +158,16 @@ def test_check_raises_where_the_bound_is_too_large():
         olsq.local_lstsq(lost, V, Q, ridge=0.1).check()
 
 
+@pytest.mark.parametrize("put", [np.asarray, jnp.asarray])
+def test_no_bound_holds_where_exponents_round_by_tens(put):
+    def bounds(size):
+        fit = olsq.local_lstsq(put(size * K), put(V), put(size * Q), ridge=size**2 / 10)
+        return fit.stats.value_bound, fit.stats.bound
+
+    assert all(np.isfinite(x).all() for x in bounds(1e4))
+    assert all(np.isinf(x).all() for x in bounds(1e9))  # exponents of 1e18, off by hundreds
+
+
 def test_float32_of_numpy_stays_float32():
     fit = olsq.local_lstsq(*(x.astype(np.float32) for x in (K, V, Q)), ridge=0.1)
     assert {x.dtype for x in (fit.value, *fit.stats[1:])} == {np.dtype(np.float32)}

@@ -16,7 +16,7 @@ from olsq.local.jax.layout import Layout, plan_layout, plan_layout_after
 from olsq.local.jax.losses import clean
 from olsq.local.jax.steps import Row, solve_blocks
 from olsq.local.jax.systems import Rule
-from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
+from olsq.local.solution import LocalSizes, LocalSolution, exponent_error, local_error_bounds
 from olsq.problem import Stats
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.inputs import spread
@@ -169,7 +169,7 @@ def certify(
     eps, out_eps = float(jnp.finfo(ridge.dtype).eps), float(jnp.finfo(dtype).eps)
     d, count = streams.keys.shape[2], streams.keys.shape[1]
     bounds = local_error_bounds(sizes, ridge, d, count, eps, out_eps if out_eps > eps else 0.0)
-    known = jnp.isfinite(value).all(-1) & (ridge > 0)
+    known = jnp.isfinite(value).all(-1) & (ridge > 0) & (exponent_error(sizes, d, eps) < 1)
     bounds = (jnp.where(known & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
     residual = jnp.where(
         sizes.right > 0, sizes.left / jnp.where(sizes.right > 0, sizes.right, 1), 0

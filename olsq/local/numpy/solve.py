@@ -25,7 +25,7 @@ from olsq.local.checks import (
     trial_steps,
 )
 from olsq.local.numpy.systems import System, solve_system
-from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
+from olsq.local.solution import LocalSizes, LocalSolution, exponent_error, local_error_bounds
 from olsq.problem import Stats
 from olsq.sequence.numpy.inputs import output_dtype, working_dtype
 from olsq.sequence.numpy.inputs import spread as spread_to
@@ -128,7 +128,7 @@ def local_lstsq(
             bounds = local_error_bounds(
                 parts, stream.ridge, d, count, eps, out_eps if out_eps > eps else 0.0
             )
-            known &= stream.ridge > 0
+            known &= (stream.ridge > 0) & (exponent_error(parts, d, eps) < 1)
             stats[0, b] = np.where(rows.right > 0, rows.left / rows.right, 0)
             for place, x in enumerate(bounds, 1):
                 stats[place, b] = np.where(known & ~np.isnan(x), x, np.inf)
