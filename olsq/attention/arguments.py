@@ -45,6 +45,7 @@ class Tokens(NamedTuple):
     # q, k, v for a recurrence that folds heads chunk by chunk; None where that is not faster. Code
     # that replaces q, k or v must set it to None.
     given: tuple[Heads, ...] | None = None
+    log_forget: Any = None  # logs of forget, -inf where it is 0; None where none were passed
 
 
 def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
@@ -117,6 +118,23 @@ def check_gates(
     return full if log_forget is None else jnp.exp(full)
 
 
+def clean_logs(
+    log_forget: Any, start: Array | None, layout: Layout, width: int | None = None
+) -> Array | None:
+    """Return the logs of gates that :func:`check_gates` has checked, (N, T) or (N, T, width).
+
+    NaN is replaced by 0, and -inf is put at the first token of a segment. None where no logs were
+    passed.
+    """
+    if log_forget is None:
+        return None
+    logs = per_token("log_forget", log_forget, layout, width if jnp.ndim(log_forget) == 4 else None)
+    logs = jnp.where(jnp.isnan(logs), 0, logs)
+    if start is None:
+        return logs
+    return jnp.where(start if logs.ndim == 2 else start[..., None], -jnp.inf, logs)
+
+
 def check_weight(name: str, weight: Any, layout: Layout, width: int | None = None) -> Array | None:
     """Check write strengths >= 0: return (N, T), or (N, T, width) with one per channel.
 
@@ -144,22 +162,27 @@ def check_count(name: str, count: Any) -> None:
 
 
 def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
-    """Mark the first tokens of segments (N, T): where the id differs from the token before."""
+    """Mark the first tokens of segments (N, T): where the id differs from the token before.
+
+    The first token of a call goes on with the segment of the state, unless ids (B, T + 1) begin
+    with that of the token before it.
+    """
     if segment_ids is None:
         return None
     ids = jnp.asarray(segment_ids)
-    shape = (layout.batch, layout.length)
-    if ids.shape != shape or not jnp.issubdtype(ids.dtype, jnp.integer):
+    shape, longer = (layout.batch, layout.length), (layout.batch, layout.length + 1)
+    if ids.shape not in (shape, longer) or not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ValueError(
-            f"segment_ids must be integers of shape {shape} (batch, time), got {ids.dtype} "
-            f"{ids.shape}"
+            f"segment_ids must be integers of shape {shape} (batch, time), or {longer}, with the "
+            f"id of the token before the call in front, got {ids.dtype} {ids.shape}"
         )
     seen = concrete(segment_ids)
     if seen is not None and (np.diff(seen.astype(np.int64), axis=1) < 0).any():
         raise ValueError(
             "segment_ids must not decrease along time: packed sequences follow one another"
         )
-    start = ids != delay(ids, ids[:, :1])
+    before, ids = ids[:, :1], ids[:, ids.shape[1] - layout.length :]
+    start = ids != delay(ids, before)
     return jnp.repeat(start, layout.heads, axis=0)
 
 
@@ -220,7 +243,8 @@ def check_inputs(
         kept = query_finite, sample_finite, sample_finite
         given = tuple(Heads(*pair) for pair in zip(unfolded, kept, strict=True))
     q = jnp.where(query_finite[..., None], q, 0)
-    return Tokens(q, k, v, gates, weight, start, sample_lost, query_finite, given), layout
+    logs = clean_logs(log_forget, start, layout, width)
+    return Tokens(q, k, v, gates, weight, start, sample_lost, query_finite, given, logs), layout
 
 
 def one_device() -> bool:

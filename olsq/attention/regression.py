@@ -16,6 +16,7 @@ from olsq.attention.arguments import (
     check_heads,
     check_segments,
     check_weight,
+    clean_logs,
     layout_of,
     per_token,
     with_resets,
@@ -86,12 +87,21 @@ def remaining_ridge(
     start = check_segments(segment_ids, layout)
     assert start is not None
     gates = jnp.ones(start.shape, layout.working) if gates is None else gates
+    reset = gates == 0
 
     def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return jnp.where(b[1], b[0], a[0] * b[0]), a[1] | b[1]
 
-    gone, _ = scan_time(join, (jnp.where(gates == 0, 0, 1), start), (1, False))
-    left, begun = scan_time(join, (jnp.where(gates == 0, 1, gates), start), (1.0, False))
+    def add(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return jnp.where(b[1], b[0], a[0] + b[0]), a[1] | b[1]
+
+    gone, _ = scan_time(join, (jnp.where(reset, 0, 1), start), (1, False))
+    logs = clean_logs(log_forget, None, layout)
+    if logs is None:
+        left, begun = scan_time(join, (jnp.where(reset, 1, gates), start), (1.0, False))
+    else:
+        left, begun = scan_time(add, (jnp.where(reset, 0, logs), start), (0.0, False))
+        left = jnp.exp(left)
     left, first = jnp.maximum(left, SMALLEST_SHARE), ~begun
     shape = (layout.batch, layout.heads, layout.length)
     return left.reshape(shape), first.reshape(shape), (gone == 0).reshape(shape)
@@ -110,21 +120,24 @@ def spare_ridge(gram: Array) -> Array:
     return jnp.where(jnp.isfinite(spare) & (spare > 0), spare, jnp.where(fine, 0, 1))
 
 
-def frobenius_norms(tokens: Tokens, gram: Array) -> Array:
+def frobenius_norms(tokens: Tokens, gram: Array, shift: Any = None) -> Array:
     """Compute the norms (N, T) of H_t:
     ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2 |k|^4``.
 
     The last two terms are one sum of squares and products that are at least half the first of them:
-    nothing cancels.
+    nothing cancels.  The gates of ``tokens`` are in the units of ``shift``
+    (:mod:`olsq.attention.recurrences.log_gates`).
     """
-    read, _ = gated_linear(tokens.k, tokens.k, tokens.k, tokens.forget, tokens.weight, gram)
-    size = (tokens.k**2).sum(-1)
-    weight = jnp.ones_like(size) if tokens.weight is None else tokens.weight
+    k, gates, weight = tokens.k, tokens.forget, tokens.weight
+    read, _ = gated_linear(k, k, k, gates, weight, gram, shift=shift)
+    size = (k**2).sum(-1)
+    weight = jnp.ones_like(size) if weight is None else weight
     # read = H_t k
-    grown = 2 * weight * (read * tokens.k).sum(-1) - (weight * size) ** 2
-    gates = None if tokens.forget is None else tokens.forget**2
+    grown = 2 * weight * (read * k).sum(-1) - (weight * size) ** 2
+    gates = None if gates is None else gates**2
+    shift = None if shift is None else 2 * shift
     start = (gram**2).sum((1, 2))
-    squares, _ = accumulate_gated(grown[..., None], gates, None, start[:, None])
+    squares, _ = accumulate_gated(grown[..., None], gates, None, start[:, None], shift)
     squares = squares[..., 0]
     return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
 

@@ -80,10 +80,12 @@ def reset_mask(tokens: Tokens) -> Array | None:
 
     Returns None where there are none.
     """
-    gates = tokens.forget
-    if gates is None:
+    if tokens.forget is None:
         return None
-    return gates == 0 if gates.ndim == 2 else (gates == 0).all(-1)
+    # The factor of a finite log may round to 0, which forgets nothing where other logs are added.
+    logs = tokens.log_forget
+    reset = tokens.forget == 0 if logs is None else jnp.isneginf(logs)
+    return reset if reset.ndim == 2 else reset.all(-1)
 
 
 def propagate_losses(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:

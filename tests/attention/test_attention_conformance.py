@@ -173,6 +173,20 @@ def test_segments_are_sequences_of_their_own(row):
 
 @pytest.mark.sparse
 @each_rule
+def test_the_first_token_of_a_call_may_begin_a_segment(row):
+    arrays, _, state, _ = whole(row)
+    first = window(row, arrays, 12)
+    ids = np.repeat([[0] + [1] * 12], B, 0)  # that of the token before, then of the tokens
+    o, end = compiled(row)(first, state, ids)
+    want, alone = compiled(row)(first)
+    assert error(o, want) < 1e-11
+    for a, b in zip(compared(row, end), compared(row, alone), strict=True):
+        assert error(a, b) < 1e-11
+    assert error(compiled(row)(first, state, ids[:, 1:])[0], want) > 1e-6  # goes on with the state
+
+
+@pytest.mark.sparse
+@each_rule
 def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(row):
     arrays, _, state, (clean, clean_end) = whole(row)
     cut = 42  # inside the segment from 31 to 63, and not a token that is left out
@@ -259,6 +273,25 @@ def test_bfloat16_is_worked_on_in_float32(row):
             assert far.max() <= 1e-5 * np.abs(want).max()
             for i, mine in enumerate(fields):
                 assert error(mine[b, h], end[i]) < 1e-5, i
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32, jnp.float64])
+@pytest.mark.sparse
+@each_rule
+def test_a_state_may_be_stored_in_any_precision(row, dtype):
+    arrays, _, state, _ = whole(row)
+    first = cast(row, window(row, arrays, 8), np.float32)
+
+    def stored(kind):
+        floating = jnp.floating
+        return jax.tree.map(
+            lambda x: jnp.asarray(x, kind) if jnp.issubdtype(x.dtype, floating) else x, state
+        )
+
+    half = stored(dtype)
+    wide = jax.tree.map(lambda x: np.asarray(x, np.float64) if x.dtype == dtype else x, half)
+    o, _ = compiled(row)(first, half)
+    assert error(o, compiled(row)(first, wide)[0]) < 1e-5
 
 
 @every

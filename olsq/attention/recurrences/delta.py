@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.linear import gate_tables
+from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units, shifts_before
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
@@ -31,43 +32,48 @@ SMALLEST = 8  # blocks up to this width are inverted row by row
 @partial(compile_once, static_argnames=("before", "dtype"))
 def delta_rule(
     q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array,
-    *, before: bool = False, seen: Any = None, dtype: Any = None,
+    *, shift: Any = None, before: bool = False, seen: Any = None, dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Run the delta rule: outputs (N, T, V) and the last memory (N, V, K); ``written`` None: w = k.
 
+    ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
     ``before``: the error is that of the memory before the token's gate has shrunk it. Arrays may be
     :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and ``dtype`` are then those of
     :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
-    if seen is not None:
-        return _delta_rule(q, k, written, v, gates, weight, memory, before, seen, dtype)
-    written = k if written is None else written
-    pieces = pieces_of(q.shape[1])
+    if before and shift is not None:  # read in the units of the token before
+        written = k if written is None else written
+        k = k * jnp.exp(shifts_before(shift) - shift)[..., None]
+    pieces = 1 if seen is not None else pieces_of(q.shape[1])
     if pieces == 1:
-        return _delta_rule(q, k, written, v, gates, weight, memory, before)
+        out, last = _delta_rule(q, k, written, v, gates, weight, memory, shift, before, seen, dtype)
+        return out, leave_units(last, shift)
+    written = k if written is None else written
     q, k, written, v = (cut_into_pieces(x, pieces) for x in (q, k, written, v))
-    gates, weight = (None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight))
+    gates, weight, shifts = (
+        None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight, shift)
+    )
     n, values, width = len(q), *memory.shape[1:]
     # Rows of the memory are independent: rows that start as the identity and are not written end as
     # the transition that the piece applies to a row.
     eye = jnp.broadcast_to(jnp.eye(width, dtype=memory.dtype), (n, width, width))
     begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
     wide = jnp.concatenate([v, jnp.zeros((*v.shape[:2], width), v.dtype)], -1)
-    end = _delta_rule(q, k, written, wide, gates, weight, begin, before)[1]
+    end = _delta_rule(q, k, written, wide, gates, weight, begin, shifts, before)[1]
     starts, last = scan_pieces(
         end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
     )
-    return join_pieces(
-        _delta_rule(q, k, written, v, gates, weight, starts, before)[0], pieces
-    ), last
+    out = _delta_rule(q, k, written, v, gates, weight, starts, shifts, before)[0]
+    return join_pieces(out, pieces), leave_units(last, shift)
 
 
 def _delta_rule(
-    q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array, before: bool,
-    seen: Any = None, dtype: Any = None,
+    q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array, shift: Any,
+    before: bool, seen: Any = None, dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Run :func:`delta_rule` on a whole stream, not in pieces."""
+    """Run :func:`delta_rule` on a whole stream, not in pieces, in the units of the shifts."""
 
+    @in_shifted_units
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = gate_tables(x["gates"], None, x["k"].shape[1], memory.dtype)
         weight = 1.0 if x["weight"] is None else x["weight"][..., None]
@@ -88,7 +94,7 @@ def _delta_rule(
     streams: dict[str, Any] = {"q": q, "k": k, "written": written, "v": v}
     gates = None if gates is None else (gates, 1.0)
     # Without weights, padding tokens have no effect because their keys are zero.
-    streams |= {"gates": gates, "weight": weight}
+    streams |= {"gates": gates, "weight": weight, "shift": shift}
     return scan_chunks(step, memory, streams, seen=seen, dtype=dtype)
 
 

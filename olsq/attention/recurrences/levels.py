@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.linear import gate_tables
+from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import (
@@ -40,7 +41,7 @@ def level_between(a: Array, b: Array, levels: int) -> Array:
 @compile_once
 def fenwick(
     q: Array, k: Array, v: Array, gates: Any, weights: Array, position: Array, before: Array,
-    memory: Array,
+    memory: Array, shift: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Run the Fenwick tree: outputs (N, T, V) and the memories (N, L, V, K), as read at the last
     token.
@@ -52,13 +53,14 @@ def fenwick(
     earlier = delay(position, before[:, None])
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
-        return _fenwick(q, k, v, gates, weights, position, earlier, memory)
+        out, last = _fenwick(q, k, v, gates, weights, position, earlier, memory, shift)
+        return out, leave_units(last, shift)
     q, k, v, weights, position, earlier = (
         cut_into_pieces(x, pieces) for x in (q, k, v, weights, position, earlier)
     )
-    gates = None if gates is None else cut_into_pieces(gates, pieces)
+    gates, shifts = (None if x is None else cut_into_pieces(x, pieces) for x in (gates, shift))
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
-    add = _fenwick(q, k, v, gates, weights, position, earlier, zero)[1]
+    add = _fenwick(q, k, v, gates, weights, position, earlier, zero, shifts)[1]
     levels = memory.shape[1]
     jump = level_between(position[:, -1], earlier[:, 0], levels)
     each = jnp.arange(levels, dtype=jump.dtype)
@@ -70,18 +72,19 @@ def fenwick(
         apply=lambda move, s: jnp.einsum("...lm,...mvk->...lvk", move, s),
         compose=lambda a, b: b @ a,
     )  # fmt: skip
-    out = _fenwick(q, k, v, gates, weights, position, earlier, start)[0]
-    return join_pieces(out, pieces), last
+    out = _fenwick(q, k, v, gates, weights, position, earlier, start, shifts)[0]
+    return join_pieces(out, pieces), leave_units(last, shift)
 
 
 def _fenwick(
     q: Array, k: Array, v: Array, gates: Any, weights: Array, position: Array, earlier: Array,
-    memory: Array,
+    memory: Array, shift: Any,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Run :func:`fenwick` on a whole stream, not in pieces."""
+    """Run :func:`fenwick` on a whole stream, not in pieces, in the units of the shifts."""
     levels = memory.shape[1]
     each = jnp.arange(levels, dtype=position.dtype)
 
+    @in_shifted_units
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         at, weights, start = x["position"], x["weights"], x["earlier"][:, 0]
         table, zeta = gate_tables(x["gates"], None, at.shape[1], memory.dtype)
@@ -112,5 +115,5 @@ def _fenwick(
         return moved + new, out
 
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
-    streams |= {"weights": weights, "position": (position, -1), "earlier": earlier}
+    streams |= {"weights": weights, "position": (position, -1), "earlier": earlier, "shift": shift}
     return scan_chunks(step, memory, streams, chunk=CHUNK)

@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products, states_before
@@ -42,38 +43,43 @@ def gate_tables(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, 
 
 @partial(compile_once, static_argnames="dtype")
 def gated_linear(
-    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any = None,
-    dtype: Any = None,
+    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, *, shift: Any = None,
+    seen: Any = None, dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Run a scalar-gated linear recurrence: outputs (N, T, V) and the last memory (N, V, K).
 
+    ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
     Queries, keys and values may be :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and
     ``dtype`` are then those of :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
-    if seen is not None:
-        return _gated_linear(q, k, v, gates, weight, memory, seen, dtype)
-    pieces = pieces_of(q.shape[1])
+    pieces = 1 if seen is not None else pieces_of(q.shape[1])
     if pieces == 1:
-        return _gated_linear(q, k, v, gates, weight, memory)
+        out, last = _gated_linear(q, k, v, gates, weight, memory, shift, seen, dtype)
+        return out, leave_units(last, shift)
     q, k, v = (cut_into_pieces(x, pieces) for x in (q, k, v))
-    gates, weight = (None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight))
+    gates, weight, shifts = (
+        None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight, shift)
+    )
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
-    add = _gated_linear(q, k, v, gates, weight, zero)[1]
+    add = _gated_linear(q, k, v, gates, weight, zero, shifts)[1]
     factor = jnp.ones(zero.shape[:1], zero.dtype) if gates is None else multiply_gates(gates)
     before, last = scan_pieces(factor[:, None, None], add, memory)
-    return join_pieces(_gated_linear(q, k, v, gates, weight, before)[0], pieces), last
+    out = _gated_linear(q, k, v, gates, weight, before, shifts)[0]
+    return join_pieces(out, pieces), leave_units(last, shift)
 
 
 def _gated_linear(
-    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any = None,
+    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, shift: Any, seen: Any = None,
     dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Run :func:`gated_linear` on a whole stream, not in pieces.
+    """Run :func:`gated_linear` on a whole stream, not in pieces, in the units of the shifts.
 
     On a CPU chunk by chunk, in its cache; on an accelerator tile by tile, all chunks of a tile at
     once.
     """
     length = seen.shape[1] if seen is not None else q.shape[1]
+    streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
+    streams |= {"weight": weight, "shift": shift}
 
     def choose(target: Target) -> int:
         if target.cpu or length <= CHUNK:
@@ -83,18 +89,16 @@ def _gated_linear(
 
     def run(chunks: int) -> tuple[Array, Array]:
         if not chunks:
-            return _chunk_by_chunk(q, k, v, gates, weight, memory, seen, dtype)
-        streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
+            return scan_chunks(_chunk, memory, streams, seen=seen, dtype=dtype)
         count = -(-length // CHUNK)
         tiles = -(-count // chunks)
-        return scan_chunks(
-            _tile, memory, {**streams, "weight": weight}, chunk=-(-count // tiles) * CHUNK,
-            seen=seen, dtype=dtype,
-        )  # fmt: skip
+        size = -(-count // tiles) * CHUNK
+        return scan_chunks(_tile, memory, streams, chunk=size, seen=seen, dtype=dtype)
 
     return by_platform(choose, run)
 
 
+@in_shifted_units
 def _tile(memory: Array, x: Any) -> tuple[Array, Array]:
     """Run the recurrence on a tile (N, n C, ...): every chunk from the memory before it."""
     length = x["k"].shape[1]
@@ -121,29 +125,25 @@ def _tile(memory: Array, x: Any) -> tuple[Array, Array]:
     return last, out.reshape(-1, n * CHUNK, out.shape[-1])[:, :length]
 
 
-def _chunk_by_chunk(
-    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any, dtype: Any
+@in_shifted_units
+def _chunk(memory: Array, x: Any) -> tuple[Array, Array]:
+    """Run the recurrence on one chunk (N, C, ...)."""
+    table, zeta = gate_tables(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)
+    # O = (Q K^T * D diag(beta)) V + diag(zeta) Q S_0^T
+    # S = zeta_C S_0 + V^T diag(D[C, :] beta) K
+    scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
+    past = jnp.einsum("ntk,nvk->ntv", x["q"], memory)
+    out = jnp.einsum("nti,niv->ntv", scores, x["v"])
+    out = out + (past if zeta is None else zeta[..., None] * past)
+    written = x["k"] * table[:, -1, :, None]
+    kept = memory if zeta is None else zeta[:, -1, None, None] * memory
+    return kept + jnp.einsum("niv,nik->nvk", x["v"], written), out
+
+
+def accumulate_gated(
+    x: Array, gates: Any, weight: Any, start: Array, shift: Any = None
 ) -> tuple[Array, Array]:
-    """Run :func:`gated_linear` on a whole stream, one chunk after another."""
-
-    def step(memory: Array, x: Any) -> tuple[Array, Array]:
-        table, zeta = gate_tables(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)
-        # O = (Q K^T * D diag(beta)) V + diag(zeta) Q S_0^T
-        # S = zeta_C S_0 + V^T diag(D[C, :] beta) K
-        scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
-        past = jnp.einsum("ntk,nvk->ntv", x["q"], memory)
-        out = jnp.einsum("nti,niv->ntv", scores, x["v"])
-        out = out + (past if zeta is None else zeta[..., None] * past)
-        written = x["k"] * table[:, -1, :, None]
-        kept = memory if zeta is None else zeta[:, -1, None, None] * memory
-        return kept + jnp.einsum("niv,nik->nvk", x["v"], written), out
-
-    streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
-    return scan_chunks(step, memory, {**streams, "weight": weight}, seen=seen, dtype=dtype)
-
-
-def accumulate_gated(x: Array, gates: Any, weight: Any, start: Array) -> tuple[Array, Array]:
     """Run ``a_t = c_t a_{t-1} + d_t x_t``: every a_t, (N, T, K), and the last, (N, K)."""
     one = jnp.ones_like(x[..., :1])
-    out, last = gated_linear(one, one, x, gates, weight, start[..., None])
+    out, last = gated_linear(one, one, x, gates, weight, start[..., None], shift=shift)
     return out, last[..., 0]

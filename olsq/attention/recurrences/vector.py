@@ -22,6 +22,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import (
@@ -37,22 +38,29 @@ SMALLEST = 8  # blocks up to this length are scored pair by pair
 
 @partial(compile_once, static_argnames="before")
 def vector_gated(
-    q: Array, k: Array, v: Array, gates: Array, memory: Array, *, before: bool = False
-) -> tuple[Array, Array]:
+    q: Array, k: Array, v: Array, gates: Array, memory: Array, *, shift: Any = None,
+    before: bool = False,
+) -> tuple[Array, Array]:  # fmt: skip
     """Run ``S_t = S_{t-1} diag(a_t) + v_t k_t^T``: outputs (N, T, V), last memory (N, V, K).
 
-    Gates are (N, T, K). ``before``: token t reads the memory before it is updated,
-    ``o_t = S_{t-1} q_t``.
+    Gates are (N, T, K), and with ``shift`` those of
+    :func:`~olsq.attention.recurrences.log_gates.split_gates`. ``before``: token t reads the memory
+    before it is updated, ``o_t = S_{t-1} q_t``.
     """
+    if shift is not None:
+        q = q * jnp.exp(shifts_before(shift) if before else shift)
+        k = k * jnp.exp(-shift)
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
-        return _vector_gated(q, k, v, gates, memory, before)
+        out, last = _vector_gated(q, k, v, gates, memory, before)
+        return out, leave_units(last, shift)
     q, k, v, gates = (cut_into_pieces(x, pieces) for x in (q, k, v, gates))
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
     add = _vector_gated(q, k, v, gates, zero, before)[1]
     factor = multiply_gates(gates)[:, None]
     earlier, last = scan_pieces(factor, add, memory)
-    return join_pieces(_vector_gated(q, k, v, gates, earlier, before)[0], pieces), last
+    out = _vector_gated(q, k, v, gates, earlier, before)[0]
+    return join_pieces(out, pieces), leave_units(last, shift)
 
 
 def _vector_gated(
@@ -123,10 +131,17 @@ def _joined(scores: Array, q: Array, k: Array) -> Array:
 
 
 @compile_once
-def row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tuple[Array, Array]:
+def row_gated(
+    q: Array, k: Array, v: Array, gates: Array, memory: Array, shift: Any = None
+) -> tuple[Array, Array]:
     """Run ``S_t = diag(a_t) S_{t-1} + v_t k_t^T``: outputs ``S_t q_t`` (N, T, V), last memory (N,
-    V, K); gates (N, T, V).
+    V, K); gates and shifts (N, T, V).
     """
+    if shift is not None:
+        scale = jnp.exp(shift)
+        out, last = row_gated(q, k, v / scale, gates, memory)
+        last = jnp.swapaxes(leave_units(jnp.swapaxes(last, 1, 2), shift), 1, 2)
+        return scale * out, last
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _row_gated(q, k, v, gates, memory)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.delta import delta_rule, unit_inverse
+from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.attention.recurrences.vector import scores_and_reach
 from olsq.sequence.jax.control import compile_once
@@ -25,15 +26,20 @@ from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, sc
 
 
 def delta_rule_any_gates(
-    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array
-) -> tuple[Array, Array]:
+    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array,
+    shift: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Run the delta rule for gates (N, T), (N, T, K) or None:
     ``u_t = beta_t (v_t - S_{t-1} diag(a_t) k_t)``.
+
+    ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
     """
     if gates is None or gates.ndim == 2:
-        return delta_rule(q, k, written, v, gates, weight, memory)
+        return delta_rule(q, k, written, v, gates, weight, memory, shift=shift)
     beta = 1.0 if weight is None else weight[..., None]
-    return vector_delta(q, beta * gates * k, written, beta * v, gates, memory)
+    # diag(a_t) from the units of the token before to the token's own
+    faded = gates if shift is None else gates * jnp.exp(shift - shifts_before(shift))
+    return vector_delta(q, beta * faded * k, written, beta * v, gates, memory, shift=shift)
 
 
 @compile_once
@@ -45,14 +51,21 @@ def vector_delta(
     gates: Array,
     memory: Array,
     added: tuple[Array, Array] | None = None,
+    shift: Any = None,
 ) -> tuple[Array, Array]:
     """Run the delta rule with vector gates (N, T, K): outputs (N, T, V), last memory (N, V, K).
 
-    ``read`` is r, ``written`` w, ``target`` x (0 if None), ``added`` the pair k, v (none if None).
+    ``read`` is r, ``written`` w, ``target`` x (0 if None), ``added`` the pair k, v (none if None);
+    ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
     """
+    if shift is not None:
+        scale = jnp.exp(shift)
+        q, read, written = scale * q, jnp.exp(shifts_before(shift)) * read, written / scale
+        added = None if added is None else (added[0] / scale, added[1])
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
-        return _vector_delta(q, read, written, target, gates, memory, added)
+        out, last = _vector_delta(q, read, written, target, gates, memory, added)
+        return out, leave_units(last, shift)
     q, read, written, gates = (cut_into_pieces(x, pieces) for x in (q, read, written, gates))
     target = None if target is None else cut_into_pieces(target, pieces)
     added = (
@@ -75,7 +88,7 @@ def vector_delta(
         end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
     )
     out = _vector_delta(q, read, written, target, gates, starts, added)[0]
-    return join_pieces(out, pieces), last
+    return join_pieces(out, pieces), leave_units(last, shift)
 
 
 def _vector_delta(

@@ -80,32 +80,48 @@ class Systems(NamedTuple):
 
 @compile_once
 def solve_keys(
-    k: Array, gates: Array, weight: Array | None, ridge: Array, gram: Array
+    k: Array, gates: Array, weight: Array | None, ridge: Array, gram: Array, logs: Any = None
 ) -> tuple[Array, Array]:
     """Solve for every key: w (N, T, K) and the last gram (N, K, K).
 
-    D's diagonals are (N, T, K), the ridge is (N, K).
+    D's diagonals are (N, T, K), with their logs if these are known better; the ridge is (N, K).
     """
+    logs = None if logs is None else jax.lax.stop_gradient(logs)
     weight = jnp.ones(k.shape[:2], k.dtype) if weight is None else weight
     if k.shape[1] == 1:
-        return _solve_key(k[:, 0], gates[:, 0], weight, ridge, gram)
+        last_logs = None if logs is None else logs[:, 0]
+        return _solve_key(k[:, 0], gates[:, 0], weight, ridge, gram, last_logs)
     pieces = pieces_of(k.shape[1])
     if pieces == 1:
-        return _solve_keys(k, gates, weight, ridge, gram)
+        return _solve_keys(k, gates, weight, ridge, gram, logs)
     k, gates, weight = (cut_into_pieces(x, pieces) for x in (k, gates, weight))
+    logs = None if logs is None else cut_into_pieces(logs, pieces)
     ridge = jnp.tile(ridge, (pieces, 1))
     zero = jnp.zeros((k.shape[0], *gram.shape[1:]), gram.dtype)
-    add = _solve_keys(k, gates, weight, ridge, zero, only_gram=True)[1]
+    add = _solve_keys(k, gates, weight, ridge, zero, logs, only_gram=True)[1]
     fade = multiply_gates(gates)
-    before, last = scan_pieces(fade[:, :, None] * fade[:, None, :], add, gram)
-    return join_pieces(_solve_keys(k, gates, weight, ridge, before)[0], pieces), last
+    change = _change(fade, None if logs is None else logs.sum(1))
+    before, last = scan_pieces(1 + change, add, gram)
+    return join_pieces(_solve_keys(k, gates, weight, ridge, before, logs)[0], pieces), last
+
+
+def _change(fade: Array, logs: Array | None) -> Array:
+    """Compute ``fade fade^T - 1`` (N, K, K) from fades (N, K), to the digits of their logs.
+
+    The derivative is that of the fades.
+    """
+    change = fade[:, :, None] * fade[:, None, :] - 1
+    if logs is None:
+        return change
+    value = jnp.expm1(logs[:, :, None] + logs[:, None, :])
+    return change + jax.lax.stop_gradient(value - change)
 
 
 def _solve_key(
-    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array
+    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, logs: Any
 ) -> tuple[Array, Array]:
     """Solve for one token (N, K) by the Cholesky factor of its system."""
-    gram = gates[:, :, None] * gram * gates[:, None, :] + (weight * k)[:, :, None] * k[:, None]
+    gram = gram + gram * _change(gates, logs) + (weight * k)[:, :, None] * k[:, None]
     system = jnp.where(jnp.eye(k.shape[1], dtype=bool), gram + ridge[:, :, None], gram)
     inverse = guarded_inverse_cholesky(jax.lax.stop_gradient(system))
 
@@ -118,8 +134,9 @@ def _solve_key(
 
 
 def _solve_keys(
-    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, only_gram: bool = False
-) -> tuple[Array, Array]:
+    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, logs: Any,
+    only_gram: bool = False,
+) -> tuple[Array, Array]:  # fmt: skip
     """Run :func:`solve_keys` on a whole stream, tile by tile."""
     n, length, width = k.shape
     c = length if length < 8 else min(CHUNK, -(-length // 8) * 8)
@@ -132,30 +149,34 @@ def _solve_keys(
         return -(-chunks // most)
 
     def run(tiles: int) -> tuple[Array, Array]:
-        return _solve_in_tiles(k, gates, weight, ridge, gram, only_gram, tiles, c)
+        return _solve_in_tiles(k, gates, weight, ridge, gram, logs, only_gram, tiles, c)
 
     return by_platform(tile_count, run)
 
 
 def _solve_in_tiles(
-    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, only_gram: bool, tiles: int,
-    c: int,
+    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, logs: Any, only_gram: bool,
+    tiles: int, c: int,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Run :func:`solve_keys` on a whole stream in ``tiles`` tiles of chunks of ``c`` tokens."""
     n, length, width = k.shape
     chunks = -(-max(1, -(-length // c)) // tiles)
 
-    def tiled(x: Array, fill: float) -> Array:
+    def tiled(x: Any, fill: float) -> Any:
+        if x is None:
+            return None
         pad = [(0, 0), (0, tiles * chunks * c - length)] + [(0, 0)] * (x.ndim - 2)
         x = jnp.pad(x, pad, constant_values=fill)
         return jnp.moveaxis(x.reshape(n, tiles, chunks, c, *x.shape[2:]), 1, 0)
 
-    def step(gram: Array, tile: tuple[Array, ...]) -> tuple[Array, Array | None]:
-        k, gates, weight = (x.reshape(n * chunks, *x.shape[2:]) for x in tile)
+    def step(gram: Array, tile: tuple[Any, ...]) -> tuple[Array, Array | None]:
+        k, gates, weight = (x.reshape(n * chunks, *x.shape[2:]) for x in tile[:3])
+        logs = None if tile[3] is None else tile[3].reshape(n * chunks, *tile[3].shape[2:])
         faded, total = fade_keys(k, gates)
         # sum_i beta_i k_i k_i^T, with every key faded to the end of its chunk
         add = jnp.einsum("nik,nij->nkj", faded.tail * weight[..., None], faded.tail)
-        before, last = _before(gram, total, add, chunks)
+        change = _change(total, None if logs is None else logs.sum(1))
+        before, last = _before(gram, change, add, chunks)
         if only_gram:
             return last, None
         every = jnp.broadcast_to(ridge[:, None], (n, chunks, width)).reshape(n * chunks, 1, width)
@@ -163,20 +184,20 @@ def _solve_in_tiles(
         return last, w.reshape(n, chunks * c, width)
 
     again = jax.checkpoint(step, policy=save_factors, prevent_cse=False)
-    last, w = scan(again, gram, (tiled(k, 0), tiled(gates, 1), tiled(weight, 0)))
+    last, w = scan(again, gram, (tiled(k, 0), tiled(gates, 1), tiled(weight, 0), tiled(logs, 0)))
     if w is None:
         return k, last
     return jnp.moveaxis(w, 0, 1).reshape(n, -1, width)[:, :length], last
 
 
-def _before(gram: Array, total: Array, add: Array, chunks: int) -> tuple[Array, Array]:
+def _before(gram: Array, change: Array, add: Array, chunks: int) -> tuple[Array, Array]:
     """Compute grams before each chunk of a tile (N chunks, K, K), and after the last (N, K, K)."""
     n = gram.shape[0]
-    by_chunk = [jnp.moveaxis(x.reshape(n, chunks, *x.shape[1:]), 1, 0) for x in (total, add)]
+    by_chunk = [jnp.moveaxis(x.reshape(n, chunks, *x.shape[1:]), 1, 0) for x in (change, add)]
 
     def step(gram: Array, x: Any) -> tuple[Array, Array]:
-        total, add = x
-        return total[:, :, None] * gram * total[:, None, :] + add, gram
+        change, add = x
+        return gram + gram * change + add, gram
 
     last, before = scan(step, gram, tuple(by_chunk))
     return jnp.moveaxis(before, 0, 1).reshape(n * chunks, *gram.shape[1:]), last

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_weight
 from olsq.attention.recurrences.delta import delta_rule
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
@@ -47,7 +48,9 @@ def comba(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -92,8 +95,9 @@ def comba(
     if tokens.start is not None:  # the past of a segment's first token is empty
         read = jnp.where(tokens.start[..., None], 0, read)
     matrix, state_lost = open_memory(state, tokens, layout)
+    gates, shift = split_gates(tokens)
     out, memory = delta_rule(
-        tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, matrix, before=True
+        tokens.q, read, tokens.k, tokens.v, gates, tokens.weight, matrix, shift=shift, before=True
     )
     lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost)
     return restore_layout(

@@ -8,6 +8,7 @@ from jax.typing import ArrayLike
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.recurrences.delta import delta_rule
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import (
     Memory,
     open_memory,
@@ -51,7 +52,9 @@ def gated_delta(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -90,7 +93,8 @@ def gated_delta(
     matrix, state_lost = open_memory(state, tokens, layout)
     lost = propagate_losses(tokens, state_lost)
     (q, k, v), options = unfolded_streams(tokens, lost[0], layout)
-    out, memory = delta_rule(q, k, None, v, tokens.forget, tokens.weight, matrix, **options)
+    gates, shift = split_gates(tokens)
+    out, memory = delta_rule(q, k, None, v, gates, tokens.weight, matrix, shift=shift, **options)
     memory = memory if final_sign is None else memory * final_sign
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
 
@@ -167,7 +171,9 @@ def delta(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------

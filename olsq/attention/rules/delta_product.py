@@ -17,12 +17,14 @@ from olsq.attention.arguments import (
     check_gates,
     check_heads,
     check_segments,
+    clean_logs,
     fold_heads,
     layout_of,
     per_token,
     with_resets,
 )
 from olsq.attention.recurrences.delta import delta_rule
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.inputs import all_ones
@@ -63,7 +65,9 @@ def gated_delta_product(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -97,8 +101,9 @@ def gated_delta_product(
     """
     tokens, layout, count = _check_steps(q, k, v, forget, log_forget, weight, segment_ids, state)
     matrix, state_lost = open_memory(state, tokens, layout)
+    gates, shift = split_gates(tokens)
     out, memory = delta_rule(
-        tokens.q, tokens.k, tokens.k, tokens.v, tokens.forget, tokens.weight, matrix
+        tokens.q, tokens.k, tokens.k, tokens.v, gates, tokens.weight, matrix, shift=shift
     )
     steps = layout._replace(length=count * layout.length)
     value, memory = restore_layout(out, Memory(memory), tokens, state_lost, steps)
@@ -191,7 +196,9 @@ def _check_steps(
         gates = jnp.where(unknown, 1, gates)
     gates = with_resets(gates, start, layout.working)
     gates = None if gates is None else at_first(gates, 1)
-    return tokens._replace(forget=gates, weight=weight), layout, count
+    logs = clean_logs(log_forget, start, layout)
+    logs = None if logs is None else at_first(logs, 0)
+    return tokens._replace(forget=gates, weight=weight, log_forget=logs), layout, count
 
 
 def _check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Array, Layout, int]:

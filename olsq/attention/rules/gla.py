@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Tokens, check_inputs
 from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import (
     Memory,
@@ -54,7 +55,9 @@ def gla(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -155,11 +158,12 @@ def gated_memory(
     tokens, final_sign = remove_signs(tokens) if signed else (tokens, None)
     matrix, state_lost = open_memory(state, tokens, layout)
     lost = propagate_losses(tokens, state_lost)
-    if tokens.forget is not None and tokens.forget.ndim == 3:
+    gates, shift = split_gates(tokens)
+    if gates is not None and gates.ndim == 3:
         v = tokens.v if tokens.weight is None else tokens.weight[..., None] * tokens.v
-        out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, matrix)
+        out, memory = vector_gated(tokens.q, tokens.k, v, gates, matrix, shift=shift)
     else:
         streams, options = unfolded_streams(tokens, lost[0], layout)
-        out, memory = gated_linear(*streams, tokens.forget, tokens.weight, matrix, **options)
+        out, memory = gated_linear(*streams, gates, tokens.weight, matrix, shift=shift, **options)
     memory = memory if final_sign is None else memory * final_sign
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)

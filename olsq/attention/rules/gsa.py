@@ -12,7 +12,15 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
 from olsq.arrays.masked import takes_masked
-from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight, per_token
+from olsq.attention.arguments import (
+    check_gates,
+    check_inputs,
+    check_state,
+    check_weight,
+    clean_logs,
+    per_token,
+)
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated
 from olsq.attention.states import drop_unwritten, restore_layout, run_one_token
 
@@ -65,7 +73,9 @@ def gsa(
     state : SlotMemory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -130,13 +140,18 @@ def gsa(
         written = jnp.broadcast_to(strength, (n, t, slots))
     if tokens.start is not None:
         gates = jnp.where(tokens.start[..., None], 0, gates)
-    tokens = tokens._replace(forget=gates, sample_lost=tokens.sample_lost | unknown)
+    logs = clean_logs(log_forget, tokens.start, layout, slots)
+    tokens = tokens._replace(
+        forget=gates, sample_lost=tokens.sample_lost | unknown, log_forget=logs
+    )
+    gates, shift = split_gates(tokens)
     shape = (layout.batch, layout.heads, slots)
     zero = SlotMemory(*(jnp.zeros((*shape, x.shape[-1]), layout.working) for x in tokens[1:3]))
     opened, state_lost = check_state(state, zero, layout)
-    scores, keys = row_gated(tokens.q, tokens.k, written, gates, opened.keys)
+    scores, keys = row_gated(tokens.q, tokens.k, written, gates, opened.keys, shift)
     read = jax.nn.softmax(scale * scores, -1)
-    out, values = vector_gated(read, written, tokens.v, gates, jnp.swapaxes(opened.values, 1, 2))
+    held = jnp.swapaxes(opened.values, 1, 2)
+    out, values = vector_gated(read, written, tokens.v, gates, held, shift=shift)
     return restore_layout(
         out, SlotMemory(keys, jnp.swapaxes(values, 1, 2)), tokens, state_lost, layout
     )

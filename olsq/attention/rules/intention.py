@@ -58,6 +58,8 @@ def intention(
         (B, H, K, K) and cross (B, H, V, K); with segments, context of the first.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; each is its own context, and S is T then.
+        The first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and
+        begin with that of the token before.
     segments : int, optional
         The most segments of a row; needed where ``segment_ids`` is traced.
 

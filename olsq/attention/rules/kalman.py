@@ -12,6 +12,7 @@ from olsq.arrays.checks import concrete, refuse
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
 from olsq.attention.states import run_one_token
 from olsq.problem import Moments
@@ -66,7 +67,9 @@ def kalman(
         As returned for the tokens before; an empty past if None.  Gram
         (B, H, K, K) and cross (B, H, V, K).
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -109,12 +112,15 @@ def kalman(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state,
     )  # fmt: skip
+    if state is not None:  # it may be stored in half precision
+        state = Moments(*(jnp.asarray(x, layout.working) for x in state))
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
     n = layout.batch * layout.heads
     gram = (
         jnp.zeros((n, keys, keys), layout.working) if state is None else fold_and_clean(state.gram)
     )
-    norms = frobenius_norms(tokens, gram)
+    gates, shift = split_gates(tokens)
+    norms = frobenius_norms(tokens._replace(forget=gates), gram, shift)
     # Without any sample, any ridge gives the same output: 0.
     ridge = jnp.where(norms > 0, ratio * norms, 1).reshape(*streams[0].shape[:3], 1)
     # with a traced ratio the bound is the trace of H, which needs more steps
@@ -135,7 +141,8 @@ def kalman(
             if state is None
             else fold_and_clean(state.cross)
         )
-        plain = gated_linear(*tokens[:5], cross)[0].reshape(value.shape)
+        plain, _ = gated_linear(*tokens[:3], gates, tokens.weight, cross, shift=shift)
+        plain = plain.reshape(value.shape)
         # replaced, so that NaN does not enter the gradients of earlier tokens
         unknown = jnp.isnan(share)
         share = jnp.where(unknown, 1, share)

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from olsq.arrays import checks
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, per_token
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 
@@ -52,7 +53,9 @@ def kda(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -98,8 +101,9 @@ def kda(
         tokens = tokens._replace(sample_lost=tokens.sample_lost | ~fine)
         read = jnp.where(fine[..., None], gates, 0) * read
     matrix, state_lost = open_memory(state, tokens, layout)
+    gates, shift = split_gates(tokens)
     out, memory = delta_rule_any_gates(
-        tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, matrix
+        tokens.q, read, tokens.k, tokens.v, gates, tokens.weight, matrix, shift
     )
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 

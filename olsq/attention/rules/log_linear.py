@@ -13,6 +13,7 @@ from olsq.arrays.checks import check_real
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.recurrences.levels import fenwick
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import restore_layout, run_one_token
 from olsq.sequence.jax.pieces import running_max
 from olsq.sequence.jax.tiles import finite
@@ -69,7 +70,9 @@ def log_linear_mamba2(
     state : LogLinearState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -128,8 +131,9 @@ def log_linear_mamba2(
     opened, state_lost = check_state(state, zero, layout)
     at = _positions(opened.position, tokens.start, *tokens.q.shape[:2])
     before = jnp.maximum(opened.position - 1, 0)
+    gates, shift = split_gates(tokens)
     out, memory = fenwick(
-        tokens.q, tokens.k, tokens.v, tokens.forget, weights, at, before, opened.matrix
+        tokens.q, tokens.k, tokens.v, gates, weights, at, before, opened.matrix, shift
     )
     count = at[:, -1] + 1 if layout.length else opened.position
     return restore_layout(out, LogLinearState(memory, count), tokens, state_lost, layout)

@@ -40,7 +40,9 @@ def mamba2(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------

@@ -21,6 +21,7 @@ from olsq.attention.arguments import (
     per_token,
 )
 from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import restore_layout, run_one_token
 from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite
@@ -82,7 +83,9 @@ def mamba3(
     state : Mamba3State, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -153,7 +156,8 @@ def mamba3(
     write = delay(late, jnp.zeros((n, 1), late.dtype)) + (1 - share) * steps
     write = write if tokens.forget is None else tokens.forget * write
     before = delay(turned, opened.key[:, None]), delay(tokens.v, opened.value[:, None])
-    out, memory = gated_linear(read, *before, tokens.forget, write, opened.matrix)
+    gates, shift = split_gates(tokens)
+    out, memory = gated_linear(read, *before, gates, write, opened.matrix, shift=shift)
     own = (read * turned).sum(-1, keepdims=True)
     out = out + late[..., None] * own * tokens.v
     last = opened

@@ -79,7 +79,9 @@ def mesa_channel(
     state : MesaChannelState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -137,9 +139,10 @@ def mesa_channel(
     gram = jnp.zeros((layout.batch, layout.heads, keys, keys), layout.working)
     opened, state_lost = check_state(state, MesaChannelState(zero, gram), layout)
     if 0 not in (layout.batch, layout.length):
-        fades = _gate_roots(tokens.forget, tokens.k)
+        logs = None if tokens.log_forget is None else _per_key(tokens.log_forget / 2, tokens.k)
+        fades = _gate_roots(tokens.forget, tokens.k) if logs is None else jnp.exp(logs)
         lam = per_head("ridge", ridge, layout, keys)
-        written, gram = solve_keys(tokens.k, fades, tokens.weight, lam, opened.gram)
+        written, gram = solve_keys(tokens.k, fades, tokens.weight, lam, opened.gram, logs)
         clears = with_resets(None, tokens.start, layout.working)
         out, matrix = delta_rule(
             tokens.q, tokens.k, written, tokens.v, clears, tokens.weight, opened.matrix
@@ -158,7 +161,11 @@ def _gate_roots(gates: Array | None, k: Array) -> Array:
         return jnp.ones_like(k)
     positive = gates > 0
     roots = jnp.where(positive, jnp.sqrt(jnp.where(positive, gates, 1)), 0)
-    return roots if roots.ndim == 3 else jnp.broadcast_to(roots[..., None], k.shape)
+    return _per_key(roots, k)
+
+
+def _per_key(x: Array, k: Array) -> Array:
+    return x if x.ndim == 3 else jnp.broadcast_to(x[..., None], k.shape)
 
 
 @takes_masked

@@ -19,6 +19,7 @@ from olsq.attention.arguments import (
     fold_state,
     per_head,
 )
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.states import run_one_token
 from olsq.problem import Moments
@@ -86,7 +87,9 @@ def mesa_window(
     state : RecentSamples, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -136,17 +139,24 @@ def mesa_window(
     raw = [jnp.where(tokens.sample_lost[..., None], jnp.nan, x) for x in (tokens.k, tokens.v)]
     now = (*raw, gates, weights)
 
-    def readable(samples: Any, resets: Array) -> tuple[Array, ...]:
+    powers, shift = split_gates(tokens)
+    shift = jnp.zeros_like(ones) if shift is None else shift
+
+    def readable(samples: Any, resets: Array, shift: Array) -> tuple[Array, ...]:
         k, v, gates, weight = samples
         sample_lost = ~(finite(k) & finite(v))
         k, v = (jnp.where(sample_lost[..., None], 0, x) for x in (k, v))
-        return k, v, gates, weight, sample_lost, resets
+        return k, v, gates, weight, shift, sample_lost, resets
 
     # Resets are counted from the stream's beginning, those before it downwards.
     since = jnp.cumsum((recent.forget == 0)[:, ::-1], 1, jnp.int32)[:, ::-1]
     earlier = jnp.pad(since, ((0, 0), (0, 1)))[:, 1:]
 
-    parts = readable(recent, -earlier), readable(now, running_sum(gates == 0))
+    split = (*raw, ones if powers is None else powers, weights)
+    parts = (
+        readable(recent, -earlier, jnp.zeros_like(recent.forget)),
+        readable(split, running_sum(gates == 0), shift),
+    )
     out = _solve_windows(tokens.q, *parts, lam, window=window)
     out = jnp.where(tokens.query_finite[..., None], out, jnp.nan)
     value = jnp.moveaxis(out.reshape(layout.batch, layout.heads, t, out.shape[-1]), 1, 2)
@@ -213,7 +223,7 @@ def _solve_windows(queries: Array, older: Any, tokens: Any, ridge: Array, *, win
     before, pieces = window - 1, pieces_of(queries.shape[1])
 
     def block(queries: Array, parts: Any) -> Array:
-        k, v, gates, weight, sample_lost, resets = parts
+        k, v, gates, weight, shift, sample_lost, resets = parts
         size = queries.shape[1]
         seen = window_mask(size, window)
         # Products of gates: after each earlier token to the block's start, then inside the block.
@@ -221,6 +231,10 @@ def _solve_windows(queries: Array, older: Any, tokens: Any, ridge: Array, *, win
         later = jnp.concatenate([later, jnp.ones_like(gates[:, :1])], 1)[:, :before]
         own = gates[:, before:]
         table, zeta = gate_products(own, jnp.log(jnp.where(own == 0, 1, own)))
+        # From the units of each token to those of the row that reads it.
+        scale = jnp.exp(shift)
+        later, zeta = later / scale[:, :before], zeta * scale[:, before:]
+        table = table * (scale[:, before:, None] / scale[:, None, before:])
         share = jnp.concatenate([zeta[..., None] * later[:, None], table], -1)
         share = jnp.where(seen, share * weight[:, None], 0)
         gram = _gram(k, share, weight, later, zeta, size, before)

@@ -14,6 +14,7 @@ from olsq.arrays.checks import refuse
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
 from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.recurrences.log_gates import split_gates, split_logs
 from olsq.attention.states import empty_memory, restore_layout, run_one_token
 from olsq.sequence.jax.pieces import delay, scan_time
 
@@ -72,7 +73,9 @@ def mlstm(
     state : MLSTMState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -117,15 +120,21 @@ def mlstm(
         start = jnp.where(jnp.isneginf(start), 0, start)  # nothing is remembered yet
         maxima = jnp.broadcast_to(start[:, None], tokens.sample_lost.shape)
         plain = jnp.ones_like(maxima) if tokens.weight is None else tokens.weight
-        gates, strength = tokens.forget, plain * jnp.exp(-maxima)
+        gates, shift = split_gates(tokens)
+        strength = plain * jnp.exp(-maxima)
     else:
         refuse("log_weight", log_weight, lambda w: w == float("inf"), "be less than infinity")
         logs = per_token("log_weight", log_weight, layout)
         tokens, logs = _leave_out(tokens, logs)
-        maxima, gates, strength = _stabilise(tokens.forget, logs, start)
+        shift = None
+        if tokens.log_forget is None:
+            maxima, gates, strength = _stabilise(tokens.forget, logs, start)
+        else:
+            maxima, log_gates, strength = _stabilise_logs(tokens.log_forget, logs, start)
+            gates, shift = split_logs(log_gates)
     values = jnp.concatenate([tokens.v, jnp.ones_like(tokens.v[..., :1])], -1)
     held = jnp.concatenate([opened.matrix, opened.normaliser[:, None]], 1)
-    out, held = gated_linear(tokens.q, tokens.k, values, gates, strength, held)
+    out, held = gated_linear(tokens.q, tokens.k, values, gates, strength, held, shift=shift)
     # max(1, |z.q|) in units of exp(m): everything here is scaled by exp(-m)
     size = jnp.maximum(jnp.exp(-maxima), jnp.abs(out[..., -1]))
     last = maxima[:, -1] if maxima.shape[1] else start
@@ -200,12 +209,7 @@ def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Arr
     gates = jnp.ones_like(logs) if gates is None else gates
     plain = jax.lax.stop_gradient(gates)
     log_gates = jnp.log(plain)
-
-    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-        return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
-
-    sums, maxima = scan_time(join, (log_gates, jax.lax.stop_gradient(logs)), (0.0, -jnp.inf))
-    maxima = jnp.maximum(maxima, sums + start[:, None])
+    maxima = _running_maxima(log_gates, logs, start)
     before = delay(maxima, start[:, None])
     empty = jnp.isneginf(maxima)
     now = jnp.where(empty, 0, maxima)
@@ -216,3 +220,23 @@ def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Arr
     factor = jnp.where(plain > 0, ratio / jnp.where(plain > 0, plain, 1), rise)
     held = gates * jnp.where(empty, 1, factor)
     return maxima, held, jnp.exp(logs - now)
+
+
+def _stabilise_logs(log_gates: Array, logs: Array, start: Array) -> tuple[Array, Array, Array]:
+    """Run :func:`_stabilise` on the logs of gates, and return logs of the scaled gates."""
+    maxima = _running_maxima(jax.lax.stop_gradient(log_gates), logs, start)
+    before = delay(maxima, start[:, None])
+    now = jnp.where(jnp.isneginf(maxima), 0, maxima)
+    # m_{t-1} - m_t first: where the gate makes the maximum, it cancels the log but for rounding.
+    scaled = log_gates + jnp.where(jnp.isneginf(before), 0, before - now)
+    return maxima, jnp.minimum(scaled, 1), jnp.exp(logs - now)
+
+
+def _running_maxima(log_gates: Array, logs: Array, start: Array) -> Array:
+    """Compute ``m_t = max(log f_t + m_{t-1}, log i_t)`` (N, T) from ``start`` (N,), a constant."""
+
+    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
+
+    sums, maxima = scan_time(join, (log_gates, jax.lax.stop_gradient(logs)), (0.0, -jnp.inf))
+    return jnp.maximum(maxima, sums + start[:, None])

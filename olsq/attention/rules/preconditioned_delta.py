@@ -20,6 +20,7 @@ from olsq.attention.arguments import (
     per_token,
 )
 from olsq.attention.recurrences.linear import accumulate_gated
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import empty_memory, reset_mask, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
@@ -85,7 +86,9 @@ def preconditioned_delta(
     state : PreconditionedState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -140,10 +143,10 @@ def preconditioned_delta(
     # M = base^(-s / (1 + |s|)), s = log(a + eps) - center
     s = jnp.log(squares + eps) - per_token("center", center, layout)[..., None]
     scaling = base ** (-s / (1 + jnp.abs(s)))
+    gates, shift = split_gates(tokens)
     out, memory = delta_rule_any_gates(
-        tokens.q, tokens.k, scaling * tokens.k, tokens.v, tokens.forget, tokens.weight,
-        opened.matrix,
-    )  # fmt: skip
+        tokens.q, tokens.k, scaling * tokens.k, tokens.v, gates, tokens.weight, opened.matrix, shift
+    )
     output_lost = None
     if layout.length:
         # After a reset the memory is still written with the scaling, so a lost scaling ends only

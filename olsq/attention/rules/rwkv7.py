@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from olsq.arrays.checks import refuse
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, per_token
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
@@ -49,7 +50,9 @@ def rwkv7(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -95,11 +98,15 @@ def rwkv7(
     r, rate = (jnp.where(fine[..., None], x, 0) for x in (r, rate))
     if tokens.start is not None:  # the past of a segment's first token is empty
         r = jnp.where(tokens.start[..., None], 0, r)
-    gates = jnp.ones_like(tokens.sample_lost, r.dtype) if tokens.forget is None else tokens.forget
-    gates = gates if gates.ndim == 3 else jnp.broadcast_to(gates[..., None], r.shape)
+    gates, shift = split_gates(tokens)
+    gates = jnp.ones_like(tokens.sample_lost, r.dtype) if gates is None else gates
+    gates, shift = (
+        x if x is None or x.ndim == 3 else jnp.broadcast_to(x[..., None], r.shape)
+        for x in (gates, shift)
+    )
     matrix, state_lost = open_memory(state, tokens, layout)
     out, memory = vector_delta(
-        tokens.q, r, rate * r, None, gates, matrix, added=(tokens.k, tokens.v)
+        tokens.q, r, rate * r, None, gates, matrix, (tokens.k, tokens.v), shift
     )
     lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost)
     return restore_layout(

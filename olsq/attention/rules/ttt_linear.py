@@ -82,7 +82,9 @@ def ttt_linear(
         As returned for the tokens before; an empty past if None.  Of the same mini_batch.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.  Each
-        begins a mini-batch.  Tokens are then taken one at a time, which is slower.
+        begins a mini-batch.  Tokens are then taken one at a time, which is slower.  The first
+        token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin with
+        that of the token before.
 
     Returns
     -------

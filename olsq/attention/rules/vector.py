@@ -15,10 +15,18 @@ from olsq.attention.arguments import (
     check_gates,
     check_heads,
     check_inputs,
+    clean_logs,
     layout_of,
 )
+from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
+from olsq.attention.states import (
+    Memory,
+    open_memory,
+    reset_mask,
+    restore_layout,
+    run_one_token,
+)
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import delay
 
@@ -44,7 +52,9 @@ def hgrn2(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -86,8 +96,9 @@ def hgrn2(
         )
     )
     matrix, state_lost = open_memory(state, tokens, layout)
-    held = jnp.ones_like(tokens.k) if tokens.forget is None else tokens.forget
-    out, memory = vector_gated(tokens.q, tokens.k, tokens.v, held, matrix)
+    gates, shift = split_gates(tokens)
+    gates = jnp.ones_like(tokens.k) if gates is None else gates
+    out, memory = vector_gated(tokens.q, tokens.k, tokens.v, gates, matrix, shift=shift)
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
@@ -160,7 +171,9 @@ def rwkv6(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
 
     Returns
     -------
@@ -197,8 +210,13 @@ def rwkv6(
     matrix, state_lost = open_memory(state, tokens, layout)
     # The reset of a segment comes before the read: its first query sees an empty memory.
     reads = tokens.q if tokens.start is None else jnp.where(tokens.start[..., None], 0, tokens.q)
-    held = gates if tokens.start is None else jnp.where(tokens.start[..., None], 0, gates)
-    out, memory = vector_gated(reads, tokens.k, tokens.v, held, matrix, before=True)
+    gates = gates if tokens.start is None else jnp.where(tokens.start[..., None], 0, gates)
+    logs = clean_logs(log_forget, tokens.start, layout, width)
+    if logs is not None and logs.ndim == 2:
+        logs = jnp.broadcast_to(logs[..., None], gates.shape)
+    tokens = tokens._replace(forget=gates, log_forget=logs)
+    held, shift = split_gates(tokens)
+    out, memory = vector_gated(reads, tokens.k, tokens.v, held, matrix, shift=shift, before=True)
     own = jnp.tile(bonus, (layout.batch, 1))[:, None] * tokens.k
     out = out + (tokens.q * own).sum(-1, keepdims=True) * tokens.v
     return restore_layout(
@@ -207,7 +225,7 @@ def rwkv6(
         tokens,
         state_lost,
         layout,
-        _output_lost(tokens, held, unknown.any(-1), state_lost),
+        _output_lost(tokens, unknown.any(-1), state_lost),
     )
 
 
@@ -258,13 +276,13 @@ def rwkv6_step(
     )  # fmt: skip
 
 
-def _output_lost(tokens: Tokens, gates: Array, unknown: Array, state_lost: Array) -> Any:
+def _output_lost(tokens: Tokens, unknown: Array, state_lost: Array) -> Any:
     """Mark the tokens a loss reaches where gates apply after the read: a reset helps later tokens
     only.
     """
     if tokens.sample_lost.shape[1] == 0:
         return None
-    after = lost_tokens(tokens.sample_lost | unknown, (gates == 0).all(-1), state_lost)
+    after = lost_tokens(tokens.sample_lost | unknown, reset_mask(tokens), state_lost)
     before = delay(after, state_lost[:, None])
     if tokens.start is not None:
         before = before & ~tokens.start
