@@ -251,8 +251,7 @@ def test_a_step_of_0_of_mamba_keeps_the_memory_whatever_the_rate(rate):
 
     steps = jnp.array([0.5, 0.0, 0.0], jnp.float32)
     np.testing.assert_allclose(read(steps, rate), [4.0, 2.0, 6.0], rtol=1e-6)  # 2 . 2 . .5 read
-    grads = jax.grad(lambda *a: read(*a).sum(), (0, 1))(steps, jnp.float32(rate))
-    assert all(np.isfinite(g).all() for g in grads)
+    assert np.isfinite(jax.grad(lambda rate: read(steps, rate).sum())(jnp.float32(rate)))
 
 
 @pytest.mark.parametrize(("length", "cached"), [(37, triangle.CACHED), (35, 0)])
