@@ -127,8 +127,10 @@ class _Taken(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         column = self._frame[name]
+        if isinstance(self._rows, slice):
+            return column
         if hasattr(column, "combine_chunks"):  # of Arrow
-            column = column.to_numpy(zero_copy_only=False)
+            return column.take(self._rows)
         return column.iloc[self._rows] if hasattr(column, "iloc") else column[self._rows]
 
     def __iter__(self) -> Iterator[str]:

@@ -44,7 +44,7 @@ def panel(seed=0):
     frame = pd.DataFrame(
         {
             "shop": shop, "u": rng.standard_normal(N), "v": rng.standard_normal(N),
-            "time": pd.date_range("2024-01-01", periods=N, freq="8h"),
+            "time": pd.date_range("2024-03-20", periods=N, freq="8h", tz="Europe/Paris"),
         }
     )  # fmt: skip
     return frame, rng.standard_normal(N)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.online.many.labels import group_rows
 from olsq.online.rows import frames
 from olsq.online.rows.frames import Labels
 
@@ -186,8 +185,8 @@ class CoefficientPath(PathArrays):
         """
         if self.labels.groups is None:
             raise ValueError("the path has no groups: it was made without by=")
-        rows = group_rows(self.labels.groups, len(self.residual)).get(key)
-        if rows is None:
+        rows = np.flatnonzero([bool(label == key) for label in self.labels.groups])
+        if not rows.size:
             raise KeyError(key)
         return self._make(a[rows] for a in self).labelled(self.labels.take(rows))
 
