@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 from scipy import stats
-from statsmodels.stats.diagnostic import breaks_cusumolsresid, recursive_olsresiduals
+from statsmodels.stats.diagnostic import (
+    breaks_cusumolsresid,
+    linear_harvey_collier,
+    recursive_olsresiduals,
+)
 
 import olsq
 from olsq.datasets import nile, us_macro
@@ -20,6 +24,7 @@ from olsq.stability import (
     chow_test,
     cusum,
     cusum_squares,
+    harvey_collier,
     ols_cusum,
     one_step_scores,
     recursive_residuals,
@@ -63,6 +68,60 @@ def test_recursive_residuals_and_cusum_are_those_of_statsmodels(case):
     squares = cusum_squares(path)
     np.testing.assert_allclose(squares.value, np.cumsum(w**2) / np.sum(w**2), atol=1e-12)
     assert squares.value[-1] == pytest.approx(1.0, rel=1e-14)
+
+
+def singular_starts():
+    """Regressors (intercept included) whose rank grows late, with targets."""
+    rng = np.random.default_rng(3)
+    x, y, ones, at = rng.standard_normal(40), rng.standard_normal(40), np.ones(40), np.arange(40)
+    late, tied = (at >= 25) * 1.0, np.round(x)
+    return {
+        "a dummy begins late": (np.column_stack([ones, x, late]), y),
+        "the start is constant": (np.column_stack([ones, np.where(at < 10, 1.0, x)]), y),
+        "the start is zero": (np.where(at < 7, 0.0, x)[:, None], y),
+        "ties": (np.column_stack([ones, tied, tied**2]), y),
+        "collinear": (np.column_stack([ones, x, 2 * x]), y),
+        "missing": (np.column_stack([ones, late]), np.where(at == 2, np.nan, y)),
+        "the start fits exactly": (np.column_stack([ones, late]), np.where(at < 30, 1.0, y)),
+        "twice late after an exact start": (
+            np.column_stack([ones, at > 5, at > 5, at > 9]), np.where(at < 12, 0.0, y)
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", singular_starts())
+def test_the_rows_that_determine_a_coefficient_have_no_recursive_residual(case):
+    """n - k residuals are left, whose squares add up to the residual sum of squares."""
+    A, y = singular_starts()[case]
+    path = olsq.coefficient_path(A, y)
+    row, value = recursive_residuals(path)
+    whole = np.isfinite(y)
+    rank = np.linalg.matrix_rank(A[whole])
+    assert row.size == whole.sum() - rank
+    assert value @ value == pytest.approx(dense_rss(A[whole], y[whole]), rel=1e-12)
+    ranks = [np.linalg.matrix_rank(A[: t + 1][whole[: t + 1]]) for t in range(len(y))]
+    raised = np.flatnonzero(np.diff(ranks, prepend=0))
+    if "exact" not in case:  # which of many zeros it was is not known
+        assert row.tolist() == np.setdiff1d(np.flatnonzero(whole), raised).tolist()
+    assert cusum(path).row.tolist() == cusum_squares(path).row.tolist() == row.tolist()
+    assert cusum_squares(path).value[-1] == pytest.approx(1.0, rel=1e-13)
+
+
+def test_squares_of_a_stream_that_one_dummy_determines_last():
+    """Eight rows, the dummy's first the last but one: six residuals, enough for the lines."""
+    A = np.column_stack([np.ones(8), np.arange(8) >= 6])
+    y = np.random.default_rng(0).standard_normal(8)
+    assert cusum_squares(olsq.coefficient_path(A, y)).row.tolist() == [1, 2, 3, 4, 5, 7]
+
+
+def test_harvey_and_collier_is_that_of_statsmodels():
+    """Which drops three residuals whatever k is, and so agrees at k = 3."""
+    X, y = broken(jump=0.1)
+    theirs = linear_harvey_collier(sm.OLS(y, sm.add_constant(X)).fit(), skip=3)
+    found = harvey_collier(olsq.coefficient_path(X, y, fit_intercept=True))
+    assert found.statistic == pytest.approx(theirs.statistic, rel=1e-9)
+    assert found.pvalue == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert found.freedom == 116
 
 
 def test_regressors_far_from_zero_cost_no_digits():
@@ -359,4 +418,4 @@ def test_a_row_that_determines_a_coefficient_late_does_not_count():
     X, y = np.ones((30, 2)), rng.standard_normal(30)
     X[:20, 1], X[20:, 1] = 0.0, rng.standard_normal(10)
     row = recursive_residuals(olsq.coefficient_path(X, y))[0]
-    assert row.tolist() == [*range(2, 20), *range(21, 30)]
+    assert row.tolist() == [*range(1, 20), *range(21, 30)]

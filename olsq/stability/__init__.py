@@ -7,8 +7,10 @@ from olsq.stability.ols_residuals import OLSCusum, ols_cusum
 from olsq.stability.recursive import (
     Cusum,
     CusumSquares,
+    HarveyCollier,
     cusum,
     cusum_squares,
+    harvey_collier,
     recursive_residuals,
 )
 from olsq.stability.scores import Scores, one_step_scores
@@ -18,12 +20,14 @@ __all__ = [
     "ChowTest",
     "Cusum",
     "CusumSquares",
+    "HarveyCollier",
     "OLSCusum",
     "Scores",
     "break_test",
     "chow_test",
     "cusum",
     "cusum_squares",
+    "harvey_collier",
     "ols_cusum",
     "one_step_scores",
     "recursive_residuals",

@@ -105,7 +105,7 @@ class Data(NamedTuple):
 
     def estimator(self) -> RecursiveLeastSquares:
         """Return a least-squares estimator without a ridge."""
-        return RecursiveLeastSquares(ridge=0.0, fit_intercept=self.fit_intercept)
+        return RecursiveLeastSquares(fit_intercept=self.fit_intercept)
 
     def sums(self, X: NDArray, y: NDArray) -> NDArray[np.float64]:
         """Compute the residual sums of squares of the rows up to each row."""

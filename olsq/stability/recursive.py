@@ -1,12 +1,14 @@
-"""Tests of constant coefficients from recursive residuals: the CUSUM and the CUSUM of squares."""
+"""Tests of constant coefficients from recursive residuals: CUSUM, its squares, Harvey-Collier."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import shown
@@ -97,18 +99,35 @@ def tested_rows(
 ) -> NDArray[np.int64]:
     """Return the rows whose recursive residuals are informative about constancy.
 
-    Excluded are rows skipped as missing (NaN), those that determined a coefficient (0), and the
-    first ``n_coefs``, which under a small ridge reflect the ridge more than the data.  Another 0,
-    an exact prediction, counts: after a row that determines all coefficients, and where a row adds
-    a degree of freedom.
+    Excluded are rows skipped as missing (NaN) and the k rows that raised the rank, wherever they
+    are: late dummies, ties and constant starts raise it late.  Their residual is exactly 0, but so
+    is that of a row that was predicted exactly.  The path's noise variance tells them apart: it is
+    the sum of squares over the number of rows less the rank.
+
+    Under a ridge no row raises the rank, and the first ``n_coefs`` are excluded, which reflect the
+    ridge more than the data.
     """
     row = np.flatnonzero(np.isfinite(recursive))
+    value, sigma2 = recursive[row], path.sigma2[row].astype(float)
     errors = np.column_stack([path.stderr, path.intercept_stderr])[row]
-    sigma2 = path.sigma2[row]
-    known: NDArray[np.bool_] = np.asarray(np.isfinite(errors).all(axis=1))
-    more = np.isinf(sigma2[:-1]) & np.isfinite(sigma2[1:])  # a degree of freedom
-    tested = np.append(False, known[:-1] | more)[: row.size] | (recursive[row] != 0)
-    return row[n_coefs:][tested[n_coefs:]]
+    undetermined = np.isinf(errors).sum(axis=1)
+    if row.size and value[0] != 0 and not (np.isfinite(sigma2[0]) and undetermined[0]):
+        return row[n_coefs:]  # a ridge
+    with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 while every row fits exactly
+        rank = np.arange(1, row.size + 1) - np.rint(np.cumsum(value**2) / sigma2)
+    raised = (value == 0) & (np.diff(rank, prepend=0.0) > 0)
+    # Before the first error every row without a degree of freedom raised the rank.  Of the others
+    # it is known how many did, and some of them: those that determined a coefficient.
+    sizes = np.abs(value)
+    errors_at = np.flatnonzero(sizes > 1e-13 * sizes.max(initial=0.0))  # others are rounding
+    exact = errors_at[0] if errors_at.size else row.size
+    raised[:exact] = np.isinf(sigma2[:exact])
+    others = np.flatnonzero(np.isfinite(sigma2[:exact]))[1:]
+    others = others[value[others] == 0]
+    determines = undetermined[others] < undetermined[others - 1]
+    missing = determines.sum() if exact == row.size else int(rank[exact]) - raised[:exact].sum()
+    raised[others[np.argsort(~determines, kind="stable")][:missing]] = True
+    return row[~raised]
 
 
 def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
@@ -125,8 +144,9 @@ def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
     Returns
     -------
     Cusum
-        Rows, values and line.  Rows skipped as missing, and the first rows (as many as there
-        are coefficients, which they determine), have no recursive residual and are left out.
+        Rows, values and line.  Rows skipped as missing, and the k rows that determined the
+        coefficients, have no recursive residual and are left out: the first k, or later ones where
+        a regressor is constant or tied at first.
 
     Raises
     ------
@@ -216,6 +236,72 @@ def cusum_squares(path: CoefficientPath, *, level: float = 0.05) -> CusumSquares
     return CusumSquares(row, np.cumsum(kept**2) / total, share - width, share + width, level)
 
 
+class HarveyCollier(NamedTuple):
+    """Harvey and Collier's test of linearity.
+
+    Attributes
+    ----------
+    statistic : float
+        Mean of the recursive residuals over its standard error.
+    pvalue : float
+        Two-sided, of Student's t with ``freedom`` degrees of freedom.
+    freedom : int
+        Number of recursive residuals less one.
+    """
+
+    statistic: float
+    pvalue: float
+    freedom: int
+
+
+def harvey_collier(path: CoefficientPath) -> HarveyCollier:
+    """Test whether the recursive residuals have mean 0 (Harvey and Collier, 1977).
+
+    Where the regression is not linear in a regressor by which the rows are sorted, or where a
+    coefficient changes once, the one-step-ahead errors have one sign for long.
+
+    Parameters
+    ----------
+    path : CoefficientPath
+        As for :func:`cusum`; for linearity in a regressor, of rows in its order.
+
+    Returns
+    -------
+    HarveyCollier
+
+    Raises
+    ------
+    ValueError
+        If the path has several targets, or fewer than two rows have a recursive residual.
+
+    Notes
+    -----
+    statsmodels' ``linear_harvey_collier`` leaves out the first three residuals, whatever the number
+    of coefficients is: it agrees where that is three.
+
+    References
+    ----------
+    A. C. Harvey and P. Collier, "Testing for functional misspecification in regression analysis",
+    Journal of Econometrics 6 (1977) 103-119.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> from olsq.stability import harvey_collier
+    >>> x = np.linspace(0.0, 1.0, 100)
+    >>> y = x + x**2 + 0.1 * np.random.default_rng(0).standard_normal(100)
+    >>> bent = olsq.coefficient_path(x[:, None], y, fit_intercept=True)
+    >>> bool(harvey_collier(bent).pvalue < 0.01)
+    True
+    """
+    _, value = _tested(path, "Harvey-Collier test")
+    spread = float(value.std(ddof=1))
+    mean = float(value.mean())
+    statistic = mean * math.sqrt(value.size) / spread if spread > 0 else math.nan
+    freedom = value.size - 1
+    return HarveyCollier(statistic, float(2 * stdtr(freedom, -abs(statistic))), freedom)
+
+
 def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the rows (k,) with a recursive residual, and the residuals (k,).
 
@@ -227,10 +313,12 @@ def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArr
     Returns
     -------
     row : ndarray of int, shape (k,)
-        Rows that were not skipped and come after those that determined the coefficients.
+        Rows that were not skipped and did not determine a coefficient: n - k of n rows, k the
+        rank of the regressors.  Under a ridge: all but the first k.
     value : ndarray, shape (k,)
         ``path.recursive_residual`` there: one-step-ahead errors of one variance, that of the
-        noise, and uncorrelated where the coefficients are constant.
+        noise, and uncorrelated where the coefficients are constant.  Without a ridge their
+        squares add up to the residual sum of squares.
 
     Raises
     ------
