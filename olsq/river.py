@@ -35,7 +35,7 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
     half_life : float, str or timedelta, optional
         Number of samples, or length of time ("30D"), after which a weight has halved; instead of
         ``forget``.
-    ridge : float, default 1e-3
+    ridge : float, default 0
     fit_intercept : bool, default True
     method : {"auto", "covariance", "sqrt", "information"}
     missing : {"skip", "raise"}
@@ -73,7 +73,7 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         self,
         forget: float = 1.0,
         half_life: Any = None,
-        ridge: float = 1e-3,
+        ridge: float = 0.0,
         fit_intercept: bool = True,
         method: str = "auto",
         missing: str = "skip",

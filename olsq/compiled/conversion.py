@@ -89,6 +89,8 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
         clock = switch.clock
         if isinstance(form, InformationForm):
             form, clock = _to_square_root_form(form), np.array([1, 1, 0])
+        if switch.method == "sqrt":  # which never changes over, and runs no clock
+            clock = np.array([1, 1, 0])
         state = calls.make_one(d, origin.ridge)
         covariance = isinstance(form, CovarianceForm)
         state.matrix[:], state.coefs[:] = (form.P, form.theta) if covariance else (form.R, form.z)

@@ -31,7 +31,9 @@ def init(n_features: int, *, ridge: ArrayLike = 1e-3, n: int | None = None) -> S
     n_features : int
         Number of regressors d.  There is no intercept: give a regressor of ones.
     ridge : float or array (d,), default 1e-3
-        Penalty on the squared coefficients, forgotten with the data.  0 is an exact diffuse start.
+        Penalty on the squared coefficients, forgotten with the data, in units of the regressors
+        squared.  0 is ordinary least squares, of minimum norm until rows determine it, as
+        :class:`olsq.RecursiveLeastSquares` is by default.
     n : int, optional
         Number of filters.  Every array of the state then has a leading axis n;
         :func:`state_at` is one of them.

@@ -139,7 +139,7 @@ def fit(
     >>> import dask.array as da, numpy as np, olsq.distributed
     >>> X = da.random.default_rng(0).standard_normal((10_000, 3), chunks=(1_000, 3))
     >>> y = X @ np.array([1.0, -2.0, 0.5]) + 3.0
-    >>> est = olsq.distributed.fit(X, y, ridge=0.0)
+    >>> est = olsq.distributed.fit(X, y)
     >>> est.coef_.round(6), round(float(est.intercept_), 6), est.n_samples_seen_
     (array([ 1. , -2. ,  0.5]), 3.0, 10000)
     """
@@ -259,7 +259,7 @@ def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
     --------
     >>> import dask.array as da, olsq.distributed
     >>> X = da.arange(6.0, chunks=2)[:, None]
-    >>> est = olsq.distributed.fit(X, 2.0 * X[:, 0], ridge=0.0, fit_intercept=False)
+    >>> est = olsq.distributed.fit(X, 2.0 * X[:, 0], fit_intercept=False)
     >>> olsq.distributed.predict(est, X).compute().round(6).tolist()
     [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     """

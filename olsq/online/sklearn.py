@@ -152,9 +152,9 @@ class FrameOutput:
         --------
         >>> import pandas as pd, olsq
         >>> X = pd.DataFrame({"a": [1.0, 2.0]}, index=["one", "two"])
-        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False)
         >>> est.set_output(predict="input").fit(X, pd.Series([2.0, 4.0], X.index, name="y"))
-        RecursiveLeastSquares(ridge=0.0, fit_intercept=False)
+        RecursiveLeastSquares(fit_intercept=False)
         >>> round(float(est.predict(X)["two"]), 6)
         4.0
         """

@@ -58,7 +58,7 @@ def coefficient_path(
     ridge : float or array (d,), default 0
         Penalty on squared coefficients (the intercept is never penalised).  0 is exact ordinary
         least squares from the first row on.  As in statsmodels and R, the matrix is used as given,
-        with no ridge and no intercept unless asked for, unlike in :class:`RecursiveLeastSquares`.
+        with no intercept unless asked for, unlike in :class:`RecursiveLeastSquares`.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data.
     window : int, float, str or timedelta, optional

@@ -51,7 +51,7 @@ def test_out_is_the_path_of_each_group(table, olsq_command):
     state, out = folder / "s.olsq", folder / "o.csv"
     options = ("--forget", 0.95, "--columns", "prediction,residual,coef,stderr,sigma")
     text = fit(olsq_command, folder / "d.csv", *FIT, *options, "--out", out, "--state", state)
-    given = {"forget": 0.95, "cov": "sandwich", "ridge": 1e-3, "fit_intercept": True}
+    given = {"forget": 0.95, "cov": "sandwich", "fit_intercept": True}
     path = olsq.coefficient_path(x[:, None], y, by=shop, **given)
     found = pl.read_csv(out)
     assert found["shop"].to_list() == list(shop)
@@ -166,7 +166,7 @@ def test_half_lives_in_time_are_those_of_each_group(tmp_path, olsq_command):
     fit(olsq_command, tmp_path / "d.csv", *FIT, *options, "--resume")
     x, y, shop = arrays(frame)
     path = olsq.coefficient_path(
-        x[:, None], y, by=shop, times=frame["day"].to_numpy(), half_life="30D", ridge=1e-3,
+        x[:, None], y, by=shop, times=frame["day"].to_numpy(), half_life="30D",
         fit_intercept=True, cov="sandwich",
     )  # fmt: skip
     known = np.isfinite(path.residual) & np.isfinite(path.sigma2)

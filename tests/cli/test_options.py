@@ -396,7 +396,7 @@ def test_memories_in_time(span, tmp_path, olsq_command):
     name = span[2:].replace("-", "_")
     path = olsq.coefficient_path(
         frame["a"].to_numpy()[:, None], frame["y"].to_numpy(), times=frame["day"].to_numpy(),
-        ridge=1e-3, fit_intercept=True, **{name: "30D"},
+        fit_intercept=True, **{name: "30D"},
     )  # fmt: skip
     found = pl.read_parquet(out)
     known = np.isfinite(path.residual)

@@ -231,6 +231,21 @@ def test_interrupt_without_state_says_that_nothing_was_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_state_keeps_the_ridge_it_began_with(tmp_path, olsq_command):
+    """Version 0.2.0 had a ridge of 1e-3 by default; its states go on with it."""
+    table = pl.DataFrame({"a": [1e-3, 2e-3, 5e-3, 4e-3] * 5, "y": [1.0, 0.0, 3.0, 2.0] * 5})
+    table[:10].write_csv(tmp_path / "first.csv")
+    table.write_csv(tmp_path / "all.csv")
+    options = ("--target", "y", "--state", tmp_path / "s.olsq")
+    first = olsq_command("fit", tmp_path / "first.csv", *options, "--ridge", "1e-3")
+    resumed = olsq_command("fit", tmp_path / "all.csv", *options, "--resume")
+    assert (first[0], resumed[0]) == (0, 0), resumed
+    whole = olsq.RecursiveLeastSquares(ridge=1e-3).fit(table[["a"]].to_numpy(), table["y"])
+    again = olsq.load(tmp_path / "s.olsq")
+    assert again.ridge == 1e-3
+    np.testing.assert_allclose(again.coef_, whole.coef_, rtol=1e-12)
+
+
 class TestRefusals:
     @pytest.fixture
     def stopped(self, tmp_path, table, olsq_command):
@@ -255,7 +270,7 @@ class TestRefusals:
         ("change", "message"),
         [
             (("--forget", "0.98"), "--forget was 0.99 and is 0.98"),
-            (("--ridge", "1"), "--ridge was 0.001 and is 1.0"),
+            (("--ridge", "1"), "--ridge was 0.0 and is 1.0"),
             (("--features", "a,b"), "--features was not given and is a,b"),
             (("--no-intercept",), "--no-intercept was not given and is given"),
             (("--chunk-rows", "50"), "--chunk-rows was 100 and is 50"),

@@ -69,10 +69,10 @@ def test_drawn_streams(data):
 )
 def test_interruptions_leave_what_they_leave_of_the_estimator(kind, size):
     s = interruption(kind, size, intercept=0.0)
-    state = compiled.init(s.X.shape[1])
+    state = compiled.init(s.X.shape[1], ridge=1e-3)
     ones = np.ones(len(s.y))
     coef, _, residual = learn(state, s.X, s.y, s.forget, ones)
-    est = estimator()
+    est = estimator(ridge=1e-3)
     path = est.partial_fit_path(s.X, s.y, forget=s.forget)
     # The same operations on the same numbers but for the order of sums, in each column's units.
     scale = np.maximum(np.abs(path.coef), np.abs(s.coef))
@@ -111,7 +111,7 @@ def test_wind_up_is_held():
     gates = np.full(n, 0.9)
     state = compiled.init(2)
     coef, _, _ = learn(state, X, y, gates, np.ones(n))
-    est = estimator(forget=0.9).partial_fit(X, y)
+    est = estimator(forget=0.9, ridge=1e-3).partial_fit(X, y)
     np.testing.assert_allclose(coef[-1], est.coef_, rtol=1e-9)
     assert abs(coef[-60] - [1, 2]).max() < 0.1
     assert state.counts[2] == est.n_held_ > 0

@@ -339,7 +339,7 @@ def test_peek_forecasts_the_next_row():
         if t > 1:  # an estimator begins with a row that it can learn
             est.partial_fit(features, y[[t]])
     path = olsq.coefficient_path(
-        np.stack([loop_lags(y, 1), loop_lags(y, 2)], 1), y, fit_intercept=True, ridge=1e-3
+        np.stack([loop_lags(y, 1), loop_lags(y, 2)], 1), y, fit_intercept=True
     )
     np.testing.assert_allclose(errors, path.residual[6:], rtol=1e-9, atol=1e-12)
     # two rows ahead: y of the first is not known, and the second row says so

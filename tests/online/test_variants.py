@@ -32,7 +32,8 @@ IN_PASSING = {
 @pytest.mark.parametrize(
     ("estimator", "expected"),
     [
-        (olsq.RobustLeastSquares(), IN_PASSING),
+        (olsq.RobustLeastSquares(), {}),
+        (olsq.RobustLeastSquares(ridge=1e-3), IN_PASSING),
         (olsq.ConstrainedLeastSquares(bounds="nonnegative"), {}),
         (olsq.OnlineElasticNet(0.1), {}),
         (olsq.TotalLeastSquares(), {}),

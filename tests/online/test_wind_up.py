@@ -24,7 +24,7 @@ def first_rows(dtype, n=300, seed=0):
 
 
 def learnt(method, dtype, **parameters):
-    est = olsq.RecursiveLeastSquares(forget=GATE, method=method, **parameters)
+    est = olsq.RecursiveLeastSquares(forget=GATE, method=method, ridge=1e-3, **parameters)
     return est.fit(*first_rows(dtype))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,16 @@ def make_notes(
             **parts,
         }
     }
+
+
+def keep_stored_ridge(options: FitOptions, notes: dict[str, Any]) -> FitOptions:
+    """Return the options with the checkpoint's ridge where none was given.
+
+    The default of version 0.2.0 was 1e-3, and its states go on with it.
+    """
+    if options.ridge is not None:
+        return options
+    return replace(options, ridge=notes["options"]["--ridge"])
 
 
 def resume_source(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:

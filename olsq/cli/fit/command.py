@@ -135,8 +135,13 @@ def fit(
         ),
     ] = None,
     ridge: Annotated[
-        float, model_option(help="Penalty on squared coefficients; 0 is ordinary least squares.")
-    ] = 1e-3,
+        float | None,
+        model_option(
+            help="Penalty on squared coefficients, in units of the regressors squared; "
+            "0 is ordinary least squares.",
+            show_default="0, or in a resumed run the state's",
+        ),
+    ] = None,
     ridge_mode: Annotated[
         str, model_option(help="discounted: the ridge is forgotten with the data; fixed: it stays.")
     ] = "discounted",

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from olsq.cli.errors import CommandError, InputError, Interrupted
-from olsq.cli.fit.checkpoint import continue_source, load_checkpoint, make_notes, resume_source
+from olsq.cli.fit.checkpoint import (
+    continue_source,
+    keep_stored_ridge,
+    load_checkpoint,
+    make_notes,
+    resume_source,
+)
 from olsq.cli.fit.design import Design, usable_rows
 from olsq.cli.fit.figures import Trace, draw, draw_by_group
 from olsq.cli.fit.intervals import Intervals, TargetPath, hide_before_first
@@ -103,6 +109,8 @@ class FitRun:
         self, options: FitOptions, source: Source, found: tuple[Estimator, dict[str, Any]] | None,
         console: Console,
     ) -> None:  # fmt: skip
+        if found is not None:
+            options = keep_stored_ridge(options, found[1])
         self.options, self.source, self._console = options, source, console
         self.design = Design(
             source.columns, source.table, options.lags, intercept=options.intercept

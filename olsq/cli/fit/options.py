@@ -51,7 +51,7 @@ class FitOptions(TableFormat):
     half_life: float | str | None = None  # rows, or a span of time
     window: float | str | None = None
     window_of: str | None = None
-    ridge: float = 1e-3
+    ridge: float | None = None  # 0, or in a resumed run that of the state
     ridge_mode: str = "discounted"
     intercept: bool = True
     method: str = "auto"
@@ -157,7 +157,7 @@ class FitOptions(TableFormat):
             raise InputError(f"--half-life must be a positive number, got {half:g}")
         if not (rows is None or isinstance(rows, str) or rows >= 1):
             raise InputError(f"--window must be at least 1 row, got {rows}")
-        if not 0 <= self.ridge < math.inf:
+        if not 0 <= (self.ridge or 0.0) < math.inf:
             raise InputError(f"--ridge must be finite and not negative, got {self.ridge:g}")
         if self.chunk_rows is not None and self.chunk_rows < 1:
             raise InputError(f"--chunk-rows must be at least 1, got {self.chunk_rows}")
@@ -242,7 +242,7 @@ class FitOptions(TableFormat):
     def estimator(self) -> Estimator:
         """Return a fresh estimator with these options."""
         common: dict[str, Any] = {
-            "ridge": self.ridge, "fit_intercept": self.intercept,
+            "ridge": self.ridge or 0.0, "fit_intercept": self.intercept,
             # The first rows have no lags, which is nobody's mistake.
             "missing": "skip" if self.lags else self.missing,
         }  # fmt: skip
@@ -289,7 +289,7 @@ class FitOptions(TableFormat):
             "--half-life": self.half_life,
             "--window": self.window,
             "--window-of": self.window_of,
-            "--ridge": self.ridge,
+            "--ridge": self.ridge or 0.0,
             "--ridge-mode": self.ridge_mode,
             "--no-intercept": not self.intercept,
             "--method": self.method,

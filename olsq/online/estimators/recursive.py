@@ -45,15 +45,17 @@ class RecursiveLeastSquares(StartsFromKnowledge):
         or, with ``times`` that are numbers, a number in their unit.  Each row then forgets
         ``2^(-elapsed / half_life)``, elapsed since the row learnt before it; a row that is skipped
         lets time pass, and the next one makes up for it.
-    ridge : float or array (d,), default 1e-3
-        Penalty on the squared coefficients, never on the intercept.  0 is an exact diffuse start:
-        ordinary least squares, of minimum norm until enough rows have been seen.  The defaults are
-        for prediction, as in scikit-learn: an intercept, and a ridge that steadies the first rows;
-        :func:`coefficient_path` has neither.
+    ridge : float or array (d,), default 0
+        Penalty on the squared coefficients, never on the intercept, in units of the regressors
+        squared.  0 is ordinary least squares: the coefficients are those of minimum norm, and their
+        standard errors infinite, until enough rows have been seen.  A ridge steadies the first
+        rows, and shrinks the coefficients unless it is small beside every regressor's sum of
+        squares.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data (classical RLS) or stays (regularised RLS).
         "fixed" with forgetting needs ``method="information"``, which "auto" chooses.
     fit_intercept : bool, default True
+        :func:`coefficient_path` has none unless asked for.
     method : {"auto", "covariance", "sqrt", "information"}
         "covariance": the inverse information matrix, bitwise symmetric; the fast one, used within
         bounds that keep its digits and left for the square-root form outside of them.
@@ -160,7 +162,7 @@ class RecursiveLeastSquares(StartsFromKnowledge):
         *,
         forget: Any = 1.0,
         half_life: Any = None,
-        ridge: Any = 1e-3,
+        ridge: Any = 0.0,
         ridge_mode: str = "discounted",
         fit_intercept: bool = True,
         method: str = "auto",

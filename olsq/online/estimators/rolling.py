@@ -34,8 +34,9 @@ class RollingLeastSquares(StreamingRegressor):
     min_samples : int, optional
         Below that many samples in the window there is no estimate: ``predict`` and the attributes
         raise NotFittedError, rows of a path are NaN.  Default 1: minimum norm until determined.
-    ridge : float or array (d,), default 1e-3
-        Penalty on the squared coefficients, never on the intercept; 0 for ordinary least squares.
+    ridge : float or array (d,), default 0
+        Penalty on the squared coefficients, never on the intercept, in units of the regressors
+        squared; 0 for ordinary least squares.
     fit_intercept : bool, default True
     missing : {"skip", "raise", "skip_target"}
         What to do with a row that has a non-finite value; see :class:`RecursiveLeastSquares`.
@@ -74,7 +75,7 @@ class RollingLeastSquares(StreamingRegressor):
     >>> import numpy as np, olsq
     >>> x = np.arange(400.0)[:, None] % 7
     >>> y = np.where(np.arange(400) < 200, 1.0, 3.0) * x[:, 0]
-    >>> est = olsq.RollingLeastSquares(window=100, ridge=0.0).fit(x, y)
+    >>> est = olsq.RollingLeastSquares(window=100).fit(x, y)
     >>> float(est.coef_[0].round(6))
     3.0
     """
@@ -84,7 +85,7 @@ class RollingLeastSquares(StreamingRegressor):
         window: Any = 250,
         min_samples: int | None = None,
         *,
-        ridge: Any = 1e-3,
+        ridge: Any = 0.0,
         fit_intercept: bool = True,
         missing: str = "skip",
         state_dtype: Any = "float64",

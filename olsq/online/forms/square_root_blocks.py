@@ -42,7 +42,7 @@ SMALLEST_GATE = 1e-4  # stronger forgetting than this, in one row or in a block,
 WEIGHT_RANGE = 1e6  # of weights times gates in one block: small rows keep 13 digits beside large
 # How far squared relative pivots must be above rounding.  Rotations drop what is rounding error in
 # a row, reflections of a block learn it: a coefficient may move by 1 / SAFETY of its size where
-# rows of a block repeat one another exactly.  With 1e6 and the default ridge of 1e-3 blocks of
+# rows of a block repeat one another exactly.  With 1e6 and the ridge of 1e-3 blocks of
 # white regressors begin at once up to d = 4096.
 SAFETY = 1e6
 

@@ -223,7 +223,7 @@ class FittedAttributes(Locked):
         --------
         >>> import numpy as np, olsq
         >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, [1.0, 2.0, 3.0])
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False).fit(X, [1.0, 2.0, 3.0])
         >>> est.moments().gram.round(12)
         array([[2., 1.],
                [1., 2.]])

@@ -62,7 +62,7 @@ class Inference(Draws):
         Examples
         --------
         >>> import numpy as np, olsq
-        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False)
         >>> est.fit(np.eye(2)[[0, 0, 1, 1]], [1.0, 3.0, 5.0, 7.0]).cov_params().round(6)
         array([[1., 0.],
                [0., 1.]])
@@ -138,7 +138,7 @@ class Inference(Draws):
         Examples
         --------
         >>> import numpy as np, olsq
-        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False)
         >>> test = est.fit(np.eye(2)[[0, 0, 1, 1]], [1.0, 3.0, 5.0, 7.0]).t_test([1.0, -1.0])
         >>> float(test.effect[0].round(6)), float(test.statistic[0].round(4))
         (-4.0, -2.8284)
@@ -186,7 +186,7 @@ class Inference(Draws):
         Examples
         --------
         >>> import numpy as np, olsq
-        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False)
         >>> test = est.fit(np.eye(2)[[0, 0, 1, 1]], [1.0, 3.0, 5.0, 7.0]).wald_test(np.eye(2))
         >>> float(test.statistic.round(6)), test.restrictions
         (20.0, 2)
@@ -252,7 +252,7 @@ class Inference(Draws):
         >>> import numpy as np, olsq
         >>> X = np.arange(8.0)[:, None]
         >>> y = 2 * X[:, 0] + 1 + np.tile([0.1, -0.1], 4)
-        >>> found = olsq.RecursiveLeastSquares(ridge=0.0).fit(X, y).summary()
+        >>> found = olsq.RecursiveLeastSquares().fit(X, y).summary()
         >>> found.names, found.coef.round(3)
         (['Intercept', 'x0'], array([1.033, 1.99 ]))
         """

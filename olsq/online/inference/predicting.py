@@ -64,7 +64,7 @@ class Predictions(FittedAttributes):
         --------
         >>> import numpy as np, olsq
         >>> X, y = np.array([[1.0], [1.0], [2.0], [2.0]]), [1.0, 1.2, 2.0, 2.2]
-        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, y)
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False).fit(X, y)
         >>> mean, std = est.predict([[3.0]], return_std=True)
         >>> float(mean[0].round(6)), float(std[0].round(6))
         (3.18, 0.166933)
@@ -130,7 +130,7 @@ class Predictions(FittedAttributes):
         --------
         >>> import numpy as np, olsq
         >>> X, y = np.array([[1.0], [1.0], [2.0], [2.0]]), [1.0, 1.2, 2.0, 2.2]
-        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, y)
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False).fit(X, y)
         >>> lower, upper = est.predict_interval([[3.0]], level=0.9, kind="mean")
         >>> float(lower[0].round(4)), float(upper[0].round(4))
         (2.9096, 3.4504)

@@ -57,9 +57,9 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         Forgetting factor in [0, 1], or one for each filter.
     half_life : float or array (n,), optional
         Number of samples after which a weight has halved; instead of ``forget``.
-    ridge : float, array (d,) or array (n, d), default 1e-3
+    ridge : float, array (d,) or array (n, d), default 0
         Penalty on the squared coefficients, never on the intercept; forgotten with the data.  0 is
-        an exact diffuse start.
+        ordinary least squares; see :class:`RecursiveLeastSquares`.
     fit_intercept : bool, default True
     method : {"auto", "covariance", "sqrt"}
         As in :class:`RecursiveLeastSquares`; "auto" is "covariance", or "sqrt" for a float32 state.
@@ -122,7 +122,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         n_features: int | None = None,
         forget: Any = 1.0,
         half_life: Any = None,
-        ridge: Any = 1e-3,
+        ridge: Any = 0.0,
         fit_intercept: bool = True,
         method: str = "auto",
         missing: str = "skip",

@@ -142,7 +142,7 @@ class GroupReading(Locked):
         --------
         >>> import numpy as np, olsq
         >>> X, y = np.array([[1.0], [1.0], [2.0], [2.0]]), [1.0, 1.2, 2.0, 2.2]
-        >>> groups = olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> groups = olsq.GroupedLeastSquares(fit_intercept=False)
         >>> lower, upper = groups.partial_fit(X, y, by=[7] * 4).predict_interval([[3.0]], by=[7])
         >>> float(lower[0].round(3)), float(upper[0].round(3))
         (2.649, 3.711)

@@ -97,7 +97,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         *,
         forget: Any = 1.0,
         half_life: Any = None,
-        ridge: Any = 1e-3,
+        ridge: Any = 0.0,
         fit_intercept: bool = True,
         method: str = "auto",
         missing: str = "skip",
@@ -158,7 +158,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         Examples
         --------
         >>> import numpy as np, olsq
-        >>> groups = olsq.GroupedLeastSquares(half_life="1D", ridge=0.0, fit_intercept=False)
+        >>> groups = olsq.GroupedLeastSquares(half_life="1D", fit_intercept=False)
         >>> days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "datetime64[D]")
         >>> _ = groups.partial_fit([[1.0]] * 3, [1.0, 5.0, 4.0], by=["a", "b", "a"], times=days)
         >>> groups.coef_[:, 0].round(3)  # of "a": 1 and 4, two days apart, with weights 1/4 and 1
@@ -190,7 +190,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         Examples
         --------
         >>> import numpy as np, olsq
-        >>> groups = olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> groups = olsq.GroupedLeastSquares(fit_intercept=False)
         >>> _ = groups.partial_fit([[1.0], [1.0]], [2.0, 5.0], by=["a", "b"])
         >>> groups.partial_fit_path([[1.0], [1.0]], [4.0, 5.0], by=["a", "b"]).coef[:, 0]
         array([3., 5.])

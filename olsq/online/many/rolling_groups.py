@@ -78,7 +78,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
     >>> stock = ["a", "b"] * 50
     >>> x = np.arange(100.0)[:, None] % 7
     >>> y = np.where(np.arange(100) % 2 == 0, 2.0, -1.0) * x[:, 0]
-    >>> betas = olsq.GroupedRollingLeastSquares(window=20, ridge=0.0)
+    >>> betas = olsq.GroupedRollingLeastSquares(window=20)
     >>> for rows in (slice(0, 60), slice(60, 100)):
     ...     _ = betas.partial_fit(x[rows], y[rows], by=stock[rows])
     >>> betas.coef_[:, 0].round(3)

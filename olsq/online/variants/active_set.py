@@ -8,7 +8,7 @@ of R.  Finite: the objective falls from face to face.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from scipy import linalg
 from scipy.linalg import null_space, solve_triangular
 from scipy.optimize import linprog, nnls
 
+from olsq.online.forms.minimum_norm import row_space
 from olsq.online.variants import active_set_kernels
 
 EPS = float(np.finfo(np.float64).eps)
@@ -54,8 +55,11 @@ def solve(
 ) -> NDArray[np.float64]:  # fmt: skip
     """Minimise as :func:`minimise`, by the compiled search where it decides; ``start`` is feasible.
 
-    The answer depends on the face alone, whichever search found it.
+    The answer depends on the face alone, whichever search found it.  R is triangular; where its
+    pivots leave directions undetermined, the answer is the minimiser of least norm.
     """
+    if not np.diagonal(R).all():
+        return shortest(R, minimise(R, z, constraints, start), constraints)
     x = np.array(start)
     if active_set_kernels.settle(R, z, *constraints, x, True):
         return x
@@ -81,7 +85,7 @@ def minimise(
     for step in range(100 + 20 * z.size):
         p = _to_minimum(R, z, limits, x, at == FREE)
         blocked, share = _first_bound(x, p, limits, at)
-        x = x + share * p
+        x = np.clip(x + share * p, limits.lower, limits.upper)  # rounding takes it past a bound
         if blocked >= 0:
             at[blocked] = UPPER if p[blocked] > 0 else LOWER
             x[blocked] = (limits.upper if p[blocked] > 0 else limits.lower)[blocked]
@@ -89,19 +93,46 @@ def minimise(
         if _is_corner(limits, at):
             direction = _descent_from_corner(R, z - R @ x, limits, at)
             if direction.any():
-                x, at = _move_along(R, z, limits, x, direction, at)
-                continue
+                moved, at_moved = _move_along(R, z, limits, x, direction, at)
+                # A step within rounding errors only leads back here.
+                if np.linalg.norm(R @ (moved - x)) > 64 * z.size * EPS * np.linalg.norm(z):
+                    x, at = moved, at_moved
+                    continue
             leaving = np.empty(0, np.intp)
         else:
             leaving = _leaving(R, z, limits, x, at, first=step > 10 * z.size)
         if not leaving.size:
-            x = _on_face(R, z, limits, at) / length
+            on_face = _on_face(R, z, limits, at)
+            # On a singular face it may lie beyond a bound, where x does not.
+            inside = (on_face >= limits.lower) & (on_face <= limits.upper)
+            x = (on_face if inside.all() else x) / length
             x = np.where(
                 at == LOWER, constraints.lower, np.where(at == UPPER, constraints.upper, x)
             )
             return np.clip(x, constraints.lower, constraints.upper)
         at[leaving] = FREE
     raise ArithmeticError("the active set did not settle; this is a defect, please report it")
+
+
+def shortest(
+    R: NDArray[np.float64], x: NDArray[np.float64], constraints: Constraints
+) -> NDArray[np.float64]:
+    """Find the point of least norm that satisfies the constraints and has the fit ``R x``.
+
+    Directions that R has lost to forgetting, not to a pivot of 0, stay as they are in x.  So does
+    all of x where columns in very different units leave too few digits for the search.
+    """
+    Q, _, length = row_space(R, np.diagonal(R) != 0)
+    same_fit = Q.T * length
+    limits = constraints._replace(
+        A=np.vstack([constraints.A, same_fit]), b=np.concatenate([constraints.b, same_fit @ x])
+    )
+    try:
+        found = minimise(np.eye(x.size), np.zeros(x.size), limits, x)
+    except ArithmeticError:
+        return x
+    lost = np.linalg.norm(R @ (found - x))
+    return found if lost <= 1e-10 * np.linalg.norm(R @ x) else x
 
 
 def _to_minimum(
@@ -137,9 +168,15 @@ def _pivoted(A: NDArray) -> tuple[NDArray, NDArray, NDArray]:
 
 
 def _lstsq(A: NDArray, b: NDArray) -> NDArray[np.float64]:
-    """Return the x of minimum norm with ``A x`` nearest to b."""
-    solved: Any = linalg.lstsq(A, b, cond=8 * max(A.shape) * EPS, check_finite=False)
-    return solved[0]
+    """Return the x of minimum norm with ``A x`` nearest to b; A consists of parts of unit vectors.
+
+    Singular values are compared with 1: all of A may be rounding error, where an equation leaves
+    only the difference of two equal columns.
+    """
+    U, s, Vt = linalg.svd(A, full_matrices=False, check_finite=False)
+    rank = int(np.count_nonzero(s > 8 * max(A.shape) * EPS))
+    parts = U[:, :rank].T @ b
+    return Vt[:rank].T @ (parts.T / s[:rank]).T
 
 
 def _rank(T: NDArray) -> int:
@@ -179,18 +216,17 @@ def _leaving(
     if not held.size:
         return held
     C, span = R[:, held], R[:, free]
+    length = np.linalg.norm(C, axis=0)  # of what is subtracted from, for rounding errors
     if limits.b.size:
         A, free_A = limits.A, limits.A[:, free]
-        C = C - span @ _lstsq(free_A, A[:, held])  # the equations hold on
+        follow = span @ _lstsq(free_A, A[:, held])  # the equations hold on
+        C, length = C - follow, length + np.linalg.norm(follow, axis=0)
         span = span @ null_space(free_A)
     if span.shape[1]:
         Q, T, _ = _pivoted(span)
         Q = Q[:, : _rank(T)]
-        length = np.linalg.norm(C, axis=0)
         for _ in range(2):
             C = C - Q @ (Q.T @ C)
-    else:
-        length = np.linalg.norm(C, axis=0)
     error = np.linalg.norm(C, axis=0) * np.linalg.norm(z) + length * np.linalg.norm(rest)
     falls = -at[held] * (C.T @ rest)
     wrong = np.where(falls > 64 * z.size * EPS * error, falls, 0.0)
@@ -221,7 +257,7 @@ def _descent_from_corner(
     both = np.eye(at.size)[:, (at != FREE) & fixed]
     cone = np.hstack([*normals, both, -both])
     direction = cone @ nnls(cone, gradient)[0] - gradient
-    tolerance = 64 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(rest)
+    tolerance = 1024 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(rest)  # nnls cancels
     return np.where(np.abs(direction) > tolerance, direction, 0.0)
 
 
@@ -256,4 +292,4 @@ def _on_face(R: NDArray, z: NDArray, limits: Constraints, at: NDArray) -> NDArra
     x = np.where(at == LOWER, limits.lower, np.where(at == UPPER, limits.upper, 0.0))
     for _ in range(2):  # the second refines the first
         x = x + _to_minimum(R, z, limits, x, at == FREE)
-    return np.where(at == FREE, np.clip(x, limits.lower, limits.upper), x)
+    return x

@@ -154,9 +154,9 @@ def settle(R, z, A, b, lower, upper, x, search):
     fixed, at = np.empty(d, np.bool_), np.empty(d, np.int64)
     W, N, lengths = np.empty((d, d + 1)), np.empty((d, q + 2 * d)), np.empty(d + 1)
     for j in range(d):
+        if R[j, j] == 0:  # undetermined, and the minimiser of least norm is asked for
+            return False
         length[j] = norm(R[:, j])
-        if length[j] == 0:
-            length[j] = 1.0
         for i in range(d):
             rows[i, j] = R[i, j] / length[j]
         low[j], high[j], y[j] = lower[j] * length[j], upper[j] * length[j], x[j] * length[j]

@@ -33,7 +33,7 @@ class ConstrainedLeastSquares(Variant):
         Numbers or arrays (d,), -inf and inf where there is none.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
-    ridge : float or array (d,), default 1e-3
+    ridge : float or array (d,), default 0
         Penalty on the squared coefficients, never on the intercept, forgotten with the data.
     fit_intercept : bool, default True
         The intercept is free.
@@ -54,8 +54,9 @@ class ConstrainedLeastSquares(Variant):
     Exact at every query, by a primal active-set method on the factor R of the state (Lawson &
     Hanson 1974; Nocedal & Wright 2006, 16.5): the condition number is that of X, not its square.
     It starts from the last solution, which files hold; a face costs O(d^3), a row O(d^2 + m d).
-    Where rows and ridge leave coefficients undetermined it is one of the minimisers.  Constraints
-    that nothing satisfies are refused before a row is learnt.
+    Where rows and ridge leave coefficients undetermined it is the minimiser of least norm (one of
+    the minimisers, where the units of the regressors are some ten orders of magnitude apart).
+    Constraints that nothing satisfies are refused before a row is learnt.
 
     Merging is exact, as the state is that of the unconstrained problem; ``equality`` and ``bounds``
     are second's.  No standard errors: on an active constraint none of the usual ones is right.  No
@@ -86,7 +87,7 @@ class ConstrainedLeastSquares(Variant):
         bounds: Any = None,
         forget: Any = 1.0,
         half_life: Any = None,
-        ridge: Any = 1e-3,
+        ridge: Any = 0.0,
         fit_intercept: bool = True,
         missing: str = "skip",
         state_dtype: Any = "float64",

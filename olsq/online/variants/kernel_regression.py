@@ -49,7 +49,8 @@ class KernelLeastSquares(Variant):
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
     ridge : float, default 1e-3
-        Penalty on the squared norm of the function; not on the intercept.
+        Penalty on the squared norm of the function; not on the intercept.  In units of the kernel,
+        not of the regressors; 0 would interpolate the noise as soon as the budget allows it.
     ridge_mode : {"fixed", "discounted"}
         Under forgetting: "fixed" keeps the ridge of each coordinate between half and the whole of
         ``ridge``, so that the function returns to 0 where rows have not been for long.

@@ -50,7 +50,7 @@ class RobustLeastSquares(Variant):
         coefficients; 0: none.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
-    ridge : float or array (d,), default 1e-3
+    ridge : float or array (d,), default 0
     fit_intercept : bool, default True
     missing : {"skip", "raise"}
     state_dtype : {"float64", "float32"}
@@ -136,7 +136,7 @@ class RobustLeastSquares(Variant):
         warm_up: int | None = None,
         forget: Any = 1.0,
         half_life: Any = None,
-        ridge: Any = 1e-3,
+        ridge: Any = 0.0,
         fit_intercept: bool = True,
         missing: str = "skip",
         state_dtype: Any = "float64",
