@@ -337,3 +337,17 @@ def test_an_interrupt_between_two_factors_leaves_no_half_of_an_update(monkeypatc
     est.partial_fit(X[20:], Y[20:])
     whole = olsq.RecursiveLeastSquares(missing="skip_target").fit(X, Y)
     np.testing.assert_allclose(est.coef_, whole.coef_, rtol=1e-10)
+
+
+def test_targets_that_miss_different_rows_are_pointed_to_skip_target():
+    """Of 200 targets with a hole in every hundredth row, 13 % of the rows are whole."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((300, 3)), rng.standard_normal((300, 200))
+    Y[rng.random(Y.shape) < 0.01] = np.nan
+    with pytest.warns(UserWarning, match="missing='skip_target' learns each target"):
+        olsq.coefficient_path(X, Y, window=20)
+    apart = olsq.coefficient_path(X, Y, window=20, missing="skip_target")  # without a warning
+    assert np.isfinite(apart.coef[-1]).all()
+    Y[rng.random(Y.shape) < 0.05] = np.nan
+    with pytest.raises(ValueError, match=r"no row is left .* missing='skip_target' learns each"):
+        olsq.RecursiveLeastSquares().fit(X, Y)

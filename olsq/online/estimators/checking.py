@@ -53,6 +53,10 @@ class CallChecker(StateHolder):
         if is_complex:
             X_parts, y_parts = complex_rows.real_parts(rows_X), complex_rows.real_parts(rows_y)
         usable = inputs.rows_to_learn(X_parts, y_parts, heavy, self.missing, self, self._stored)
+        skips = usable is not None and rows_y.ndim == 2 and self.missing == "skip"
+        # First rows of which none is usable are refused, with the same hint.
+        if usable is not None and skips and (fitted or usable.any()):
+            inputs.warn_of_lost_rows(rows_y, usable)
         if is_complex and usable is not None and usable.ndim == 2:
             usable = usable[:, 0::2] & usable[:, 1::2]  # a target needs both of its parts
         Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]

@@ -6,6 +6,7 @@ The messages follow scikit-learn's, whose users will meet them; scikit-learn its
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from olsq.problem import LARGEST
 
 UNTHREADED = 1 << 13  # OpenBLAS hands a dot product of over 10,000 entries to several threads
 SCANNED = 1 << 16  # entries looked at together: what fits a core's cache
+SKIP_TARGET = "learns each target from the rows that have it"
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -231,10 +233,27 @@ def _within(array: NDArray, largest: float) -> bool:
 def no_usable_row(y: NDArray) -> ValueError:
     """Return the error for fitting on rows that all have a missing value."""
     what = "infinity or a value too large for" if np.isinf(y).any() else "NaN for"
+    hint = ""
+    if y.ndim == 2 and y.shape[1] > 1 and np.isfinite(y).any(axis=0).all():
+        hint = f" missing='skip_target' {SKIP_TARGET}."
     return ValueError(
         f"Input y contains {what} dtype('{y.dtype}') or X contains such values in every row; "
-        "no row is left to learn from."
+        f"no row is left to learn from.{hint}"
     )
+
+
+def warn_of_lost_rows(y: NDArray, usable: NDArray[np.bool_]) -> None:
+    """Warn if the targets y (n, m) miss so many different rows that few are ``usable`` (n,).
+
+    The text is always the same, so that Python shows it once in a stream of calls.
+    """
+    values = np.count_nonzero(np.isfinite(y)) / y.shape[1]  # of the average target
+    if y.shape[1] > 1 and values >= 10 and 4 * np.count_nonzero(usable) < values:
+        warnings.warn(
+            "fewer than a quarter of the rows in which a target has a value have a value of every "
+            f"target, and the others are skipped: missing='skip_target' {SKIP_TARGET}",
+            stacklevel=2,
+        )
 
 
 def feature_names(X: Any) -> NDArray[np.object_] | None:
