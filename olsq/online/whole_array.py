@@ -13,7 +13,7 @@ from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
 from olsq.online.rows.frames import Labels
 from olsq.online.rows.inputs import no_usable_row
-from olsq.online.rows.times import with_times
+from olsq.online.rows.times import named_times, with_times
 
 
 def coefficient_path(
@@ -80,16 +80,18 @@ def coefficient_path(
         windows: without weights theirs are the same.
     window_of : {"samples", "positions"}, optional
         With ``window``, what it counts; see :class:`RollingLeastSquares`.
-    times : array, series or index (n,), optional
+    times : array, series or index (n,), or str, optional
         When the rows were: dates or numbers, in order, several rows at one time allowed.  Needed
         by a ``window`` or ``half_life`` that is a length of time, unless X or y has an index of
-        dates; if given, the path keeps them, and plots and frames show them.
+        dates; if given, the path keeps them, and plots and frames show them.  Or the name of a
+        level of X's or y's index (pandas).
     by : sequence (n,) or str, optional
         A label for every row, of any kind that can be the key of a dict: numbers, text, dates,
         tuples, a categorical.  Or the name of the column of a frame X that holds them, which is no
-        regressor then.  The rows of each label are a regression of their own, in order; row
-        i of the path is the estimate of its group after row i.  A row whose label is missing (NaN,
-        None) reads NaN, or is refused with ``missing="raise"``.
+        regressor then, or of a level of its index (pandas).  The rows of each label are a
+        regression of their own, in order; row i of the path is the estimate of its group after row
+        i.  A row whose label is missing (NaN, None) reads NaN, or is refused with
+        ``missing="raise"``.
     statistics : bool, default True
         Whether to compute ``sigma2`` and the standard errors.  Without them a path takes half the
         memory and less time; they read NaN, and frames leave them out.
@@ -126,6 +128,7 @@ def coefficient_path(
     """
     if isinstance(forget, Forgetting) and window is not None:
         raise ValueError("window and forget cannot be combined: give one of them")
+    times = named_times(times, X, y)
     if by is not None:
         # The other parameters: nothing else has a name yet.
         options = {name: value for name, value in locals().items() if name not in ("X", "y", "by")}

@@ -517,3 +517,35 @@ def test_a_step_refuses_a_labelled_row_in_another_order(kind):
     assert est.to_bytes() == before
     for row in (X.iloc[3], X.iloc[3:], pd.Series([5.0, 0.0]), [5.0, 0.0], (5.0, 0.0)):
         assert est.step(row, 10.0)[0] == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"half_life": "2D"}])
+def test_levels_of_an_index_are_labels_and_times_by_name(options):
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=8)
+    index = pd.MultiIndex.from_product([days, list("ab")], names=["date", "stock"])
+    X = pd.DataFrame(rng.standard_normal((16, 2)), index=index, columns=["u", "v"])
+    y = pd.Series(rng.standard_normal(16), index=index)
+    labels, dates = (index.get_level_values(name) for name in ("stock", "date"))
+    named = {"times": "date"} if options else {}
+    given = {"times": dates} if options else {}
+    arrays = X.to_numpy(), y.to_numpy()
+    want = olsq.coefficient_path(*arrays, by=labels, **given, **options)
+    got = olsq.coefficient_path(X, y, by="stock", **named, **options)
+    np.testing.assert_array_equal(got.coef, want.coef)
+    groups = olsq.GroupedLeastSquares(**options).partial_fit(X, y, by="stock", **named)
+    other = olsq.GroupedLeastSquares(**options).partial_fit(*arrays, by=labels, **given)
+    np.testing.assert_array_equal(groups.coef_, other.coef_)
+    predicted = other.predict(arrays[0], by=labels)
+    np.testing.assert_array_equal(groups.predict(X, by="stock"), predicted)
+    if options:
+        one = olsq.RecursiveLeastSquares(**options).fit(X, y, times="date")
+        np.testing.assert_array_equal(
+            one.coef_, olsq.RecursiveLeastSquares(**options).fit(*arrays, times=dates).coef_
+        )
+    with pytest.raises(ValueError, match="by='sector' is not a column of X"):
+        olsq.coefficient_path(X, y, by="sector")
+    with pytest.raises(ValueError, match="times='when' is not a level of the index of X or y"):
+        olsq.coefficient_path(X, y, half_life="1D", times="when")
+    with pytest.raises(TypeError, match="X is not a data frame"):
+        olsq.coefficient_path(*arrays, by="stock")

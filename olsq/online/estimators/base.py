@@ -18,7 +18,7 @@ from olsq.online.paths.collector import combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import Labels
-from olsq.online.rows.times import with_times
+from olsq.online.rows.times import named_times, with_times
 
 
 class StreamingRegressor(CallChecker):
@@ -82,7 +82,8 @@ class StreamingRegressor(CallChecker):
             When the rows were, for a window or half-life that is a length of time: dates, or
             numbers if the length is one; none missing, none before the one before it (several rows
             may be at one time), also across calls.  Dates all have a time zone, or all have none.
-            Default: the index of X, or else of y, if it is one of dates.
+            Default: the index of X, or else of y, if it is one of dates.  Or the name of a level of
+            that index (pandas).
 
         Returns
         -------
@@ -191,7 +192,7 @@ class StreamingRegressor(CallChecker):
         CoefficientPath
             O(n d) memory, for these rows only.
         """
-        labels = Labels.of(X, y)
+        labels, times = Labels.of(X, y), named_times(times, X, y)
         path = self._learn(
             X, y, sample_weight, forget, times, restart=False, want_path=True,
             statistics=statistics,
@@ -213,6 +214,7 @@ class StreamingRegressor(CallChecker):
         want_path: bool, statistics: bool = True,
     ) -> CoefficientPath | None:  # fmt: skip
         with self._locked():
+            times = named_times(times, X, y)
             fitted = not restart and hasattr(self, "_engine")
             if fitted:
                 self._check_frozen()

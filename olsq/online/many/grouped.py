@@ -25,6 +25,7 @@ from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.options import forget_or_half_life
 from olsq.online.rows.times import (
     check_kind,
+    named_times,
     read_times_in_any_order,
     same_clock,
     times_or_index,
@@ -143,7 +144,8 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         times : array, series or index (n,), optional
             When the rows were, for a half-life that is a length of time: dates, or numbers if the
             length is one.  They go up within every group, also across calls, but not from one
-            group to the next.  Default: the index of X, or else of y, if it is one of dates.
+            group to the next.  Default: the index of X, or else of y, if it is one of dates.  Or,
+            like ``by``, the name of a level of that index (pandas).
 
         Returns
         -------
@@ -196,6 +198,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         array([3., 5.])
         """
         labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
+        times = named_times(times, X, y)
         with self._locked():
             path = self._learn(X, y, sample_weight, by, forget, times, want_path=True)
             assert path is not None
@@ -228,6 +231,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         if fitted:
             self._check_frozen()
         places: dict[Any, int] = dict(self._places) if fitted else {}
+        times = named_times(times, X, y)
         X, by = taken_out(X, by)
         check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, forget=forget, times=times)
         times, duration = self._times_of(times, X, y, forget)

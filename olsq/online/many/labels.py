@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.rows.frames import Labels, wrapped
+from olsq.online.rows.frames import Labels, level_of, wrapped
 
 MISSING = -1  # the number of a missing label
 QUICK = {str, int, bool, type(None)}  # hashable, equal to themselves, Python's own
@@ -16,11 +16,15 @@ QUICK = {str, int, bool, type(None)}  # hashable, equal to themselves, Python's 
 def taken_out(X: Any, by: Any) -> tuple[Any, Any]:
     """Return X and the labels; a column of a frame that ``by`` names is removed from X.
 
-    Raises TypeError for the name of a column where X is no frame, ValueError if there is none.
+    A level of X's index (pandas) may have that name instead, which stays.  Raises TypeError for the
+    name of a column where X is no frame, ValueError if there is none.
     """
     if not isinstance(by, str):
         return X, by
     frame = wrapped(X)
+    level = level_of(X, by)
+    if level is not None and by not in getattr(frame, "columns", ()):
+        return X, level
     if frame is None or not hasattr(frame, "columns"):
         raise TypeError(
             f"by={by!r} names a column, but X is not a data frame: give a label for each row"

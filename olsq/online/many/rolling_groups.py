@@ -19,7 +19,7 @@ from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.options import check_weight
-from olsq.online.rows.times import of_frames, same_clock, times_and_zone, with_times
+from olsq.online.rows.times import named_times, of_frames, same_clock, times_and_zone, with_times
 from olsq.online.sklearn import EstimatorConventions
 
 
@@ -161,6 +161,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
             object's ridge and intercept.
         """
         labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
+        times = named_times(times, X, y)
         with self._locked():
             path = self._learn(X, y, sample_weight, by, times, want_path=True)
             assert path is not None
@@ -187,6 +188,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
         fitted = bool(known)
         alone = RollingLeastSquares(**self.get_params())
         alone._check_parameters()
+        times = named_times(times, X, y)
         X, by = taken_out(X, by)
         check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, times=times)
         if times is None and alone._duration(False) is not None:

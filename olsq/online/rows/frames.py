@@ -112,6 +112,14 @@ def row_index(data: Any) -> Any:
     return None if callable(index) or not hasattr(index, "equals") else index
 
 
+def level_of(data: Any, name: str) -> Any:
+    """Return the level of the index (pandas) of ``data`` that has this name; None without one."""
+    index = None if isinstance(data, _PLAIN) else row_index(data)
+    if index is None or name not in index.names:
+        return None
+    return index.get_level_values(name)
+
+
 def check_same_index(**data: Any) -> None:
     """Raise ValueError if two of the named arguments have indices (pandas) with other labels.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.online.rows.durations import DATES, NUMBERS, Duration
-from olsq.online.rows.frames import Labels, dates_of_index, row_index, wrapped
+from olsq.online.rows.frames import Labels, dates_of_index, level_of, row_index, wrapped
 
 SMALLEST_GATE = float(np.finfo(np.float64).tiny)  # a gate of 0 would be a reset
 
@@ -188,6 +188,20 @@ def with_times(labels: Labels, times: Any, *, in_order: bool = True) -> Labels:
     if in_order:
         array = as_array(*read_times(times)[:2])
     return labels._replace(times=array, time_zone=zone, time_name=name_of(times))
+
+
+def named_times(times: Any, X: Any, y: Any) -> Any:
+    """Return the times of a call; where they are a name, the level of X's or y's index (pandas)."""
+    if not isinstance(times, str):
+        return times
+    for data in (X, y):
+        level = level_of(data, times)
+        if level is not None:
+            return level
+    raise ValueError(
+        f"times={times!r} is not a level of the index of X or y: give a time for each row, or the "
+        "name of a level"
+    )
 
 
 def _is_date(value: Any) -> bool:
