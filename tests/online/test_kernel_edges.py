@@ -37,16 +37,22 @@ def rows():
     )
 
 
-def ring():
-    return [np.zeros((WINDOW, D)), np.zeros((WINDOW, M)), np.zeros(WINDOW), np.zeros(3, int)]
+def ring(rows, filled):
+    """ring_X, ring_Y, ring_w, place, ridge, monitor, sizes"""
+    place = np.array([filled, filled % WINDOW, 0])
+    return (*rows, place, np.ones(D), np.zeros(2), np.zeros((3, M)))
+
+
+def empty_ring():
+    return ring([np.zeros((WINDOW, D)), np.zeros((WINDOW, M)), np.zeros(WINDOW)], 0)
 
 
 def full_ring():
-    return [*rows_of(WINDOW), np.array([WINDOW, 0, 0])]
+    return ring(rows_of(WINDOW), WINDOW)
 
 
 def ring_of_three():
-    return [*rows_of(WINDOW), np.array([3, 3, 0])]
+    return ring(rows_of(WINDOW), 3)
 
 
 def rows_of(n):
@@ -69,23 +75,20 @@ def calls(traced):
     yield square_root.update, [
         *state(), spread, *rows(), 0, N, (2e-16, 1e-60, 0.0), residual, robust,
     ]  # fmt: skip
-    monitor = np.zeros(2)
+    within, roundings = (1e6, 1e8, 1e-10), 1e-10
     yield rolling.update, [
-        *state(), monitor, *ring(), X, Y, w, EVERY_ROW, 0, N, (1e6, 1e8, 1e-10), residual, record,
+        tuple(state()), empty_ring(), (X, Y, w, EVERY_ROW), 0, N, within, residual, record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        *state(), monitor, *full_ring(), X, Y, w, EVERY_ROW, 0, N, 1e-10, np.ones(D), residual,
-        record,
+        tuple(state()), full_ring(), (X, Y, w, EVERY_ROW), 0, N, roundings, residual, record,
     ]  # fmt: skip
     leaving = np.ones(N, int)
     leaving[:2] = 0, 2
     yield rolling.update, [
-        *state(), monitor, *ring_of_three(), X, Y, w, leaving, 0, N, (1e6, 1e8, 1e-10), residual,
-        record,
+        tuple(state()), ring_of_three(), (X, Y, w, leaving), 0, N, within, residual, record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        *state(), monitor, *ring_of_three(), X, Y, w, leaving, 0, N, 1e-10, np.ones(D), residual,
-        record,
+        tuple(state()), ring_of_three(), (X, Y, w, leaving), 0, N, roundings, residual, record,
     ]  # fmt: skip
     H, G, columns, tally, squares = state()
     yield moments.update_solving, [
@@ -93,8 +96,7 @@ def calls(traced):
         (1e-60, 1e-14), residual, robust,
     ]  # fmt: skip
     yield rolling_blocks.update_in_blocks, [
-        *state(), monitor, *full_ring(), X, Y, w, EVERY_ROW, 0, N, (1e6, 1e8, 1e-10), residual,
-        record,
+        tuple(state()), full_ring(), (X, Y, w, EVERY_ROW), 0, N, within, residual, record,
     ]  # fmt: skip
     wide = tuple(np.zeros_like(a) for a in Trace.empty(N if traced else 0, M, 2 * D))
     yield pairs.update_pairs, [
@@ -153,7 +155,12 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
     kernel, arguments = list(calls(traced))[which]
     count = 0
     for wrong in misuses(arguments):
-        arrays = [a for a in wrong if isinstance(a, np.ndarray)]
+        arrays = [
+            a
+            for argument in wrong
+            for a in (argument if isinstance(argument, tuple) else (argument,))
+            if isinstance(a, np.ndarray)
+        ]
         before = [a.copy() for a in arrays]
         with pytest.raises(ValueError, match="shape"):
             kernel(*wrong)
@@ -170,7 +177,7 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
 def test_a_place_outside_the_ring_is_refused(place):
     for which in (3, 4):
         kernel, arguments = list(calls(False))[which]
-        arguments[9][:] = place
+        arguments[1][3][:] = place
         with pytest.raises(ValueError, match="ring"):
             kernel(*arguments)
 
@@ -180,7 +187,7 @@ def test_a_place_outside_the_ring_is_refused(place):
 def test_more_rows_than_there_are_cannot_leave(row, count):
     for which in (5, 6):
         kernel, arguments = list(calls(False))[which]
-        arguments[13][row] = count
+        arguments[2][3][row] = count
         with pytest.raises(ValueError, match="leave the ring"):
             kernel(*arguments)
 
@@ -188,6 +195,6 @@ def test_more_rows_than_there_are_cannot_leave(row, count):
 def test_more_rows_than_the_ring_has_slots_cannot_stay():
     for which in (5, 6):
         kernel, arguments = list(calls(False))[which]
-        arguments[13][:] = 0
+        arguments[2][3][:] = 0
         with pytest.raises(ValueError, match="enter the ring"):
             kernel(*arguments)

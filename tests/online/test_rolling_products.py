@@ -25,8 +25,8 @@ def switch(monkeypatch, on: bool) -> list[int]:
     monkeypatch.setattr(products, "FEWEST", 2)
     taken, absorb = [], products.absorb_block
 
-    def counted(form, monitor, turns, *args):
-        done = absorb(form, monitor, turns, *args)
+    def counted(form, monitor, sizes, turns, *args):
+        done = absorb(form, monitor, sizes, turns, *args)
         taken.extend([turns.ends.size] * done)
         return done
 

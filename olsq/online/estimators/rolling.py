@@ -30,7 +30,8 @@ class RollingLeastSquares(StreamingRegressor):
         Length of the window: a whole number of rows; or a time, text such as "90D", "36h" or
         "15min", a timedelta, or with ``times`` that are numbers a float in their unit.  A window of
         time holds the rows in ``(t - window, t]``, t the time of the last row, as pandas'
-        ``rolling("90D")`` does; months and years have no fixed length and are refused.
+        ``rolling("90D")`` does (numbers to four roundings: times .1 apart put three rows into a
+        window of .3, always); months and years have no fixed length and are refused.
     min_samples : int, optional
         Below that many samples in the window there is no estimate: ``predict`` and the attributes
         raise NotFittedError, rows of a path are NaN.  Default 1: minimum norm until determined.
@@ -64,8 +65,9 @@ class RollingLeastSquares(StreamingRegressor):
     O(d^2 + m d) time per row that comes or leaves; O(window (d + m) + d^2) memory (of time: for
     the most rows that the window has held, up to twice over); computed in float64 whatever the
     dtype of X.  Each row is added by a rank-one update and the oldest removed by a downdate (from
-    32 coefficients on, four rows at a time); a running bound on the error of both triggers a
-    rebuild from the window's rows (O(window d^2)), so that the estimate never drifts.  Nearly
+    32 coefficients on, four rows at a time).  A running bound on the rounding errors, which a row
+    multiplies by 1/(1 - leverage) when it leaves, asks for a refinement with the window's rows
+    (O(window d)) or a rebuild from them (O(window d^2)), so that the estimate never drifts.  Nearly
     collinear windows are kept in square-root form (several times slower); where coefficients are
     undetermined every row is a rebuild.  Complex rows: see :class:`RecursiveLeastSquares`; the
     window counts each once.

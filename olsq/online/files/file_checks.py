@@ -39,7 +39,7 @@ _FORMS["adaptive"] = _FORMS["sqrt"] | {"memory": (N_MEMORY,), "variances": ("m",
 _RECURSION: dict[str, tuple[Any, ...]] = {"clock": (3,)}
 _RING: dict[str, tuple[Any, ...]] = {
     "ring_X": ("w", "d"), "ring_Y": ("w", "m"), "ring_w": ("w",), "place": (3,),
-    "monitor": (2,), "ridge": ("d",),
+    "monitor": (2,), "ridge": ("d",), "sizes": (3, "m"),
 }  # fmt: skip
 _COUNTS = {"held", PAST["held"], "clock", "place", "recent_at"}
 _TIMES = {"ring_t", "span"}  # int64 nanoseconds of dates, or float64
@@ -254,6 +254,8 @@ def _check_engine(
         want(form != InformationForm.name, "form", form)
         wanted = _RING | {f"form_{name}": shape for name, shape in _FORMS[form].items()}
         stored = _STORED["rolling"]
+        if "sizes" not in arrays:  # of a file older than they are
+            wanted.pop("sizes")
     prefix = "" if window is None else "form_"
     optional = {prefix + name: shape for name, shape in _OPTIONAL.get(form, {}).items()}
     if arrays.keys() & optional.keys():  # all of them, or none

@@ -71,14 +71,20 @@ def check_sandwich(V, used, trace, d):
 
 
 @kernel(forceinline=True)
-def check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m):
-    """Check ring_X (window, d), ring_Y (window, m), ring_w (window,), place (3,), monitor (2,)."""
-    window = ring_w.shape[0]
-    if ring_X.shape != (window, d) or ring_Y.shape != (window, m) or monitor.shape != (2,):
+def check_ring(window, d, m):
+    """Check ring_X (slots, d), ring_Y (slots, m), ring_w (slots,), place (3,), ridge (d,), monitor
+    (2,), sizes (3, m).
+    """
+    ring_X, ring_Y, ring_w, place, ridge, monitor, sizes = window
+    slots = ring_w.shape[0]
+    if (
+        ring_X.shape != (slots, d) or ring_Y.shape != (slots, m) or ridge.shape != (d,)
+        or monitor.shape != (2,) or sizes.shape != (3, m)
+    ):  # fmt: skip
         raise ValueError("the arrays of the ring do not have shapes that fit the state")
     if place.shape != (3,):
         raise ValueError("the ring's place does not have the shape (3,)")
-    if not (0 <= place[0] <= window and 0 <= place[1] < window):
+    if not (0 <= place[0] <= slots and 0 <= place[1] < slots):
         raise ValueError("the ring's place is outside of its shape")
 
 
@@ -101,14 +107,13 @@ def check_leaving(leaving, weights, place, window, start, stop):
 
 
 @kernel(forceinline=True)
-def check_rolling(
-    matrix, coefs, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
-    leaving, start, stop, residual, trace,
-):  # fmt: skip
+def check_rolling(form, window, rows, start, stop, residual, trace):
     """Check everything above that a rolling window's kernels receive."""
+    matrix, coefs, columns, tally, loss = form
+    X, Y, weights, leaving = rows
     d, m = matrix.shape[0], coefs.shape[0]
     check_state(matrix, coefs, columns, tally, loss)
     check_rows(X, Y, weights, start, stop, residual, d, m)
     check_trace(trace, X.shape[0], d, m)
-    check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m)
-    check_leaving(leaving, weights, place, ring_w.shape[0], start, stop)
+    check_ring(window, d, m)
+    check_leaving(leaving, weights, window[3], window[2].shape[0], start, stop)

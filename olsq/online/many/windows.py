@@ -18,6 +18,7 @@ from olsq.online.many.paths import carry, path_of
 from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.windows import row_kernels
+from olsq.online.windows.accuracy import refine
 from olsq.online.windows.window import BLOCKED_FROM, TOLERATED_ERROR
 
 
@@ -64,6 +65,7 @@ def roll_groups(
         np.empty((longest, 6)), np.empty((longest, m)), np.empty((0, k)),
     )  # fmt: skip
     sigma2, stderr = np.empty((longest, m)), np.empty((longest, m, k))
+    scratch = np.empty(k), np.empty(k), np.empty(k)
     ring_X, ring_Y, ring_w = np.empty((window, k)), np.empty((window, m)), np.ones(window)
     for g in range(begin, end):
         n = ends[g] - begins[g]
@@ -84,16 +86,20 @@ def roll_groups(
             for target in range(m):
                 ring_Y[t, target] = y[t, target]
             ring_w[t] = 1.0
-        place, monitor = np.array([window, 0, 0]), np.zeros(2)
-        for target in range(m):
-            monitor[1] = max(monitor[1], loss[g, target])
+        form = matrix[g], coefs[g], columns[g], tally[g], loss[g]
+        held_rows = (
+            ring_X, ring_Y, ring_w, np.array([window, 0, 0]), ridge, np.zeros(2), np.zeros((3, m)),
+        )  # fmt: skip
+        if not refine(form, held_rows, limits[2], scratch):
+            done[g] = False
+            continue
         trace = (
             whole[0][:n], whole[1][: n if wanted else 0], whole[2][:n], whole[3][:n], whole[4][:n],
             whole[5],
         )  # fmt: skip
         _, answer = row_kernels.update(
-            matrix[g], coefs[g], columns[g], tally[g], loss[g], monitor, ring_X, ring_Y, ring_w,
-            place, x[:n], y[:n], weights[:n], leaving, window, n, limits, error[:n], trace,
+            form, held_rows, (x[:n], y[:n], weights[:n], leaving), window, n, limits, error[:n],
+            trace,
         )  # fmt: skip
         if answer != row_kernels.DONE:
             continue

@@ -83,7 +83,7 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
     for own in _groups(rows.by, n):
         if duration is not None and times is not None:
             values = read_times(times[own]).values
-            keep[own[values > values[-1].item() - duration.length]] = True
+            keep[own[values > duration.expired(values[-1])]] = True
         elif window.window_of == "positions":
             keep[own[-window.window :]] = True
         else:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from olsq.arrays.checks import shown
 
@@ -33,6 +34,17 @@ class Duration(NamedTuple):
 
     kind: str  # DATES or NUMBERS
     length: int | float
+
+    def expired(self, now: NDArray) -> NDArray:
+        """Return the latest times (n,) outside of windows of this length that end at ``now`` (n,).
+
+        Numbers are compared to four roundings: with times .1 apart a window of .3 holds three rows,
+        whichever way .4 - .3 and .1 were rounded.
+        """
+        if self.kind == DATES:  # may reach back beyond the first of all nanoseconds
+            earliest = np.iinfo(np.int64).min
+            return np.where(now < earliest + self.length, earliest, now - self.length)
+        return now - self.length + 4 * np.spacing(np.maximum(np.abs(now), self.length))
 
 
 def is_duration(value: Any) -> bool:

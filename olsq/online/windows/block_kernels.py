@@ -26,9 +26,9 @@ from olsq.online.forms.covariance_blocks import (
 )
 from olsq.online.forms.edges import check_rolling
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT, record_counts
+from olsq.online.windows.accuracy import EPS, SUM, is_accurate
 from olsq.online.windows.row_kernels import (
     FILLED,
-    FORGOTTEN_LOSS,
     LARGEST_REMOVED_LEVERAGE,
     POSITIONS,
     SLOT,
@@ -63,11 +63,12 @@ def gather(ring_X, ring_Y, ring_w, place, X, Y, weights, leaving, t, K, targets,
 
 
 @kernel(forceinline=True)
-def eliminate(S, w, largest, U, scale, amplification):
+def eliminate(S, w, largest, U, scale, rounding, growth):
     """Compute U (8, 8) = s_i n_i.x_j above its diagonal, and scale (8,) = sqrt(w_j / delta_j).
 
-    ``S = X P X^T`` is destroyed; amplification (4,) is what each row may amplify errors by.
-    False where a leverage is beyond the bounds.
+    ``S = X P X^T`` is destroyed.  Each of four rows amplifies its own rounding errors by
+    ``rounding`` (4,), and those before it by ``growth`` (4,).  False where a leverage is beyond the
+    bounds.
     """
     for i in range(BLOCK):
         leverage = w[i] * S[i, i]
@@ -78,9 +79,9 @@ def eliminate(S, w, largest, U, scale, amplification):
         sign = -1.0 if leaves else 1.0
         scale[i] = math.sqrt(w[i] / delta)
         if leaves:
-            amplification[i // 2] += 1.0 / delta
+            rounding[i // 2], growth[i // 2] = (rounding[i // 2] + 1.0) / delta, 1.0 / delta
         else:
-            amplification[i // 2] = delta
+            rounding[i // 2] = delta
         for k in range(BLOCK):
             U[i, k] = S[i, k] * scale[i]
         for j in range(i + 1, BLOCK):
@@ -93,14 +94,15 @@ def eliminate(S, w, largest, U, scale, amplification):
 
 
 @kernel(forceinline=True)
-def inflations(P, N, K, w, columns, squares, largest, diags, t):
+def inflations(P, N, K, w, columns, squares, largest, grown, diags, t):
     """Compute the largest inflation factor after each of four rows into ``largest`` (4,).
 
-    squares (d,) receives the columns' squared lengths after the block, rows t.. of ``diags`` (if
-    any) the diagonal of P after each row.  False where it is not positive.
+    ``grown`` (4,) are those with the columns' largest squares.  squares (2, d) receives ``columns``
+    after the block, rows t.. of ``diags`` (if any) the diagonal of P after each row.  False where
+    it is not positive.
     """
     w0, w1, w2, w3, w4, w5, w6, w7 = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
-    l0 = l1 = l2 = l3 = 0.0
+    l0 = l1 = l2 = l3 = g0 = g1 = g2 = g3 = 0.0
     outside = 0  # counted, for a loop that may return early does not vectorise
     want = diags.shape[0] > 0
     for k in range(P.shape[0]):
@@ -108,36 +110,33 @@ def inflations(P, N, K, w, columns, squares, largest, diags, t):
         p1 = p0 - N[2, k] * N[2, k] + N[3, k] * N[3, k]
         p2 = p1 - N[4, k] * N[4, k] + N[5, k] * N[5, k]
         p3 = p2 - N[6, k] * N[6, k] + N[7, k] * N[7, k]
-        c = columns[0, k] + w0 * K[0, k] * K[0, k]
-        c = max(c - w1 * K[1, k] * K[1, k], 0.0)
-        l0 = max(l0, p0 * c)
-        c += w2 * K[2, k] * K[2, k]
-        c = max(c - w3 * K[3, k] * K[3, k], 0.0)
-        l1 = max(l1, p1 * c)
-        c += w4 * K[4, k] * K[4, k]
-        c = max(c - w5 * K[5, k] * K[5, k], 0.0)
-        l2 = max(l2, p2 * c)
-        c += w6 * K[6, k] * K[6, k]
-        c = max(c - w7 * K[7, k] * K[7, k], 0.0)
-        l3 = max(l3, p3 * c)
-        squares[k] = c
+        c, most = columns[0, k], columns[1, k]
+        c = max(c + w0 * K[0, k] * K[0, k] - w1 * K[1, k] * K[1, k], 0.0)
+        most = max(most, c)
+        l0, g0 = max(l0, p0 * c), max(g0, p0 * most)
+        c = max(c + w2 * K[2, k] * K[2, k] - w3 * K[3, k] * K[3, k], 0.0)
+        most = max(most, c)
+        l1, g1 = max(l1, p1 * c), max(g1, p1 * most)
+        c = max(c + w4 * K[4, k] * K[4, k] - w5 * K[5, k] * K[5, k], 0.0)
+        most = max(most, c)
+        l2, g2 = max(l2, p2 * c), max(g2, p2 * most)
+        c = max(c + w6 * K[6, k] * K[6, k] - w7 * K[7, k] * K[7, k], 0.0)
+        most = max(most, c)
+        l3, g3 = max(l3, p3 * c), max(g3, p3 * most)
+        squares[0, k], squares[1, k] = c, most
         outside += 0 if (p0 > 0) & (p1 > 0) & (p2 > 0) & (p3 > 0) else 1
         if want:
             diags[t, k], diags[t + 1, k], diags[t + 2, k], diags[t + 3, k] = p0, p1, p2, p3
     largest[0], largest[1], largest[2], largest[3] = l0, l1, l2, l3
+    grown[0], grown[1], grown[2], grown[3] = g0, g1, g2, g3
     return outside == 0
 
 
 @kernel(forceinline=True)
-def errors_of(theta, loss, monitor, E, U, scale, targets, residual, recursive, eps, after, t):
-    """Compute residuals, eps (8, m), and losses (4, m) after each row; return the largest loss.
-
-    The largest is NaN where what is left of a loss is rounding error.
-    """
-    m, highest = theta.shape[0], monitor[1]
-    fine = True
+def errors_of(theta, loss, E, U, scale, targets, residual, recursive, eps, after, t):
+    """Compute residuals, eps (8, m), and the losses (4, m) ``after`` each row."""
     for r in range(ROWS):
-        for target in range(m):
+        for target in range(theta.shape[0]):
             before = loss[target] if r == 0 else after[r - 1, target]
             for i in range(2 * r, 2 * r + 2):
                 error = targets[i, target] - E[i, target]
@@ -147,15 +146,32 @@ def errors_of(theta, loss, monitor, E, U, scale, targets, residual, recursive, e
                 if i == 2 * r:
                     residual[t + r, target] = error
                     before += eps[i, target] ** 2
-                    highest = max(highest, before)
                     if recursive.shape[0] > 0:
                         recursive[t + r, target] = eps[i, target]
                 else:
                     before -= eps[i, target] ** 2
             after[r, target] = before
-        for target in range(m):
-            fine = fine and after[r, target] >= FORGOTTEN_LOSS * highest
-    return highest if fine else math.nan
+
+
+@kernel(forceinline=True)
+def are_accurate(monitor, sizes, targets, w, amplified, inflation, limits, after):
+    """Update ``monitor`` and ``sizes`` by the four rows; False where one is beyond a bound.
+
+    ``amplified`` = (rounding, growth) of :func:`eliminate`, ``inflation`` = (largest, grown) of
+    :func:`inflations`.
+    """
+    (rounding, growth), (largest, grown) = amplified, inflation
+    for r in range(ROWS):
+        added = EPS * rounding[r] * largest[r]
+        monitor[0], monitor[1] = monitor[0] * growth[r] + added, monitor[1] + added
+        for target in range(sizes.shape[1]):
+            came = w[2 * r] * targets[2 * r, target] ** 2
+            left = w[2 * r + 1] * targets[2 * r + 1, target] ** 2
+            sizes[SUM, target] = max(sizes[SUM, target] + came - left, 0.0)
+        bound = min(monitor[0], monitor[1] * grown[r])
+        if not (largest[r] < limits[1] and is_accurate(bound, limits[2], sizes, after[r])):
+            return False
+    return True
 
 
 @kernel(forceinline=True)
@@ -179,55 +195,48 @@ def add_pairs(theta, target, eps, N, coefs, t):
 
 
 @kernel(forceinline=True)
-def update_in_blocks(
-    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
-    start, stop, limits, residual, trace,
-):  # fmt: skip
+def update_in_blocks(form, window, rows, start, stop, limits, residual, trace):
     """Update as ``row_kernels.update``, four rows at a time; return the first row not taken.
 
     Stops before a block that is incomplete, in which rows enter that none leaves for, or of which
-    single rows would have the form made anew: nothing of it has been changed then.
+    single rows would have the form refined or made anew: nothing of it has been changed then.
     """
-    d, m, window = P.shape[0], theta.shape[0], ring_X.shape[0]
-    check_rolling(
-        P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
-        leaving, start, stop, residual, trace,
-    )  # fmt: skip
+    check_rolling(form, window, rows, start, stop, residual, trace)
+    P, theta, columns, tally, loss = form
+    ring_X, ring_Y, ring_w, place, _, monitor, sizes = window
+    X, Y, weights, leaving = rows
+    d, m, slots = P.shape[0], theta.shape[0], ring_X.shape[0]
     coefs, diags, losses, counts, recursive, _ = trace
     want_path = coefs.shape[0] > 0
-    K, N, squares = np.empty((BLOCK, d)), np.empty((BLOCK, d)), np.empty(d)
+    K, N, squares = np.empty((BLOCK, d)), np.empty((BLOCK, d)), np.empty((2, d))
     targets, E, eps, after = (
         np.empty((BLOCK, m)), np.empty((BLOCK, m)), np.empty((BLOCK, m)), np.empty((ROWS, m)),
     )  # fmt: skip
     S, U, w, scale = (
         np.empty((BLOCK, BLOCK)), np.empty((BLOCK, BLOCK)), np.empty(BLOCK), np.empty(BLOCK),
     )  # fmt: skip
-    ones, amplification, largest = np.ones(BLOCK), np.empty(ROWS), np.empty(ROWS)
+    ones, rounding, growth = np.ones(BLOCK), np.empty(ROWS), np.empty(ROWS)
+    largest, grown = np.empty(ROWS), np.empty(ROWS)
+    bounds, heights = np.empty(2), np.empty((3, m))
     t = start
     while t + ROWS <= stop:
         if not gather(ring_X, ring_Y, ring_w, place, X, Y, weights, leaving, t, K, targets, w):
             return t
         multiply_block(K, 0, P, 0, d, N)
         multiply_block(N, 0, K, 0, BLOCK, S)
-        if not eliminate(S, w, limits[0], U, scale, amplification):
+        if not eliminate(S, w, limits[0], U, scale, rounding, growth):
             return t
         solve_block(U, scale, ones, N)
-        if not inflations(P, N, K, w, columns, squares, largest, diags, t):
+        if not inflations(P, N, K, w, columns, squares, largest, grown, diags, t):
             return t
-        bound = monitor[0]
-        for r in range(ROWS):
-            bound += 2.3e-16 * amplification[r] * largest[r]
-            if not (largest[r] < limits[1] and bound < limits[2]):
-                return t
         multiply_block(K, 0, theta, 0, m, E)
-        highest = errors_of(
-            theta, loss, monitor, E, U, scale, targets, residual, recursive, eps, after, t
-        )
-        if not highest >= 0:
+        errors_of(theta, loss, E, U, scale, targets, residual, recursive, eps, after, t)
+        bounds[:], heights[:] = monitor, sizes
+        if not are_accurate(
+            bounds, heights, targets, w, (rounding, growth), (largest, grown), limits, after
+        ):
             return t
-        monitor[0], monitor[1] = bound, highest
-        for k in range(d):
-            columns[0, k] = squares[k]
+        monitor[:], sizes[:], columns[:] = bounds, heights, squares
         for target in range(m):
             add_pairs(theta, target, eps, N, coefs, t)
             loss[target] = after[ROWS - 1, target]
@@ -240,8 +249,8 @@ def update_in_blocks(
                 record_counts(counts, t + r, tally, d, 0.0)
                 for target in range(m):
                     losses[t + r, target] = after[r, target]
-            store(ring_X, ring_Y, ring_w, (place[SLOT] + r) % window, X[t + r], Y[t + r], came)
-        place[SLOT] = (place[SLOT] + ROWS) % window
+            store(ring_X, ring_Y, ring_w, (place[SLOT] + r) % slots, X[t + r], Y[t + r], came)
+        place[SLOT] = (place[SLOT] + ROWS) % slots
         subtract_block(P, N, 1.0, -1.0)
         t += ROWS
     return t

@@ -25,7 +25,7 @@ from olsq.online.forms.covariance_products import LARGEST_LEVERAGE
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_blocks import WEIGHT_RANGE
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT
-from olsq.online.windows.row_kernels import FORGOTTEN_LOSS
+from olsq.online.windows.accuracy import EPS, SUM, is_accurate
 
 dgemm, dsymm, dtrsm, dsyrk = get_blas_funcs(("gemm", "symm", "trsm", "syrk"), dtype=np.float64)
 
@@ -120,59 +120,65 @@ def eliminate(M: NDArray, signs: NDArray, largest: float, D: NDArray) -> bool:
 
 
 @kernel()
-def inspect_rows(P, N, turns, D, columns, loss, eps, monitor, limits, squares, after):
-    """Check every row of a block against the bounds of single rows.
+def inspect_rows(P, N, turns, D, eps, limits, state):
+    """Check every row of a block against the bounds of single rows: True if all are within them.
 
-    Returns whether all are within them, the error bound after the block and the largest loss.
-    ``squares`` (d,) and ``after`` (m,) receive the columns' squared lengths and the losses then.
+    ``state`` = (columns, loss, monitor, sizes) is updated to what it is after the block.
     """
-    X, _, weights, signs, ends = turns
+    X, Y, weights, signs, ends = turns
+    columns, loss, monitor, sizes = state
     d, m, p = P.shape[0], loss.shape[0], signs.shape[0]
     if (
         P.shape != (d, d) or N.shape != (p, d) or X.shape != (p, d) or weights.shape != (p,)
-        or D.shape != (p,) or columns.shape != (2, d) or eps.shape != (p, m)
-        or squares.shape != (d,) or after.shape != (m,) or ends.shape[0] == 0 or ends[-1] != p
+        or Y.shape != (p, m) or D.shape != (p,) or columns.shape != (2, d) or eps.shape != (p, m)
+        or monitor.shape != (2,) or sizes.shape != (3, m) or ends.shape[0] == 0 or ends[-1] != p
     ):  # fmt: skip
         raise ValueError("the shapes of a block do not fit together")
     diagonal, j = np.empty(d), 0
-    bound, highest = monitor[0], monitor[1]
     for k in range(d):
-        diagonal[k], squares[k] = P[k, k], columns[0, k]
-    after[:] = loss
+        diagonal[k] = P[k, k]
     for end in ends:
-        amplification = 0.0
+        rounding = growth = 1.0
         while j < end:
             sign, weight, n, x = signs[j], weights[j], N[j], X[j]
-            amplification += D[j] if sign > 0 else -1.0 / D[j]
+            if sign > 0:
+                rounding = D[j]
+            else:
+                rounding, growth = (rounding + 1.0) / -D[j], growth / -D[j]
             for k in range(d):
                 diagonal[k] -= sign * n[k] * n[k]
-                squares[k] = max(squares[k] + sign * weight * x[k] * x[k], 0.0)
+                columns[0, k] = max(columns[0, k] + sign * weight * x[k] * x[k], 0.0)
             for target in range(m):
-                after[target] += sign * eps[j, target] ** 2
-                highest = max(highest, after[target])
+                loss[target] += sign * eps[j, target] ** 2
+                square = sign * weight * Y[j, target] ** 2
+                sizes[SUM, target] = max(sizes[SUM, target] + square, 0.0)
             j += 1
-        inflation, outside = 0.0, 0
+        inflation, grown, outside = 0.0, 0.0, 0
         for k in range(d):
-            inflation = max(inflation, diagonal[k] * squares[k])
+            inflation = max(inflation, diagonal[k] * columns[0, k])
+            columns[1, k] = max(columns[1, k], columns[0, k])
+            grown = max(grown, diagonal[k] * columns[1, k])
             outside += 0 if diagonal[k] > 0 else 1
-        bound += 2.3e-16 * amplification * inflation
-        for target in range(m):
-            outside += 0 if after[target] >= FORGOTTEN_LOSS * highest else 1
-        if not (outside == 0 and inflation < limits[1] and bound < limits[2]):
-            return False, bound, highest
-    return True, bound, highest
+        rounding *= EPS * inflation
+        monitor[0], monitor[1] = monitor[0] * growth + rounding, monitor[1] + rounding
+        bound = min(monitor[0], monitor[1] * grown)
+        if not (
+            outside == 0 and inflation < limits[1] and is_accurate(bound, limits[2], sizes, loss)
+        ):
+            return False
+    return True
 
 
 def absorb_block(
-    form: CovarianceForm, monitor: NDArray[np.float64], turns: Turns,
+    form: CovarianceForm, monitor: NDArray[np.float64], sizes: NDArray[np.float64], turns: Turns,
     limits: tuple[float, float, float], residual: NDArray,
 ) -> bool:  # fmt: skip
     """Update the form by all turns, as one block; False, with nothing changed, where single rows
     have to.
 
     Only P's upper triangle is read and updated: the caller mirrors it after the last block.
-    ``monitor`` and ``limits`` as in ``row_kernels.update``; ``residual`` (b, m) receives the
-    a-priori errors of the rows that enter.
+    ``monitor``, ``sizes`` and ``limits`` as in ``row_kernels.update``; ``residual`` (b, m) receives
+    the a-priori errors of the rows that enter.
     """
     P, theta, weights, signs = form.P, form.theta, turns.weights, turns.signs
     positive = weights[weights > 0]
@@ -198,12 +204,8 @@ def absorb_block(
     scale = 1.0 / np.sqrt(np.abs(D))[:, None]
     N *= scale
     eps = errors * scale
-    squares, after = np.empty(P.shape[0]), np.empty(theta.shape[0])
-    fine, bound, highest = inspect_rows(
-        P, N, tuple(turns), D, form.columns, form.loss, np.ascontiguousarray(eps), monitor, limits,
-        squares, after,
-    )  # fmt: skip
-    if not fine:
+    after = tuple(a.copy() for a in (form.columns, form.loss, monitor, sizes))
+    if not inspect_rows(P, N, tuple(turns), D, np.ascontiguousarray(eps), limits, after):
         return False
     residual[:] = errors[enter] / root[enter]  # rows that leave may have weight 0
     theta += dgemm(1.0, signs[:, None] * eps, N.T, trans_a=True, trans_b=True)
@@ -211,7 +213,7 @@ def absorb_block(
         if chosen.any():
             part = np.ascontiguousarray(N[chosen])
             dsyrk(sign, part.T, beta=1.0, c=P.T, lower=True, overwrite_c=True)
-    form.loss[:], form.columns[0], monitor[:] = after, squares, (bound, highest)
+    form.columns[:], form.loss[:], monitor[:], sizes[:] = after
     tally = form.tally
     tally[COUNT] += (signs * (weights > 0)).sum()
     tally[COUNT_SQUARED] = tally[COUNT]

@@ -17,6 +17,7 @@ from olsq.online.forms.square_root_kernels import (
     rotate,
 )
 from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
+from olsq.online.windows.accuracy import EPS, SUM, is_accurate, refine
 
 # Entries of ``place``.
 FILLED, SLOT, POSITIONS = 0, 1, 2
@@ -24,7 +25,6 @@ FILLED, SLOT, POSITIONS = 0, 1, 2
 DONE, REBUILD = 0, 1
 # Removing a row of leverage above this loses more than half of the digits.
 LARGEST_REMOVED_LEVERAGE = 1.0 - 1e-6
-FORGOTTEN_LOSS = 1e-6
 # A ridge below this share of a column's squared length is lost where rows that leave are rotated
 # out: with x a column and 3 x another, their difference was worth rounding errors over the ridge.
 FAINT_RIDGE = 1e-12
@@ -72,40 +72,34 @@ def rank_one(P, h, sign, x, out):
 
 
 @kernel(forceinline=True)
-def update(
-    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
-    start, stop, limits, residual, trace,
-):  # fmt: skip
+def update(form, window, rows, start, stop, limits, residual, trace):
     """Take rows start..stop into the window in covariance form; return (t, DONE) or (t, REBUILD).
 
-    ``place`` = [rows in the window, slot of the next row, whether rows of weight 0 take a place].
+    ``form`` = (P, theta, columns, tally, loss); ``rows`` = (X, Y, weights, leaving).
+    ``window`` = (ring_X, ring_Y, ring_w, place, ridge, monitor, sizes), the last two as in
+    ``accuracy``; ``place`` = [rows in the window, slot of the next row, whether rows of weight 0
+    take a place].
     ``leaving`` (n,) is how many rows leave with each that comes, oldest first; empty where the
     ring is the window, and one leaves when it is full.
-    ``monitor`` = [error bound, largest loss since the last rebuild]; ``limits`` = (leverage,
-    inflation, tolerated error bound).
+    ``limits`` = (leverage, inflation, tolerated error).
     On REBUILD row t - 1 is in the ring but P, theta and loss are not valid.
     Rows enter before the oldest leaves, so that P never passes through a smaller window.
     """
-    check_rolling(
-        P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
-        leaving, start, stop, residual, trace,
-    )  # fmt: skip
-    d = P.shape[0]
-    return take_rows(
-        P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
-        leaving, start, stop, limits, residual, trace, (np.empty(d), np.empty(d)),
-    )  # fmt: skip
+    check_rolling(form, window, rows, start, stop, residual, trace)
+    d = form[0].shape[0]
+    scratch = np.empty(d), np.empty(d), np.empty(d)
+    return take_rows(form, window, rows, start, stop, limits, residual, trace, scratch)
 
 
 @kernel(forceinline=True, borrows=True)
-def take_rows(
-    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
-    start, stop, limits, residual, trace, scratch,
-):  # fmt: skip
-    """Run :func:`update` on checked arrays; ``scratch`` are two vectors (d,)."""
-    d, m, window = P.shape[0], theta.shape[0], ring_X.shape[0]
+def take_rows(form, window, rows, start, stop, limits, residual, trace, scratch):
+    """Run :func:`update` on checked arrays; ``scratch`` are three vectors (d,)."""
+    P, theta, columns, tally, loss = form
+    ring_X, ring_Y, ring_w, place, _, monitor, sizes = window
+    X, Y, weights, leaving = rows
+    d, m, slots = P.shape[0], theta.shape[0], ring_X.shape[0]
     coefs, diags, _, _, recursive, _ = trace
-    u, h = scratch
+    u, h, _ = scratch
     fresh = True
     for t in range(start, stop):
         x, weight = X[t], weights[t]
@@ -118,7 +112,7 @@ def take_rows(
         innovation = 1.0 + weight * leverage
         slot, filled = place[SLOT], place[FILLED]
         enters = weight > 0 or place[POSITIONS] != 0
-        out = count_leaving(leaving, t, enters, filled, window)
+        out = count_leaving(leaving, t, enters, filled, slots)
         good = 0 <= weight * leverage <= limits[0]
         for target in range(m):
             error = Y[t, target]
@@ -130,8 +124,8 @@ def take_rows(
             step = error * weight / innovation
             for k in range(d):
                 theta[target, k] += step * u[k]
-            loss[target] += weight * error * error / innovation
-            monitor[1] = max(monitor[1], loss[target])
+            loss[target] += step * error
+            sizes[SUM, target] += weight * Y[t, target] * Y[t, target]
         if not enters and out == 0:  # not a sample: it only gets its residual
             if coefs.shape[0] > 0:
                 record(trace, t, theta, loss, tally, d, 0.0)
@@ -145,11 +139,12 @@ def take_rows(
             columns[0, k] += weight * x[k] * x[k]
         tally[COUNT] += 1.0 if weight > 0 else 0.0
         tally[WEIGHT] += weight
-        amplification, sign = innovation, -1.0
+        # Errors of this step and of those before it, both amplified by each row that leaves.
+        rounding, growth, sign = innovation, 1.0, -1.0
         if out > filled - out + (1 if enters else 0):  # what stays is solved anew in fewer steps
             good = False
         for r in range(out if good else 0):
-            oldest = (slot - filled + r) % window
+            oldest = (slot - filled + r) % slots
             old, old_weight = ring_X[oldest], ring_w[oldest]
             rank_one(P, h, sign, old, u)
             removed = 0.0
@@ -159,17 +154,19 @@ def take_rows(
             removed *= old_weight
             good = good and removed <= LARGEST_REMOVED_LEVERAGE
             remaining = 1.0 - removed if good else 1.0
-            amplification += 1.0 / remaining
+            amplified = 1.0 / remaining
+            rounding, growth = (rounding + 1.0) * amplified, growth * amplified
             for target in range(m):
                 error = ring_Y[oldest, target]
                 for k in range(d):
                     error -= theta[target, k] * old[k]
-                step = error * old_weight / remaining
+                step = error * old_weight * amplified
                 for k in range(d):
                     theta[target, k] -= step * u[k]
-                loss[target] -= old_weight * error * error / remaining
-                good = good and loss[target] >= FORGOTTEN_LOSS * monitor[1]
-            root = math.sqrt(old_weight / remaining)
+                loss[target] -= step * error
+                square = old_weight * ring_Y[oldest, target] ** 2
+                sizes[SUM, target] = max(sizes[SUM, target] - square, 0.0)
+            root = math.sqrt(old_weight * amplified)
             for k in range(d):
                 h[k] = root * u[k]
             sign = 1.0
@@ -177,17 +174,26 @@ def take_rows(
             tally[WEIGHT] = max(tally[WEIGHT] - old_weight, 0.0)
         if enters:
             store(ring_X, ring_Y, ring_w, slot, x, Y[t], weight)
-            place[SLOT] = (slot + 1) % window
+            place[SLOT] = (slot + 1) % slots
         place[FILLED] = filled - out + (1 if enters else 0)
         tally[COUNT_SQUARED] = tally[COUNT]
         rank_one(P, h, sign, X[min(t + 1, stop - 1)], u)
-        inflation = 0.0
+        inflation, grown, outside = 0.0, 0.0, 0
         for k in range(d):
-            good = good and P[k, k] > 0
-            inflation = max(inflation, P[k, k] * columns[0, k])
-        monitor[0] += 2.3e-16 * amplification * inflation
-        if not (good and inflation < limits[1] and monitor[0] < limits[2]):
+            variance, square = P[k, k], columns[0, k]
+            largest = max(columns[1, k], square)
+            columns[1, k] = largest
+            inflation, grown = max(inflation, variance * square), max(grown, variance * largest)
+            outside += 0 if variance > 0 else 1
+        rounding *= EPS * inflation
+        monitor[0] = monitor[0] * growth + rounding
+        monitor[1] += rounding
+        if not (good and outside == 0 and inflation < limits[1]):
             return t + 1, REBUILD
+        if not is_accurate(min(monitor[0], monitor[1] * grown), limits[2], sizes, loss):
+            if not refine(form, window, limits[2], scratch):
+                return t + 1, REBUILD
+            fresh = True  # u has been in use
         if coefs.shape[0] > 0:
             record(trace, t, theta, loss, tally, d, 0.0)
             for k in range(d if diags.shape[0] > 0 else 0):
@@ -209,22 +215,18 @@ def left_to_ridge(R, columns, ridge):
 
 
 @kernel(forceinline=True)
-def update_square_root(
-    R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
-    start, stop, tolerance, ridge, residual, trace,
-):  # fmt: skip
+def update_square_root(form, window, rows, start, stop, tolerance, residual, trace):
     """Update as :func:`update` in square-root form, for a window that determines all coefficients.
 
-    The error bound grows by one rounding a row, times what the downdate amplifies; unlike in the
-    covariance form the condition number does not enter.
+    ``form`` = (R, z, columns, tally, loss).  The error bound, ``monitor[1]``, grows by one rounding
+    a row, times what the downdate amplifies; unlike in the covariance form the condition number
+    does not enter.  The roundings are in proportion to the columns as they were.
     """
-    d, m, window = R.shape[0], z.shape[0], ring_X.shape[0]
-    if ridge.shape[0] != d:
-        raise ValueError("the shape of ridge does not fit the coefficients")
-    check_rolling(
-        R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
-        leaving, start, stop, residual, trace,
-    )  # fmt: skip
+    check_rolling(form, window, rows, start, stop, residual, trace)
+    R, z, columns, tally, loss = form
+    ring_X, ring_Y, ring_w, place, ridge, monitor, sizes = window
+    X, Y, weights, leaving = rows
+    d, m, slots = R.shape[0], z.shape[0], ring_X.shape[0]
     coefs, diags, _, _, recursive, _ = trace
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.zeros(d)
     theta = np.empty((m, d))
@@ -232,7 +234,7 @@ def update_square_root(
     for t in range(start, stop):
         weight, slot, filled = weights[t], place[SLOT], place[FILLED]
         enters = weight > 0 or place[POSITIONS] != 0
-        out = count_leaving(leaving, t, enters, filled, window)
+        out = count_leaving(leaving, t, enters, filled, slots)
         for k in range(d):
             x[k], noise[k] = X[t, k], 0.0
         forward_solve(R, x, p, columns, 0.0, noise)
@@ -259,18 +261,18 @@ def update_square_root(
             columns[0, k] += x[k] * x[k]
         for target in range(m):
             y[target] = root * Y[t, target]
+            sizes[SUM, target] += y[target] * y[target]
         for k in range(d):
             noise[k] = 0.0
         rotate(R, z, x, y, 1.0, noise)
         for target in range(m):
             loss[target] += y[target] * y[target]
-            monitor[1] = max(monitor[1], loss[target])
         tally[COUNT] += 1.0 if weight > 0 else 0.0
         tally[WEIGHT] += weight
         good = out <= filled - out + (1 if enters else 0)
         amplification = 1.0
         for r in range(out if good else 0):
-            oldest = (slot - filled + r) % window
+            oldest = (slot - filled + r) % slots
             old_weight = ring_w[oldest]
             root = math.sqrt(old_weight)
             for k in range(d):
@@ -285,18 +287,25 @@ def update_square_root(
             amplification += 1.0 / remaining
             downdate(R, z, loss, p, x, y, ring_Y[oldest], root, remaining)
             for target in range(m):
-                good = good and loss[target] >= FORGOTTEN_LOSS * monitor[1]
+                square = old_weight * ring_Y[oldest, target] ** 2
+                sizes[SUM, target] = max(sizes[SUM, target] - square, 0.0)
             tally[COUNT] -= 1.0 if old_weight > 0 else 0.0
             tally[WEIGHT] = max(tally[WEIGHT] - old_weight, 0.0)
         tally[COUNT_SQUARED] = tally[COUNT]
         if enters:
             store(ring_X, ring_Y, ring_w, slot, X[t], Y[t], weight)
-            place[SLOT] = (slot + 1) % window
+            place[SLOT] = (slot + 1) % slots
         place[FILLED] = filled - out + (1 if enters else 0)
-        monitor[0] += 2.3e-16 * amplification
+        monitor[1] += EPS * amplification
+        shrunk = 1.0
         for k in range(d):
             good = good and R[k, k] != 0
-        if not (good and monitor[0] < tolerance) or left_to_ridge(R, columns, ridge):
+            columns[1, k] = max(columns[1, k], columns[0, k])
+            shrunk = max(shrunk, columns[1, k] / columns[0, k])
+        bound = monitor[1] * shrunk
+        if not (good and is_accurate(bound, tolerance, sizes, loss)) or left_to_ridge(
+            R, columns, ridge
+        ):
             return t + 1, REBUILD
         if coefs.shape[0] > 0:
             back_substitute(R, z, theta)

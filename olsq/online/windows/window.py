@@ -24,9 +24,11 @@ from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import block_kernels as blocks
 from olsq.online.windows import products
 from olsq.online.windows import row_kernels as kernels
+from olsq.online.windows.accuracy import EPS, LARGEST_LOSS, LARGEST_SUM, SUM
 
 TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt
 TOLERATED_ROUNDINGS = 4000  # the same for the square-root form, in units of the rounding error
+FIRST_ROUNDINGS = 16  # errors of a form made from a factor, in units of rounding times inflation
 SMALLEST_RING = 16  # slots of the ring that grows, to begin with
 # Number of coefficients from which blocks of four rows that enter and four that leave are used;
 # below, single rows are as quick.
@@ -48,19 +50,20 @@ class RollingWindow:
     In a window of time, ``duration``, the ring also holds the times of its rows.
     """
 
-    ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge")
-    PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1}
+    ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge", "sizes")
+    PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1, "sizes": 1}
     paired = False  # of pickles older than complex rows
 
     def __init__(
         self, ring_X: NDArray, ring_Y: NDArray, ring_w: NDArray, place: NDArray, monitor: NDArray,
-        ridge: NDArray, form: SquareRootForm | CovarianceForm, ring_t: NDArray | None = None,
-        duration: Duration | None = None, paired: bool = False,
+        ridge: NDArray, sizes: NDArray, form: SquareRootForm | CovarianceForm,
+        ring_t: NDArray | None = None, duration: Duration | None = None, paired: bool = False,
     ) -> None:  # fmt: skip
         self.paired = paired
         self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
         self.ring_t, self.duration = ring_t, duration
-        self.place, self.monitor, self.ridge, self.form = place, monitor, ridge, form
+        self.place, self.monitor, self.sizes = place, monitor, sizes
+        self.ridge, self.form = ridge, form
 
     @classmethod
     def start(
@@ -77,7 +80,7 @@ class RollingWindow:
             window = 2 * (window + 1)  # one pair enters before the oldest leaves
         return cls(
             np.zeros((window, d), stored), np.zeros((window, n_targets), stored), np.zeros(window),
-            np.array([0, 0, int(positions)]), np.zeros(2), ridge,
+            np.array([0, 0, int(positions)]), np.zeros(2), ridge, np.zeros((3, n_targets)),
             SquareRootForm.start(ridge, n_targets, intercept, precision), ring_t, duration, paired,
         )  # fmt: skip
 
@@ -131,18 +134,19 @@ class RollingWindow:
         elif self.paired:
             leaving = self._pairs_leaving(rows.weights > 0)
         exits = np.flatnonzero(leaving)
-        ring = self.ring_X, self.ring_Y, self.ring_w, self.place
+        window = (
+            self.ring_X, self.ring_Y, self.ring_w, self.place, self.ridge, self.monitor, self.sizes,
+        )  # fmt: skip
+        given = rows.X, rows.Y, rows.weights, leaving
         t, single, retry, wait = 0, blocks.ROWS, 0, products.BLOCK
         while t < n:
             form = self.form
-            data = (*ring, rows.X, rows.Y, rows.weights, leaving, t, n)
             if isinstance(form, CovarianceForm):
                 limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
-                state = form.P, form.theta, form.columns, form.tally, form.loss, self.monitor
-                filled = self._fills_until(t, n, exits) if self._ring_is_window else 0
-                if filled or self.ridge.size < BLOCKED_FROM:
-                    data = (*data[:-1], filled or n)
-                else:
+                state = form.P, form.theta, form.columns, form.tally, form.loss
+                stop = self._fills_until(t, n, exits) if self._ring_is_window else 0
+                if not stop and self.ridge.size >= BLOCKED_FROM:
+                    stop = n
                     if self.ridge.size >= products.PRODUCTS_FROM and not trace.wanted:
                         if t >= retry:
                             end = self._take_blocks(form, rows, t, leaving, residual)
@@ -150,19 +154,23 @@ class RollingWindow:
                             t, retry = end, end + wait
                             if t == n:
                                 break
-                        data = (*data[:-2], t, min(n, retry))
-                    done = blocks.update_in_blocks(*state, *data, limits, residual, trace.arrays)
+                        stop = min(n, retry)
+                    done = blocks.update_in_blocks(
+                        state, window, given, t, stop, limits, residual, trace.arrays
+                    )
                     # Where blocks do not serve, more and more single rows before another attempt.
                     single = blocks.ROWS if done > t else min(2 * single, MOST_SINGLE_ROWS)
-                    data = (*data[:-2], done, min(done + single, data[-1]))
-                t, answer = kernels.update(*state, *data, limits, residual, trace.arrays)
+                    t, stop = done, min(done + single, stop)
+                t, answer = kernels.update(
+                    state, window, given, t, stop or n, limits, residual, trace.arrays
+                )
             elif stop := self._fills_until(t, n, exits):
                 t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
             elif form.full_rank and not kernels.left_to_ridge(form.R, form.columns, self.ridge):
+                state = form.R, form.z, form.columns, form.tally, form.loss
                 t, answer = kernels.update_square_root(
-                    form.R, form.z, form.columns, form.tally, form.loss, self.monitor, *data,
-                    self._tolerated_roundings, self.ridge, residual, trace.arrays,
-                )  # fmt: skip
+                    state, window, given, t, n, self._tolerated_roundings, residual, trace.arrays
+                )
             else:
                 form.update(rows, t, t + 1, residual, trace)
                 self._store(rows, t, t + 1, leaving)
@@ -180,7 +188,9 @@ class RollingWindow:
         start = t
         while (turns := products.block_at(self, rows, leaving, t)) is not None:
             end = t + turns.ends.size
-            if not products.absorb_block(form, self.monitor, turns, limits, residual[t:end]):
+            if not products.absorb_block(
+                form, self.monitor, self.sizes, turns, limits, residual[t:end]
+            ):
                 break
             self._store(rows, t, end, leaving)
             t = end
@@ -204,11 +214,7 @@ class RollingWindow:
         """
         assert self.duration is not None
         assert self.ring_t is not None
-        length = self.duration.length
-        since = times - length
-        if self.duration.kind == DATES:  # may reach back beyond the first of all nanoseconds
-            earliest = np.iinfo(np.int64).min
-            since = np.where(times < earliest + length, earliest, since)
+        since = self.duration.expired(times)
         # Counted piece by piece, so that a row costs no copy of the ring.
         count, slot, _ = self.place
         ring, first = self.ring_t, slot - count
@@ -268,11 +274,21 @@ class RollingWindow:
         step = max(8, d // 8, 0 if self.duration is None else count // 8)
         attempt = max(d + step, (count // step + 1) * step)
         stop = min(stop, t + attempt - count)
+        largest = form.columns[1].copy()
         form.update(rows, t, stop, residual, trace)
+        # Of rows that enter only, the last is the largest.
+        np.maximum(form.columns[1], largest, out=form.columns[1])
+        self._measure(form)
         self._store(rows, t, stop, EVERY_ROW)
         if self.place[kernels.FILLED] == attempt:
             self._adopt(form)
         return stop
+
+    def _measure(self, form: SquareRootForm) -> None:
+        """Compute the sums of squared targets of a form to which rows have been added."""
+        self.sizes[SUM] = (form.z**2).sum(1) + form.loss
+        np.maximum(self.sizes[SUM], self.sizes[LARGEST_SUM], out=self.sizes[LARGEST_SUM])
+        np.maximum(form.loss, self.sizes[LARGEST_LOSS], out=self.sizes[LARGEST_LOSS])
 
     def _store(self, rows: Rows, t: int, stop: int, leaving: NDArray[np.int64]) -> None:
         """Put rows t..stop into the ring, and drop those that leave; the form does not change."""
@@ -302,8 +318,14 @@ class RollingWindow:
         # Accurate means: a whole window of rows fits into the tolerated error.
         per_window = 4 * self._rows_at_most * float(np.finfo(np.float64).eps)
         margin = max(16.0, form.limits.inflation * per_window / TOLERATED_ERROR)
+        form.columns[1] = form.columns[0]
+        self.sizes[:] = 0.0
+        self._measure(form)
         self.form = covariance.from_square_root(form, margin) or form
-        self.monitor[:] = 0.0, form.loss.max()
+        inflation = 1.0
+        if isinstance(self.form, CovarianceForm):
+            inflation = float((np.diagonal(self.form.P) * form.columns[0]).max())
+        self.monitor[:] = FIRST_ROUNDINGS * EPS * inflation
 
     # -- saving -----------------------------------------------------------------------------------
 
@@ -322,11 +344,29 @@ class RollingWindow:
         own = {name.removeprefix("form_"): array for name, array in arrays.items()}
         form: Any = restore_form(description, own)
         duration = description.get("duration")
-        return cls(
+        older = "sizes" not in arrays  # a file of 0.2
+        arrays = {"sizes": np.zeros((3, arrays["ring_Y"].shape[1]))} | arrays
+        window = cls(
             *[arrays[name] for name in cls.ARRAYS], form=form, ring_t=arrays.get("ring_t"),
             duration=None if duration is None else Duration(*duration),
             paired=description.get("paired", False),
         )  # fmt: skip
+        if older:
+            window._distrust()
+        return window
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "sizes" not in state:  # a pickle of 0.2
+            self._distrust()
+
+    def _distrust(self) -> None:
+        """Have the form refined or made anew with the next row."""
+        rows = self.rows()
+        squares = rows.weights @ rows.Y**2
+        self.sizes = np.stack([squares, squares, self.form.loss])
+        self.form.columns[1] = self.form.columns[0]
+        self.monitor[:] = 1.0
 
 
 def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) -> RollingWindow:
@@ -335,7 +375,7 @@ def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) 
     both = [np.concatenate(pair) for pair in zip(first.rows(), second.rows(), strict=True)]
     if duration is not None and now is not None:
         times = np.concatenate([first.times, second.times])
-        stays = times > now - duration.length
+        stays = times > duration.expired(np.array(now))
         both, times = [part[stays] for part in both], times[stays]
     else:
         both = [part[-window:] for part in both]
