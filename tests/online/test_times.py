@@ -500,6 +500,20 @@ def test_calls_follow_each_other_in_time():
         RLS(half_life=30).fit(X, y, times=DATES)
 
 
+@pytest.mark.parametrize("start", [0.0, 1.7e9])
+@pytest.mark.parametrize("size", [1, 7, 400])
+def test_rounded_times_put_as_many_rows_into_each_window(start, size):
+    """.4 - .3 is not .1 in floats: a row that is due to leave must not stay for that."""
+    times, y = start + 0.1 * np.arange(400), np.arange(400.0)
+    est = olsq.RollingLeastSquares(0.3, ridge=0, fit_intercept=False)
+    X, means = np.ones((400, 1)), []
+    for t in range(0, 400, size):
+        part = slice(t, t + size)
+        means.append(est.partial_fit_path(X[part], y[part], times=times[part]).coef[:, 0])
+    want = [y[max(0, t - 2) : t + 1].mean() for t in range(400)]
+    np.testing.assert_allclose(np.concatenate(means), want, rtol=1e-12)
+
+
 def test_numbers_as_times():
     X, y = np.random.default_rng(0).standard_normal((2, 30))
     steps = np.arange(30) / 4
