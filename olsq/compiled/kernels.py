@@ -1,8 +1,7 @@
 """Numba kernels of one filter, one row per call, composed of the kernels of the forms.
 
-``FormSwitch`` does the same for the estimators, and does dense algebra in NumPy.  Compiled code
-cannot go there: the two steps that are NumPy's are kernels here, :func:`leave_covariance` and
-:func:`solve_factor`.
+``FormSwitch`` does the same for the estimators, and solves singular factors in NumPy.  Compiled
+code cannot go there: :func:`solve_factor` is a kernel here.
 
 Nothing raises: an exception inside the user's ``prange`` would end the other iterations of its
 thread without a word.  A row that cannot be learned leaves the state as it was, and its residual is
@@ -45,7 +44,6 @@ LIMITS = limits_for(np.float64)
 COVARIANCE_LIMITS, SQUARE_ROOT_LIMITS = LIMITS.covariance, LIMITS.square_root
 GREATEST = LARGEST[np.dtype(np.float64)]  # entries beyond it have squares that overflow
 SETTLED = GREATEST * GREATEST
-EPS = float(np.finfo(np.float64).eps)
 RETRY = CLOCK + TO_RETRY  # where ``counts`` has the entries of the clock
 WAITS = CLOCK + WAIT
 ROWS_IN_FORM = CLOCK + IN_FORM
@@ -198,37 +196,11 @@ def absorb_in_square_root(R, z, columns, totals, counts, x, y, forget, weight):
 
 @kernel(forceinline=True)
 def leave_covariance(matrix, coefs, counts):
-    """Convert P and theta to R and z in place, and set the clock, as ``FormSwitch`` does.
-
-    ``square_root_of`` in ``forms/covariance.py`` has the reasons for the spectral decomposition.
-    """
+    """Convert P and theta to R and z in place, and set the clock, as ``FormSwitch`` does."""
     d = matrix.shape[0]
-    scale, scaled = np.empty(d), np.empty((d, d))
-    for i in range(d):
-        scale[i] = math.sqrt(matrix[i, i])
-    for i in range(d):
-        for k in range(d):
-            scaled[i, k] = matrix[i, k] / (scale[i] * scale[k])
-    # P = D V L V^T D (D the scale): the rows L^(-1/2) V^T D^(-1) have the product P^(-1)
-    values, vectors = np.linalg.eigh(scaled)
-    rows = np.empty((d, d))
-    for i in range(d):
-        root = math.sqrt(max(values[i], values[d - 1] * EPS))
-        for k in range(d):
-            rows[i, k] = vectors[k, i] / root / scale[k]
-    # R^T R = P^(-1), with R triangular
-    _, R = np.linalg.qr(rows)
-    for i in range(d):
-        sign = -1.0 if R[i, i] < 0 else 1.0
-        for k in range(d):
-            matrix[i, k] = sign * R[i, k] if k >= i else 0.0
-    # z = R theta
-    theta = coefs[0].copy()
-    for i in range(d):
-        total = 0.0
-        for k in range(i, d):
-            total += matrix[i, k] * theta[k]
-        coefs[0, i] = total
+    R = np.empty((d, d))
+    covariance_kernels.take_root(matrix, coefs, R, coefs)
+    matrix[:] = R
     counts[FORM] = SQUARE_ROOT
     waited = counts[WAITS]
     longer = min(2 * waited, LONGEST_WAIT)

@@ -101,6 +101,17 @@ def test_rows_that_are_not_finite_are_as_if_they_never_came():
         np.testing.assert_array_equal(np.isnan(prediction), np.isin(np.arange(60), [5, 6, 30]))
 
 
+@pytest.mark.parametrize("forget", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize("ridge", [1e-8, 1e-3])
+def test_a_regressor_that_was_always_0_has_no_coefficient(ridge, forget):
+    for seed in range(40):
+        rng = np.random.default_rng([seed, 4412])
+        X, y = 1e4 * rng.standard_normal((20, 3)), 1e4 * rng.standard_normal(20)
+        X[:, 1] = 0.0
+        coef, _, _ = learn(compiled.init(3, ridge=ridge), X, y, np.full(20, forget), np.ones(20))
+        assert (coef[:, 1] == 0).all()
+
+
 def test_wind_up_is_held():
     """A regressor that goes silent for 20,000 rows of forgetting, and comes back."""
     rng = np.random.default_rng(1)

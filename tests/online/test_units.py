@@ -166,3 +166,37 @@ def test_units_change_nothing(estimator, rescale, names):
         estimator, objective=least_squares if rolling else lambda e: None, rescale=rescale,
         skip=set(PROPERTIES) - names, max_examples=0,
     )  # fmt: skip
+
+
+def columns_of_all_sizes(seed, rows, kind):
+    """Make well-conditioned rows of columns from 1e-6 to 1e6; and the sizes of the columns."""
+    rng = np.random.default_rng([seed, rows])
+    size = 10.0 ** rng.uniform(-6, 6, rng.integers(2, 6))
+    Z = rng.standard_normal((rows, size.size))
+    if kind == "a column begins late":
+        Z[: rows // 2, 0] = 0.0
+    return Z * size, Z @ rng.standard_normal(size.size) + 0.1 * rng.standard_normal(rows), size
+
+
+@pytest.mark.parametrize("forget", [1.0, 0.98])
+@pytest.mark.parametrize("ridge", [1e-9, 1e-3, 1.0])
+@pytest.mark.parametrize("kind", ["white", "a column begins late"])
+@pytest.mark.parametrize("door", ["estimator", "bank", "compiled"])
+def test_a_ridge_far_from_the_units_costs_no_digits_for_good(door, kind, ridge, forget):
+    """The covariance form against the square-root form: 9e-11 with wide bounds on entry."""
+    for seed in range(12):
+        for rows in (30, 300):
+            X, y, size = columns_of_all_sizes(seed, rows, kind)
+            options = {"ridge": ridge, "forget": forget, "fit_intercept": door != "compiled"}
+            truth = Recursive(method="sqrt", **options).fit(X, y).coef_
+            if door == "estimator":
+                coef = Recursive(method="covariance", **options).fit(X, y).coef_
+            elif door == "bank":
+                bank = olsq.FilterBank(2, **options)
+                coef = bank.partial_fit(X, y, which=np.ones(rows, np.int64)).coef_[1]
+            else:
+                state = olsq.compiled.init(len(size), ridge=ridge)
+                for x, value in zip(X, y, strict=True):
+                    olsq.compiled.update(state, x, value, forget, 1.0)
+                coef = olsq.compiled.coef(state)
+            np.testing.assert_allclose(coef * size, truth * size, rtol=0, atol=2e-12)

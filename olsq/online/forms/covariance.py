@@ -208,7 +208,7 @@ class CovarianceForm(Form):
         return to_square_root(self).moments(ridge, discounted)
 
 
-def from_square_root(form: SquareRootForm, margin: float = 16.0) -> CovarianceForm | None:
+def from_square_root(form: SquareRootForm, margin: float) -> CovarianceForm | None:
     """Convert to covariance form, or return None where that form would not keep its digits.
 
     The state must be within the bounds divided by ``margin``.
@@ -241,27 +241,17 @@ def to_square_root(form: CovarianceForm) -> SquareRootForm:
 def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
     """Compute R (..., d, d) and z (..., m, d) from P and theta, for many states at once.
 
-    By the spectral decomposition of the scaled P, whose condition is bounded while the form is
-    trusted; rounding in P cannot make it fail.  Large models try Cholesky first, which is as
-    accurate and 5 to 8 times as fast (d 64 to 1024, one thread; 2026-11-25, AMD EPYC).
+    Large models try Cholesky first, which is as accurate as the spectral decomposition and 5 to 8
+    times as fast (d 64 to 1024, one thread; 2026-11-25, AMD EPYC).
     """
-    scale = np.sqrt(np.diagonal(P, axis1=-2, axis2=-1))
     if P.ndim == 2 and P.shape[0] >= BY_CHOLESKY_FROM:
-        R = _inverse_root_of(P, scale)
+        R = _inverse_root_of(P, np.sqrt(np.diagonal(P)))
         if R is not None:
             return R, theta @ R.T
-    values, vectors = np.linalg.eigh(P / (scale[..., None] * scale[..., None, :]))
-    values = np.maximum(values, values[..., -1:] * np.finfo(np.float64).eps)
-    rows = np.swapaxes(vectors / np.sqrt(values)[..., None, :], -1, -2) / scale[..., None, :]
-    R = np.linalg.qr(rows, mode="r")
-    sign = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
-    R = np.ascontiguousarray(np.triu(R * sign[..., None]))
-    # A column that no row has excited is correlated with none: rounding must not say that it is.
-    alone = (P != 0).sum(-1) == 1
-    R[alone[..., None] | alone[..., None, :]] = 0.0
-    each = np.arange(R.shape[-1])
-    R[..., each, each] = np.where(alone, 1 / scale, R[..., each, each])
-    return R, theta @ np.swapaxes(R, -1, -2)
+    R, z = np.empty(P.shape), np.empty(theta.shape)
+    several = [a.reshape(-1, *a.shape[-2:]) for a in (P, theta, R, z)]
+    kernels.take_roots(*map(np.ascontiguousarray, several[:2]), *several[2:])
+    return R, z
 
 
 def _inverse_root_of(P: NDArray, scale: NDArray) -> NDArray | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from olsq.online.forms import covariance
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.covariance_kernels import largest_on_entry
 from olsq.online.forms.form import Form, copied
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.merging import merge_moments, merge_roots
@@ -116,7 +117,10 @@ class FormSwitch:
 
     def try_covariance(self) -> None:
         assert isinstance(self.form, SquareRootForm)
-        form = covariance.from_square_root(self.form)
+        inflation = self.form.limits.inflation
+        d = self.form.R.shape[0]
+        largest = largest_on_entry(inflation, int(self.clock[WAIT]), d)
+        form = covariance.from_square_root(self.form, inflation / largest)
         if form is not None:
             self.form = form
             self.clock[IN_FORM] = 0

@@ -67,7 +67,8 @@ def limits_for(state: DTypeLike, data: DTypeLike = np.float64) -> Limits:
         coarse=0.0 if np.dtype(data) == np.float64 else 4 * float(np.finfo(np.float32).eps),
         # float32 states reach rounding at 1e-12; float64 ones keep quotients exact down to 1e-60
         floor=1e-12 if small else 1e-60,
-        leverage=1e6,
+        # What a row of leverage l leaves of P has lost log10(l) digits.
+        leverage=1e4,
         inflation=1e8,
         variance=1e302,
     )

@@ -25,7 +25,6 @@ from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagon
 SQUARE_ROOT, COVARIANCE = 0, 1
 TO_RETRY, WAIT, IN_FORM = range(3)  # the clock, as in FormSwitch
 LONGEST_WAIT = 4096  # rows between attempts at most, as in FormSwitch
-MARGIN = 16.0  # a state enters the covariance form only that far within its bounds
 BLOCK = 64  # rows in a buffer
 BLOCK_ENTRIES = 8192  # regressors in it, but for one row at least
 
@@ -107,8 +106,8 @@ def try_covariance(forms, f, matrix, coefs, columns, clock, limits):
                 for j in range(i, d):
                     total += inverse[i, j] * inverse[k, j]
                 P[i, k] = P[k, i] = total
-        within = limits[0], limits[1] / MARGIN, limits[2]
-        full = covariance_kernels.trusted(P, columns, within)
+        inflation = covariance_kernels.largest_on_entry(limits[1], clock[WAIT], d)
+        full = covariance_kernels.trusted(P, columns, (limits[0], inflation, limits[2]))
     if full:
         theta = np.empty(coefs.shape)
         back_substitute(matrix, coefs, theta)
