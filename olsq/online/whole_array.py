@@ -54,7 +54,7 @@ def coefficient_path(
         Samples, or time ("30D"), after which a weight has halved; instead of ``forget``.  See
         :class:`RecursiveLeastSquares`.
     sample_weight : array (n,), optional
-        Weights >= 0.
+        Weights >= 0; a row whose weight is missing (NaN) has a missing value.
     ridge : float or array (d,), default 0
         Penalty on squared coefficients (the intercept is never penalised).  0 is exact ordinary
         least squares from the first row on.  As in statsmodels and R, the matrix is used as given,

@@ -36,7 +36,7 @@ class LeastSquares:
     ``fit_intercept`` : bool, default False
         Whether to add a constant regressor.
     ``sample_weight`` : str or Expr, optional
-        Column of weights >= 0.
+        Column of weights >= 0; a row whose weight is missing has a missing value.
     ``missing`` : {"skip", "raise"}
         Nulls, NaN and infinities are missing.  Rows with one in the target or a regressor are
         passed over, or refused.

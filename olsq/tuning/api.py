@@ -12,7 +12,7 @@ from olsq.arrays.reals import real_array
 from olsq.online import RecursiveLeastSquares
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X, check_y, usable_rows
-from olsq.online.rows.options import check_forget, check_ridge, check_weight
+from olsq.online.rows.options import check_forget, check_ridge, check_weight, without_missing
 from olsq.problem import RIDGE_MODES
 from olsq.tuning import gradient
 from olsq.tuning.checks import check_bounds, check_burn_in, check_y_range
@@ -177,6 +177,7 @@ def tune(
     if not (isinstance(starts, (int, np.integer)) and starts >= 1):
         raise ValueError(f"starts must be an integer >= 1, got {shown(starts)}")
     usable = usable_rows(rows, targets, weights, missing, judge, np.dtype(np.float64))
+    weights = without_missing(weights)
     complete = np.ones(len(rows), bool) if usable is None else usable
     skip = check_burn_in(burn_in, rows.shape[1] + bool(fit_intercept), weights, complete)
     Y = targets.reshape(len(rows), -1)

@@ -351,3 +351,53 @@ def test_targets_that_miss_different_rows_are_pointed_to_skip_target():
     Y[rng.random(Y.shape) < 0.05] = np.nan
     with pytest.raises(ValueError, match=r"no row is left .* missing='skip_target' learns each"):
         olsq.RecursiveLeastSquares().fit(X, Y)
+
+
+# -- missing weights ------------------------------------------------------------------------------
+
+
+def weighted_rows():
+    """Rows with weights, of which some are missing; and X that lacks the same rows instead."""
+    rng = np.random.default_rng(12)
+    X, w = rng.standard_normal((60, 2)), rng.uniform(0.5, 2.0, 60)
+    y = X @ [1.0, -2.0] + 0.1 * rng.standard_normal(60)
+    lost = np.arange(60) % 9 == 4
+    return X, y, np.where(lost, np.nan, w), np.where(lost[:, None], np.nan, X), w
+
+
+@pytest.mark.parametrize(
+    "est",
+    [
+        *(RLS(method=method, forget=0.95) for method in ("covariance", "sqrt", "information")),
+        RLS(missing="skip_target"),
+        RLS(forget=olsq.forgetting.Variable(20.0)),
+        ROLLING(window=WINDOW),
+        ROLLING(window=WINDOW, window_of="positions"),
+        olsq.RobustLeastSquares(warm_up=10),
+        olsq.ConstrainedLeastSquares(bounds="nonnegative"),
+        olsq.OnlineElasticNet(0.1),
+        olsq.TotalLeastSquares(),
+        olsq.KernelLeastSquares(),
+    ],
+    ids=repr,
+)
+def test_a_missing_weight_is_a_missing_value(est):
+    X, y, lacking, without, w = weighted_rows()
+    strategy = isinstance(getattr(est, "forget", None), olsq.forgetting.Forgetting)
+    one, other = pickle.loads(pickle.dumps(est)), pickle.loads(pickle.dumps(est))
+    one.fit(X[:30], y[:30], lacking[:30]).partial_fit(X[30:], y[30:], lacking[30:])
+    other.fit(without[:30], y[:30], w[:30]).partial_fit(without[30:], y[30:], w[30:])
+    name = "dual_coef_" if isinstance(est, olsq.KernelLeastSquares) else "coef_"
+    np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.n_samples_seen_ == other.n_samples_seen_ == 60 - 7
+    assert one.score(X, y, lacking) == other.score(without, y, w)
+    if isinstance(est, RLS) and not strategy:
+        data = (X, y, lacking), (without, y, w)
+        found = [e.cov_params("HC1", data=d) for e, d in zip((one, other), data, strict=True)]
+        np.testing.assert_array_equal(*found)
+    if est.missing == "skip":
+        with pytest.raises(ValueError, match=r"sample_weight contains NaN.*first in row 4"):
+            one.set_params(missing="raise").partial_fit(X, y, lacking)
+        assert one.n_samples_seen_ == 53
+    with pytest.raises(ValueError, match="sample_weight must be finite and >= 0"):
+        other.partial_fit(X, y, np.where(np.isnan(lacking), np.inf, w))

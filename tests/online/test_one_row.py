@@ -173,6 +173,36 @@ def test_parameters_that_change_in_place_are_read_anew_on_the_short_way():
     assert bounded.n_samples_seen_ == 52
 
 
+def test_step_takes_a_weight():
+    """As ``partial_fit`` does; a missing one is a missing value."""
+    X, y = stream("plain", n=40)
+    w = np.random.default_rng(1).uniform(0.1, 3.0, 40)
+    w[7] = np.nan
+    walk = olsq.forgetting.RandomWalk(0.1)
+    for make in (
+        lambda: olsq.RecursiveLeastSquares(forget=0.9),
+        lambda: olsq.RecursiveLeastSquares(forget=walk, prior=(np.zeros(4), np.eye(4))),
+        lambda: olsq.RollingLeastSquares(10),
+        lambda: olsq.FilterBank(1, forget=0.9),
+    ):
+        stepped, learnt = make(), make()
+        one = {"which": 0} if isinstance(stepped, olsq.FilterBank) else {}
+        for t in range(40):
+            before, residual = stepped.step(X[t], y[t], sample_weight=w[t], **one)
+            assert np.isnan(residual) if t == 7 else np.isclose(residual, y[t] - before)
+            if one:
+                learnt.partial_fit(X[t], y[t], w[t], **one)
+            else:
+                learnt.partial_fit(X[t : t + 1], y[t : t + 1], w[t : t + 1])
+        np.testing.assert_array_equal(stepped.coef_, learnt.coef_)
+    est = olsq.RecursiveLeastSquares()
+    assert np.isnan(est.step(X[0], y[0], sample_weight=np.nan)[1])
+    assert est.n_samples_seen_ == 0
+    for wrong in (-1.0, np.inf, [1.0, 2.0]):
+        with pytest.raises(ValueError, match="sample_weight must be"):
+            est.step(X[0], y[0], sample_weight=wrong)
+
+
 def test_only_usual_rows_go_the_short_way():
     X, y = stream("plain")
     est = olsq.RecursiveLeastSquares().fit(X[:50], y[:50])

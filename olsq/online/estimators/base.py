@@ -75,7 +75,8 @@ class StreamingRegressor(CallChecker):
             fitted then, and what it predicts is its prior, or 0.
         y : array (n,) or (n, m)
         sample_weight : array (n,), optional
-            Weights >= 0.  A row of weight 0 teaches nothing but lets forgetting go on.
+            Weights >= 0.  A row of weight 0 teaches nothing but lets forgetting go on; one whose
+            weight is missing (NaN) has a missing value.
         forget : float or array (n,), optional
             Forgetting factors for these rows instead of the estimator's own.
         times : array, series or index (n,), optional
@@ -106,13 +107,17 @@ class StreamingRegressor(CallChecker):
         self._learn(X, y, sample_weight, forget, times, restart=False, want_path=False)
         return self
 
-    def step(self, x: ArrayLike, y: ArrayLike, *, time: Any = None) -> tuple[Any, Any]:
+    def step(
+        self, x: ArrayLike, y: ArrayLike, *, sample_weight: float | None = None, time: Any = None
+    ) -> tuple[Any, Any]:
         """Predict one row, then learn it, as :meth:`predict` and :meth:`partial_fit` do.
 
         Parameters
         ----------
         x : array (d,) or (1, d)
         y : number, or array (m,) with several targets
+        sample_weight : number, optional
+            Weight >= 0 of the row; see :meth:`partial_fit`.
         time : date or number, optional
             When it was, for a window or half-life in time; see :meth:`partial_fit`.
 
@@ -154,7 +159,8 @@ class StreamingRegressor(CallChecker):
                 f"step takes one row, got x of shape {np.shape(x)} and y of shape {np.shape(y)}"
             )
         with self._locked():
-            if time is None and (short := one_row.learn(self, X, Y)) is not None:
+            ordinary = time is None and sample_weight is None
+            if ordinary and (short := one_row.learn(self, X, Y)) is not None:
                 return short[0], (short[1][0].copy() if several else short[1].item())
             known = self._has_estimate()
             if known:
@@ -164,9 +170,18 @@ class StreamingRegressor(CallChecker):
                 row = real_array(X, "x") if row is None else row
                 zero = row.dtype.type(0.0 if np.isfinite(row).all() else np.nan)
                 before = np.full(np.shape(Y[0]), zero)
-            self.partial_fit(X, Y, times=None if time is None else [time])
+            weight = None
+            if sample_weight is not None:
+                weight = real_array(sample_weight, "sample_weight")
+                if weight.ndim > 0:
+                    raise ValueError(
+                        f"sample_weight must be a number, got an array of shape {weight.shape}"
+                    )
+            self.partial_fit(X, Y, weight, times=None if time is None else [time])
             own = known and self._residual is not None
             residual = self.residual_[0] if own else Y[0] - before
+            if weight is not None and np.isnan(weight):
+                residual = np.full_like(residual, np.nan)
         return (before, residual) if several else (before.item(), residual.item())
 
     def _has_estimate(self) -> bool:

@@ -12,7 +12,7 @@ from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.state import StateHolder
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import check_same_index, column_names
-from olsq.online.rows.options import check_weight
+from olsq.online.rows.options import check_weight, without_missing
 from olsq.online.rows.times import Timing, times_of_call
 
 
@@ -53,6 +53,7 @@ class CallChecker(StateHolder):
         if is_complex:
             X_parts, y_parts = complex_rows.real_parts(rows_X), complex_rows.real_parts(rows_y)
         usable = inputs.rows_to_learn(X_parts, y_parts, heavy, self.missing, self, self._stored)
+        weights = without_missing(weights)
         skips = usable is not None and rows_y.ndim == 2 and self.missing == "skip"
         # First rows of which none is usable are refused, with the same hint.
         if usable is not None and skips and (fitted or usable.any()):

@@ -303,11 +303,15 @@ class Predictions(FittedAttributes):
         predicted = predicted.reshape(truth.shape)
         w = check_weight(sample_weight, truth.shape[0])
         known = np.isfinite(truth).all(axis=1) & np.isfinite(predicted).all(axis=1)
-        if not known.all():
+        weighted = np.isfinite(w)
+        if not (known & weighted).all():
+            name = "sample_weight" if known.all() else "y"
+            known &= weighted
             if self.missing == "raise":
                 raise ValueError(
-                    f"Input y contains NaN or infinity (first in row {int(np.argmin(known))}); "
-                    f"{type(self).__name__} leaves such rows out of the score with missing='skip'."
+                    f"Input {name} contains NaN or infinity (first in row "
+                    f"{int(np.argmin(known))}); {type(self).__name__} leaves such rows out of the "
+                    "score with missing='skip'."
                 )
             truth, predicted, w = truth[known], predicted[known], w[known]
         if not w.any():

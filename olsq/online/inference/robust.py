@@ -16,7 +16,7 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import check_same_index
-from olsq.online.rows.options import check_weight
+from olsq.online.rows.options import check_weight, without_missing
 from olsq.online.rows.times import half_life_gates, times_of_call
 
 KINDS = ("HC0", "HC1", "HC2", "HC3", "hac")
@@ -68,7 +68,8 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray
     y = inputs.check_y(given_y, estimator, X.shape[0], estimator._origin.n_targets)
     weights = check_weight(sample_weight, X.shape[0])
     Y = y if y.ndim == 2 else y[:, None]
-    usable = np.isfinite(X).all(axis=1)[:, None] & np.isfinite(Y)
+    usable = (np.isfinite(X).all(axis=1) & np.isfinite(weights))[:, None] & np.isfinite(Y)
+    weights = without_missing(weights)
     if estimator.missing != "skip_target":
         usable = np.broadcast_to(usable.all(axis=1)[:, None], Y.shape)
     given = times, given_X, given_y

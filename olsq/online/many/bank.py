@@ -35,6 +35,7 @@ from olsq.online.rows.options import (
     check_weight,
     forget_from_half_life,
     forget_or_half_life,
+    without_missing,
 )
 from olsq.online.sklearn import EstimatorConventions
 from olsq.problem import LARGEST
@@ -165,7 +166,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             first call decides the dtype of what comes out, as for an estimator.
         y : array (n,) or (n, T); with m targets (n, m) or (n, T, m)
         sample_weight : number or array like y without targets, optional
-            Weights >= 0.
+            Weights >= 0; a row whose weight is missing (NaN) has a missing value.
         forget : number, array (n,) or array (n, T), optional
             Forgetting factors for these rows instead of the bank's own.
         which : int or array (b,) of int, optional
@@ -202,13 +203,14 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         return self
 
     def step(
-        self, X: ArrayLike, y: ArrayLike, *, which: ArrayLike | None = None
-    ) -> tuple[NDArray, NDArray]:
+        self, X: ArrayLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None,
+        which: ArrayLike | None = None,
+    ) -> tuple[NDArray, NDArray]:  # fmt: skip
         """Predict a row for each filter, then learn it.
 
         Parameters
         ----------
-        X, y, which
+        X, y, sample_weight, which
             As in :meth:`partial_fit`, one row for each filter; no filter twice in ``which``.
 
         Returns
@@ -223,7 +225,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             As :meth:`partial_fit`.
         """
         with self._locked():
-            if (short := learn_one_row(self, X, y, which)) is not None:
+            if sample_weight is None and (short := learn_one_row(self, X, y, which)) is not None:
                 return short[0][()], short[1]  # a number where there is one
             convert = complex_rows.complex_array if self._is_complex(X=X, y=y) else real_array
             rows = index_rows(convert(X, "X"), which, int(self.n))
@@ -234,9 +236,9 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
                 raise ValueError("step takes one row for each filter; partial_fit takes several")
             if "_state" in self.__dict__ or self.prior is not None:
                 before = self.predict(X, which=which)
-                self._learn(X, y, None, None, which)
+                self._learn(X, y, sample_weight, None, which)
                 return before, self.residual_
-            self._learn(X, y, None, None, which)
+            self._learn(X, y, sample_weight, None, which)
             before, lost = np.zeros_like(self.residual_), ~np.isfinite(rows).all(axis=1)
             single = which is not None and np.ndim(which) == 0
             before[lost.all() if single else lost] = np.nan
@@ -277,6 +279,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             inputs.check_magnitudes({"X": X_parts, "y": Y_parts}, LARGEST[stored])
         if heavy is not None or not settled(X_parts, Y_parts, stored):
             usable = inputs.usable_rows(X_parts, Y_parts, heavy, self.missing, self, stored)
+        weights = without_missing(weights)
         if timed is not None:
             gates = timed.gates(usable)
         if not fitted:

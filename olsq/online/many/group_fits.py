@@ -50,6 +50,8 @@ def fit_groups(
         solved = _solve(fits, X, y, lengths, given, options)
         if not solved.all() and options["missing"] == "skip":
             usable = np.isfinite(y) & np.isfinite(X).all(axis=1)
+            if given is not None:
+                usable &= np.isfinite(given)
             if not usable.all():  # rows that are there, in groups that may have none
                 codes = np.repeat(np.arange(lengths.size), lengths)[usable]
                 X, y = X[usable], y[usable]

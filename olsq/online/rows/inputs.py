@@ -126,6 +126,8 @@ def usable_rows(
 ) -> NDArray[np.bool_] | None:  # fmt: skip
     """Return a mask of the rows without a missing value, or None if all are usable.  O(n) memory.
 
+    A row whose weight is NaN has a missing value too.
+
     Raises ValueError for non-finite rows under ``missing="raise"`` and, always, for finite rows
     whose squares, times their weight, would overflow in the data's or the ``state``'s dtype.
     """
@@ -144,6 +146,8 @@ def usable_rows(
         if sum_of_squares(X[some]) <= settled and sum_of_squares(y[some]) <= settled:
             continue
         finite = _finite_rows(X[some]) & _finite_rows(y[some])
+        if weights is not None:
+            finite &= ~np.isnan(weights[some])
         for name, array in (("X", X), ("y", y)):
             heavy = np.ones(finite.size) if weights is None else weights[some]
             _refuse_overflow(name, array[some], heavy, finite, start, largest)
@@ -152,6 +156,7 @@ def usable_rows(
         if missing == "raise":
             bad = start + int(np.argmin(finite))
             name = "y" if np.isfinite(X[bad]).all() else "X"
+            name = name if name == "X" or not np.isfinite(y[bad]).all() else "sample_weight"
             raise ValueError(
                 f"Input {name} contains NaN, infinity or a value too large for "
                 f"dtype('{X.dtype}') (first in row {bad}). {type(estimator).__name__} skips such "

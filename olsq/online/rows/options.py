@@ -86,9 +86,15 @@ def check_per_row(value: ArrayLike, n_rows: int, name: str) -> NDArray[np.float6
 
 
 def check_weight(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-    """Return the sample weights (n_rows,); refuse negative or non-finite ones."""
+    """Return the sample weights (n_rows,), NaN where missing; refuse negative or infinite ones."""
     if sample_weight is None:
         return np.ones(n_rows)
     weights = check_per_row(sample_weight, n_rows, "sample_weight")
-    refuse("sample_weight", weights, lambda w: ~(np.isfinite(w) & (w >= 0)), "be finite and >= 0")
+    refuse("sample_weight", weights, lambda w: (w < 0) | np.isinf(w), "be finite and >= 0")
     return weights
+
+
+def without_missing(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Replace missing weights by 0, for rows that are marked as ones not to learn."""
+    lost = np.isnan(weights)
+    return np.where(lost, 0.0, weights) if lost.any() else weights
