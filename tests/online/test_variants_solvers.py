@@ -83,6 +83,22 @@ def kkt(R, z, limits, x):
     return off, inside, nnls(cone, gradient)[1] if cone.size else np.linalg.norm(gradient)
 
 
+def test_none_is_a_side_without_bounds(tmp_path):
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((50, 3))
+    y = X @ [0.7, -0.5, 0.2] + 0.1 * rng.standard_normal(50)
+    for bounds, same in (
+        ((0, None), "nonnegative"),
+        ([None, np.zeros(3)], (-np.inf, 0)),
+        ((None, None), None),
+    ):
+        est = olsq.ConstrainedLeastSquares(bounds=bounds).fit(X, y)
+        other = olsq.ConstrainedLeastSquares(bounds=same).fit(X, y)
+        np.testing.assert_array_equal(est.coef_, other.coef_)
+        est.save(tmp_path / "state.olsq")
+        np.testing.assert_array_equal(olsq.load(tmp_path / "state.olsq").coef_, other.coef_)
+
+
 def test_equations_and_bounds_satisfy_the_optimality_conditions():
     rng = np.random.default_rng(1)
     for trial in range(60):
@@ -187,6 +203,7 @@ def test_each_target_is_its_own_problem_also_where_they_miss_rows():
         ({"bounds": "positive"}, "'nonnegative' or a pair"),
         ({"bounds": (1, 0)}, "lower <= upper"),
         ({"bounds": (0, np.nan)}, "none of them missing"),
+        ({"bounds": (0, [1, None, 2])}, "None for a whole side"),
         ({"bounds": ([0, 1], 2)}, r"bounds\[0\] must be a number or of shape \(3,\)"),
         ({"bounds": 3}, "pair"),
         ({"equality": np.ones((2, 3))}, "pair"),

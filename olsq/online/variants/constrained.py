@@ -30,7 +30,7 @@ class ConstrainedLeastSquares(Variant):
     equality : tuple (A, b), optional
         A (q, d) and b (q,), or a row (d,) and a number: what ``A coef`` is.  Not of the intercept.
     bounds : "nonnegative" or tuple (lower, upper), optional
-        Numbers or arrays (d,), -inf and inf where there is none.
+        Numbers or arrays (d,), -inf and inf where there is none; None for a side without bounds.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
     ridge : float or array (d,), default 0
@@ -182,6 +182,8 @@ class ConstrainedLeastSquares(Variant):
         elif self.bounds is not None:
             pair = _pair(self.bounds, "bounds", "(lower, upper)")
             for i, side in enumerate((lower, upper)):
+                if pair[i] is None:
+                    continue
                 bound = real_array(pair[i], f"bounds[{i}]").astype(np.float64)
                 if bound.shape not in ((), (d,)):
                     raise ValueError(
@@ -189,7 +191,10 @@ class ConstrainedLeastSquares(Variant):
                     )
                 side[:] = bound
             if not ((lower <= upper) & (lower < np.inf) & (upper > -np.inf)).all():
-                raise ValueError("bounds must be lower <= upper, none of them missing")
+                raise ValueError(
+                    "bounds must be lower <= upper, none of them missing: give None for a whole "
+                    "side without bounds, -inf or inf for single coefficients"
+                )
         return Constraints(A, b, lower, upper)
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:
