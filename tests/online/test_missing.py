@@ -401,3 +401,33 @@ def test_a_missing_weight_is_a_missing_value(est):
         assert one.n_samples_seen_ == 53
     with pytest.raises(ValueError, match="sample_weight must be finite and >= 0"):
         other.partial_fit(X, y, np.where(np.isnan(lacking), np.inf, w))
+
+
+def test_a_missing_weight_is_a_missing_value_for_many_filters():
+    X, y, lacking, without, w = weighted_rows()
+    labels = np.arange(60) % 3
+    found = []
+    for rows, weights in ((X, lacking), (without, w)):
+        bank = olsq.FilterBank(3).partial_fit(rows, y, weights, which=labels)
+        groups = olsq.GroupedLeastSquares().fit(rows, y, weights, by=labels)
+        paths = [
+            olsq.coefficient_path(rows, y, sample_weight=weights, **options).coef[-3:]
+            for options in ({}, {"by": labels}, {"window": 9}, {"window": 9, "by": labels})
+        ]
+        tuned = olsq.tune(rows, y, sample_weight=weights)
+        frame = pl.DataFrame(
+            {"a": rows[:, 0], "b": rows[:, 1], "y": y, "w": weights, "g": labels}
+        ).with_columns(pl.col("w").fill_nan(None))
+        expressions = [
+            getattr(pl.col("y").olsq, kind)("a", "b", sample_weight="w", output="coef", **options)
+            for kind, options in (
+                ("ols", {}), ("recursive", {}), ("rolling", {"window": 9}), ("expanding", {}),
+            )
+            if hasattr(pl.col("y").olsq, kind)
+        ]  # fmt: skip
+        for e in expressions:
+            column = frame.select(c=e.over("g"))["c"].struct.unnest()
+            paths.append(column.tail(3).to_numpy())
+        found.append([bank.coef_, groups.coef_, *paths, tuned.half_life, tuned.ridge])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
