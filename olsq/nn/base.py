@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.nn.diagnostics import Diagnostics
 from olsq.nn.parts import check_segment_ids, check_stream
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import time_in_pieces
 from olsq.solvers import Solver
 
@@ -87,6 +88,7 @@ class Mixer(eqx.Module):
         self, x: ArrayLike, *, state: MixerState | None, segment_ids: ArrayLike | None = None,
         capacity: int | None = None,
     ) -> tuple[Array, MixerState]: ...  # fmt: skip
+    @on_automatic_axes
     def __call__(
         self, x: ArrayLike, *, state: MixerState | None = ABSENT,
         segment_ids: ArrayLike | None = None, capacity: int | None = None,

@@ -17,6 +17,7 @@ from olsq.nn.depth import Remat, run_blocks
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer, mixer_names
 from olsq.nn.parts import NORM_EPS, RMSNorm, check_dropout, check_sizes, check_stream
 from olsq.nn.residual import Block, SwiGLU
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 States = tuple[MixerState, ...]  # one per block
 
@@ -106,6 +107,7 @@ class Backbone(eqx.Module):
         self, x: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
         capacity: int | None = None, key: Array | None = None,
     ) -> tuple[Array, States]: ...  # fmt: skip
+    @on_automatic_axes
     def __call__(
         self, x: ArrayLike, *, state: States | None = ABSENT,
         segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,

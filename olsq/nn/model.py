@@ -21,6 +21,7 @@ from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
 from olsq.nn.parts import NORM_EPS, check_sizes, check_tokens, dropout, split_keys
 from olsq.nn.surgery import with_solver
 from olsq.sequence.jax.inputs import promoted
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.solvers import Solver
 
 SOFT_CAP = 30.0
@@ -169,6 +170,7 @@ class LanguageModel(Decoder):
         self, tokens: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
         capacity: int | None = None, key: Array | None = None,
     ) -> tuple[Array, States]: ...  # fmt: skip
+    @on_automatic_axes
     def __call__(
         self, tokens: ArrayLike, *, state: States | None = ABSENT,
         segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
@@ -217,6 +219,7 @@ class LanguageModel(Decoder):
         self, tokens: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
         capacity: int | None = None, key: Array | None = None,
     ) -> tuple[Array, States]: ...  # fmt: skip
+    @on_automatic_axes
     def hidden(
         self, tokens: ArrayLike, *, state: States | None = ABSENT,
         segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
@@ -238,6 +241,7 @@ class LanguageModel(Decoder):
         x = dropout(self.embed(tokens), self.backbone.dropout, first)
         return self.backbone(x, state=state, segment_ids=segment_ids, capacity=capacity, key=rest)
 
+    @on_automatic_axes
     def embed(self, tokens: ArrayLike) -> Array:
         """Embed tokens (B, T) as the first block's input (B, T, dim), in the model's dtype."""
         x = self.embedding[check_tokens(tokens, self.vocab_size)]
@@ -245,6 +249,7 @@ class LanguageModel(Decoder):
             x = x * math.sqrt(self.embedding.shape[1])
         return x.astype(self.dtype)
 
+    @on_automatic_axes
     def logits(self, y: Array) -> Array:
         """Compute logits (B, T, vocab_size) of a stream (B, T, dim) after the last norm, softly
         capped.

@@ -12,9 +12,11 @@ from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 @takes_masked
+@on_automatic_axes
 def comba(
     q: ArrayLike,
     k: ArrayLike,
@@ -106,6 +108,7 @@ def comba(
 
 
 @takes_masked
+@on_automatic_axes
 def comba_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -17,10 +17,12 @@ from olsq.attention.states import (
     run_one_token,
     unfolded_streams,
 )
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.signed import remove_signs
 
 
 @takes_masked
+@on_automatic_axes
 def gated_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -100,6 +102,7 @@ def gated_delta(
 
 
 @takes_masked
+@on_automatic_axes
 def gated_delta_step(
     q: ArrayLike,
     k: ArrayLike,
@@ -149,6 +152,7 @@ def gated_delta_step(
 
 
 @takes_masked
+@on_automatic_axes
 def delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -207,6 +211,7 @@ def delta(
 
 
 @takes_masked
+@on_automatic_axes
 def delta_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -28,10 +28,12 @@ from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.inputs import all_ones
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.tiles import finite
 
 
 @takes_masked
+@on_automatic_axes
 def gated_delta_product(
     q: ArrayLike,
     k: ArrayLike,
@@ -111,6 +113,7 @@ def gated_delta_product(
 
 
 @takes_masked
+@on_automatic_axes
 def gated_delta_product_step(
     q: ArrayLike,
     k: ArrayLike,

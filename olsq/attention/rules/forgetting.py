@@ -23,6 +23,7 @@ from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, su
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.states import run_one_token
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -67,6 +68,7 @@ class ForgettingKeyValues(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 def forgetting(
     q: ArrayLike,
     k: ArrayLike,
@@ -179,6 +181,7 @@ def forgetting(
 
 
 @takes_masked
+@on_automatic_axes
 def forgetting_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -20,10 +20,12 @@ from olsq.attention.states import (
     run_one_token,
     unfolded_streams,
 )
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.signed import remove_signs
 
 
 @takes_masked
+@on_automatic_axes
 def gla(
     q: ArrayLike,
     k: ArrayLike,
@@ -101,6 +103,7 @@ def gla(
 
 
 @takes_masked
+@on_automatic_axes
 def gla_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -23,6 +23,7 @@ from olsq.attention.arguments import (
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated
 from olsq.attention.states import drop_unwritten, restore_layout, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 class SlotMemory(NamedTuple):
@@ -41,6 +42,7 @@ class SlotMemory(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 def gsa(
     q: ArrayLike,
     k: ArrayLike,
@@ -158,6 +160,7 @@ def gsa(
 
 
 @takes_masked
+@on_automatic_axes
 def gsa_step(
     q: ArrayLike,
     k: ArrayLike,

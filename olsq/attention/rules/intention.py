@@ -23,12 +23,14 @@ from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import running_sum
 from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
 
 @takes_masked
+@on_automatic_axes
 def intention(
     q: ArrayLike,
     k: ArrayLike,

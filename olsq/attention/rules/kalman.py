@@ -17,11 +17,13 @@ from olsq.attention.regression import check_regression_inputs, fold_and_clean, f
 from olsq.attention.states import run_one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import in_full_precision
 from olsq.solvers import Chebyshev, Solver
 
 
 @takes_masked
+@on_automatic_axes
 @in_full_precision
 def kalman(
     q: ArrayLike,
@@ -151,6 +153,7 @@ def kalman(
 
 
 @takes_masked
+@on_automatic_axes
 def kalman_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -12,9 +12,11 @@ from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 @takes_masked
+@on_automatic_axes
 def kda(
     q: ArrayLike,
     k: ArrayLike,
@@ -109,6 +111,7 @@ def kda(
 
 
 @takes_masked
+@on_automatic_axes
 def kda_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -22,6 +22,7 @@ from olsq.attention.states import (
     run_one_token,
     unfolded_streams,
 )
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
 
@@ -39,6 +40,7 @@ def features(x: Array, feature_map: str, nu: int) -> Array:
 
 
 @takes_masked
+@on_automatic_axes
 def linear(
     q: ArrayLike,
     k: ArrayLike,
@@ -131,6 +133,7 @@ def linear(
 
 
 @takes_masked
+@on_automatic_axes
 def linear_step(
     q: ArrayLike,
     k: ArrayLike,

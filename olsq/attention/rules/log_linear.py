@@ -15,6 +15,7 @@ from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import restore_layout, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import running_max
 from olsq.sequence.jax.tiles import finite
 
@@ -38,6 +39,7 @@ class LogLinearState(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 def log_linear_mamba2(
     q: ArrayLike,
     k: ArrayLike,
@@ -140,6 +142,7 @@ def log_linear_mamba2(
 
 
 @takes_masked
+@on_automatic_axes
 def log_linear_mamba2_step(
     q: ArrayLike,
     k: ArrayLike,

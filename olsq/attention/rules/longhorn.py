@@ -11,9 +11,11 @@ from olsq.attention.arguments import check_inputs, check_weight
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 @takes_masked
+@on_automatic_axes
 def longhorn(
     q: ArrayLike,
     k: ArrayLike,
@@ -101,6 +103,7 @@ def longhorn(
 
 
 @takes_masked
+@on_automatic_axes
 def longhorn_step(
     q: ArrayLike,
     k: ArrayLike,

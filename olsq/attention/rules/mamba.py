@@ -13,10 +13,12 @@ from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_token
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.tiles import finite
 
 
 @takes_masked
+@on_automatic_axes
 def mamba(
     q: ArrayLike,
     k: ArrayLike,
@@ -108,6 +110,7 @@ def mamba(
 
 
 @takes_masked
+@on_automatic_axes
 def mamba_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -9,9 +9,11 @@ from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.rules.gla import gated_memory
 from olsq.attention.states import Memory, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 @takes_masked
+@on_automatic_axes
 def mamba2(
     q: ArrayLike,
     k: ArrayLike,
@@ -77,6 +79,7 @@ def mamba2(
 
 
 @takes_masked
+@on_automatic_axes
 def mamba2_step(
     q: ArrayLike,
     k: ArrayLike,

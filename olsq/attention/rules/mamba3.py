@@ -23,6 +23,7 @@ from olsq.attention.arguments import (
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import restore_layout, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite
 
@@ -46,6 +47,7 @@ class Mamba3State(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 def mamba3(
     q: ArrayLike,
     k: ArrayLike,
@@ -171,6 +173,7 @@ def mamba3(
 
 
 @takes_masked
+@on_automatic_axes
 def mamba3_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -20,11 +20,13 @@ from olsq.attention.states import run_one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
 from olsq.sequence.jax.inputs import promoted
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.signed import signed_lstsq
 from olsq.solvers import Solver
 
 
 @takes_masked
+@on_automatic_axes
 def mesa(
     q: ArrayLike,
     k: ArrayLike,
@@ -143,6 +145,7 @@ def mesa_step(
     state: DecodeState,
 ) -> tuple[Array, DecodeState[Array]]: ...
 @takes_masked
+@on_automatic_axes
 def mesa_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -21,6 +21,7 @@ from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.attention.states import empty_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import in_full_precision
 
 
@@ -42,6 +43,7 @@ class MesaChannelState(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 @in_full_precision
 def mesa_channel(
     q: ArrayLike,
@@ -169,6 +171,7 @@ def _per_key(x: Array, k: Array) -> Array:
 
 
 @takes_masked
+@on_automatic_axes
 def mesa_channel_step(
     q: ArrayLike,
     k: ArrayLike,

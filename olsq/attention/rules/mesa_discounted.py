@@ -22,10 +22,12 @@ from olsq.attention.states import run_one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
 from olsq.sequence.jax.inputs import promoted
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.solvers import Solver
 
 
 @takes_masked
+@on_automatic_axes
 def mesa_discounted(
     q: ArrayLike,
     k: ArrayLike,
@@ -151,6 +153,7 @@ def mesa_discounted_step(
     state: DecodeState,
 ) -> tuple[Array, DecodeState[Array]]: ...
 @takes_masked
+@on_automatic_axes
 def mesa_discounted_step(
     q: ArrayLike,
     k: ArrayLike,

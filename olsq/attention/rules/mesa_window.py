@@ -26,6 +26,7 @@ from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
 from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.tiles import finite
@@ -54,6 +55,7 @@ class RecentSamples(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 @in_full_precision
 def mesa_window(
     q: ArrayLike,
@@ -166,6 +168,7 @@ def mesa_window(
 
 
 @takes_masked
+@on_automatic_axes
 def mesa_window_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -16,6 +16,7 @@ from olsq.attention.arguments import Tokens, check_inputs, check_state, per_toke
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates, split_logs
 from olsq.attention.states import empty_memory, restore_layout, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import delay, scan_time
 
 
@@ -42,6 +43,7 @@ class MLSTMState(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 def mlstm(
     q: ArrayLike,
     k: ArrayLike,
@@ -148,6 +150,7 @@ def mlstm(
 
 
 @takes_masked
+@on_automatic_axes
 def mlstm_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -11,9 +11,11 @@ from olsq.attention.local import attend_locally
 from olsq.attention.rules.sliding_window import RecentTokens
 from olsq.attention.rules.softmax import KeyValues
 from olsq.attention.states import run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 @takes_masked
+@on_automatic_axes
 def parallax(
     q: ArrayLike,
     k: ArrayLike,
@@ -95,6 +97,7 @@ def parallax(
 
 
 @takes_masked
+@on_automatic_axes
 def parallax_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -24,6 +24,7 @@ from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import empty_memory, reset_mask, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 class PreconditionedState(NamedTuple):
@@ -43,6 +44,7 @@ class PreconditionedState(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 def preconditioned_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -163,6 +165,7 @@ def preconditioned_delta(
 
 
 @takes_masked
+@on_automatic_axes
 def preconditioned_delta_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -10,9 +10,11 @@ from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.rules.gla import gated_memory
 from olsq.attention.states import Memory, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 @takes_masked
+@on_automatic_axes
 def retention(
     q: ArrayLike,
     k: ArrayLike,
@@ -68,6 +70,7 @@ def retention(
 
 
 @takes_masked
+@on_automatic_axes
 def retention_step(
     q: ArrayLike,
     k: ArrayLike,

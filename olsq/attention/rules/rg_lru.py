@@ -24,6 +24,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.recurrences.elementwise import diagonal
 from olsq.attention.states import restore_layout, run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.tiles import finite
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so
@@ -54,6 +55,7 @@ def bounded_sqrt(x: Array) -> Array:
 
 
 @takes_masked
+@on_automatic_axes
 def rg_lru(
     x: ArrayLike,
     *,
@@ -145,6 +147,7 @@ def rg_lru(
 
 
 @takes_masked
+@on_automatic_axes
 def rg_lru_step(
     x: ArrayLike,
     *,

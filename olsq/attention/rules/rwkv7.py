@@ -13,9 +13,11 @@ from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 @takes_masked
+@on_automatic_axes
 def rwkv7(
     q: ArrayLike,
     k: ArrayLike,
@@ -115,6 +117,7 @@ def rwkv7(
 
 
 @takes_masked
+@on_automatic_axes
 def rwkv7_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -22,6 +22,7 @@ from olsq.attention.caches import attend, unfold
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.states import run_one_token
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import last_tokens, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -68,6 +69,7 @@ def keep_recent(
 
 
 @takes_masked
+@on_automatic_axes
 def sliding_window(
     q: ArrayLike,
     k: ArrayLike,
@@ -142,6 +144,7 @@ def sliding_window(
 
 
 @takes_masked
+@on_automatic_axes
 def sliding_window_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -17,6 +17,7 @@ from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.states import run_one_token
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -114,6 +115,7 @@ def append_tokens(
 
 
 @takes_masked
+@on_automatic_axes
 def softmax(
     q: ArrayLike,
     k: ArrayLike,
@@ -192,6 +194,7 @@ def softmax(
 
 
 @takes_masked
+@on_automatic_axes
 def softmax_step(
     q: ArrayLike,
     k: ArrayLike,

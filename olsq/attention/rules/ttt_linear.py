@@ -12,6 +12,7 @@ from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.recurrences.ttt import initial_weights, train
 from olsq.attention.states import run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 class TTTLinearState(NamedTuple):
@@ -37,6 +38,7 @@ class TTTLinearState(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 def ttt_linear(
     q: ArrayLike,
     k: ArrayLike,
@@ -130,6 +132,7 @@ def ttt_linear(
 
 
 @takes_masked
+@on_automatic_axes
 def ttt_linear_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -13,6 +13,7 @@ from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.recurrences.ttt import initial_weights, train
 from olsq.attention.states import run_one_token
+from olsq.sequence.jax.meshes import on_automatic_axes
 
 
 class TTTMLPState(NamedTuple):
@@ -42,6 +43,7 @@ class TTTMLPState(NamedTuple):
 
 
 @takes_masked
+@on_automatic_axes
 def ttt_mlp(
     q: ArrayLike,
     k: ArrayLike,
@@ -139,6 +141,7 @@ def ttt_mlp(
 
 
 @takes_masked
+@on_automatic_axes
 def ttt_mlp_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -28,10 +28,12 @@ from olsq.attention.states import (
     run_one_token,
 )
 from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import delay
 
 
 @takes_masked
+@on_automatic_axes
 def hgrn2(
     q: ArrayLike,
     v: ArrayLike,
@@ -103,6 +105,7 @@ def hgrn2(
 
 
 @takes_masked
+@on_automatic_axes
 def hgrn2_step(
     q: ArrayLike,
     v: ArrayLike,
@@ -145,6 +148,7 @@ def hgrn2_step(
 
 
 @takes_masked
+@on_automatic_axes
 def rwkv6(
     q: ArrayLike,
     k: ArrayLike,
@@ -230,6 +234,7 @@ def rwkv6(
 
 
 @takes_masked
+@on_automatic_axes
 def rwkv6_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -20,11 +20,13 @@ from olsq.local.solution import LocalSizes, LocalSolution, exponent_error, local
 from olsq.problem import Stats
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.inputs import spread
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import Target, by_platform, in_full_precision
 
 NO_SOLVE = Rule(None, 0, "none", 0)  # where the direction is given
 
 
+@on_automatic_axes
 def local_lstsq(
     keys: ArrayLike,
     values: ArrayLike,

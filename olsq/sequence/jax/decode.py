@@ -27,6 +27,7 @@ from olsq.sequence.jax.control import (
 )
 from olsq.sequence.jax.inputs import check_moments, promoted
 from olsq.sequence.jax.iterations import Product, divide, dot, scaled
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 
@@ -42,6 +43,7 @@ REFRESH_LOSS = 0.01
 AnyState = TypeVar("AnyState", Moments, DecodeState)
 
 
+@on_automatic_axes
 @in_full_precision
 def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState[Array]:
     """Run :func:`olsq.sequence.start_decoding` in JAX, for arrays of any kind."""
@@ -58,6 +60,7 @@ def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeS
     )
 
 
+@on_automatic_axes
 @in_full_precision
 def update(
     state: AnyState,
@@ -94,6 +97,7 @@ def update(
     return state._replace(moments=new, **_carry_inverse(state, new, key, forget, weight))
 
 
+@on_automatic_axes
 @in_full_precision
 def query(
     state: Moments | DecodeState,
@@ -135,6 +139,7 @@ def _solve_by_factor(system: Array, bounded: Array, cross: Array, q: Array) -> A
     return jnp.einsum("...ij,...j->...i", cross, x)
 
 
+@on_automatic_axes
 @in_full_precision
 def solve_query(
     state: DecodeState, query: ArrayLike, tol: float | None = None
@@ -182,6 +187,7 @@ def _solve_by_iteration(state: DecodeState, q: Array, tol: Any) -> tuple[Array, 
 _compiled_solve = compile_once(_solve_by_iteration, static_argnames="tol")
 
 
+@on_automatic_axes
 def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments[Array]:
     """Run :func:`olsq.sequence.merge_moments` in JAX, for arrays of any kind."""
     check_forget(forget)

@@ -19,6 +19,7 @@ from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.control import in_shard_map
 from olsq.sequence.jax.grid import Grid
 from olsq.sequence.jax.inputs import Stream, check
+from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import pieces_of
 from olsq.sequence.jax.platform import (
     Target,
@@ -35,6 +36,7 @@ from olsq.sequence.jax.tiles import TokenSizes
 from olsq.solvers import ChunkExact, Solver
 
 
+@on_automatic_axes
 def online_lstsq(
     keys: ArrayLike,
     values: ArrayLike,
