@@ -139,7 +139,7 @@ CASES = [
         "row 2 of late-date.csv holds 'later' in column 'day', which is not a time written as",
     ),
     ("two-ways.csv --target y --time day", "may have the day or the month first"),
-    ("MACRO", "Missing option '--target'"),
+    ("MACRO", "--target must name at least one column"),
     ("MACRO --target cpi --nonsense", "No such option: --nonsense"),
 ]
 

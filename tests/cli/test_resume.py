@@ -338,4 +338,4 @@ class TestRefusals:
     def test_without_resume_an_existing_state_is_not_overwritten(self, stopped, olsq_command):
         code, _, err = olsq_command(*stopped[1])
         assert code == 2
-        assert "exists: add --resume to go on from it, or delete it" in err
+        assert "exists: add --resume to go on in the same table, --continue to" in err

@@ -3,13 +3,9 @@
 The a-priori residual of a row that points in a new direction needs the coefficients of minimum
 norm, and so does every row of a path.  They lie in the space of the rows seen so far: ``basis``
 (s, s) holds an orthonormal basis of it in its first rows, without the intercept, whose column is
-taken out of the rows first.  With q what is left of a new row x outside of that space,
-
-    theta' = theta + (y - x . theta) / |q|^2 q,
-
-and elsewhere theta is any solution of ``R theta = z``, projected on the basis.  Both are O(d^2) a
-row, where :mod:`olsq.online.forms.minimum_norm`, which works with the coefficients instead of the
-rows, is O(d^3).  Rows for which this is not accurate are left to it.
+taken out of the rows first.  Theta is any solution of ``R theta = z``, projected on the basis:
+O(d^2) a row, where :mod:`olsq.online.forms.minimum_norm`, which works with the coefficients instead
+of the rows, is O(d^3).  Rows for which this is not accurate are left to it.
 """
 
 from __future__ import annotations
@@ -243,26 +239,16 @@ def take_row(state, basis, theta, known, row, settings, scratch, residual):
                 return LEFT, known, 0.0, 0
         if not known and not shortest_solution(R, z, columns, basis, count, first, theta, vectors):
             return LEFT, False, 0.0, 0
-        known = True
         for target in range(m):
             total = Y[t, target]
             for k in range(d):
                 total -= theta[target, k] * X[t, k]
             residual[t, target] = total
-            if begins:
-                theta[target, 0] += total / X[t, 0]
-            elif weight > 0:
-                for k in range(d - first):
-                    theta[target, first + k] += total / square * q[k]
-                if first == 1:  # the rows before keep their predictions, their mean among them
-                    for k in range(d - 1):
-                        theta[target, 0] -= total / square * q[k] * (R[0, 1 + k] / R[0, 0])
     held = absorb(
         R, z, columns, tally, loss, X[t], Y[t], gate, weight, limits, noise, x, y, theta_held
     )
     absorb_squares(spread, X, gates, weights, t, t + 1)
-    if new < 0 and weight > 0:
-        known = False
+    known = False  # a function of the state alone, so that pieces of any size give the same bits
     after = count_pivots(R)
     grown = 1 if new >= 0 and weight > 0 else 0
     if square > 0 and after == rank + 1:
@@ -270,7 +256,7 @@ def take_row(state, basis, theta, known, row, settings, scratch, residual):
             basis[count, k] = q[k] / math.sqrt(square)
     if held > 0 or after != rank + grown:
         return LAST, False, scale, held
-    if path and not known and after < d:
+    if path and after < d:
         count += grown
         first = 1 if intercept else 0
         known = shortest_solution(R, z, columns, basis, count, first, theta, vectors)
