@@ -19,8 +19,8 @@ from olsq.online.forms.past import PLACES as PAST
 from olsq.online.rows.durations import DATES, LARGEST, is_duration
 from olsq.online.rows.options import check_forget, check_ridge, forget_from_half_life
 
-# Arrays of every form: shape in d, m, w (the window) and s (d, or 0 without sandwich errors), and
-# whether they are counts or of the state's own precision.
+# Arrays of every form: shape in d, m, w (the window), s (d, or 0 without sandwich errors) and n
+# (slopes: d without the intercept), and whether they are counts or of the state's own precision.
 _COUNTERS = {"columns": (2, "d"), "tally": (4,), "held": (1,), "spread": ("s", "s")}
 _FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
     "covariance": {"P": ("d", "d"), "theta": ("m", "d"), "loss": ("m",), **_COUNTERS},
@@ -225,8 +225,7 @@ def _check_engine(
     of_pairs = is_window and header.get("complex", False)
     want(engine.get("paired", False) is of_pairs, "paired", engine.get("paired"))
     spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
-    slopes = d - int(bool(estimator.fit_intercept) and not header.get("complex", False))
-    sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread, "n": slopes}
+    sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
     if hasattr(estimator, "_file_sizes"):  # of a variant, whose state has columns of its own
         sizes |= estimator._file_sizes(engine, header, d)
     form: Any = engine.get("form")
@@ -240,6 +239,7 @@ def _check_engine(
         sizes["a"], sizes["b"] = aside_shape(forget.code, d, m)
     arguments = engine["arguments"]
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
+    sizes["n"] = sizes["d"] - int(bool(arguments["intercept"]))
     if window is None:
         wanted = _FORMS[form] | _RECURSION
         wanted = wanted | (estimator._file_arrays() if hasattr(estimator, "_file_arrays") else {})
