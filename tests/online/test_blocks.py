@@ -18,14 +18,18 @@ EDGES = [1, 63, 64, 65, 127, 128, 129, 200]
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: olsq.RecursiveLeastSquares(method="covariance", fit_intercept=False),
-        lambda: olsq.RecursiveLeastSquares(method="sqrt", fit_intercept=False, cov="sandwich"),
-        lambda: olsq.RecursiveLeastSquares(method="information", fit_intercept=False),
+        lambda: olsq.RecursiveLeastSquares(method="covariance", fit_intercept=False, ridge=1e-3),
         lambda: olsq.RecursiveLeastSquares(
-            method="information", fit_intercept=False, residuals=False
+            method="sqrt", fit_intercept=False, ridge=1e-3, cov="sandwich"
         ),
-        lambda: olsq.RollingLeastSquares(window=70, fit_intercept=False),
-        lambda: olsq.RollingLeastSquares(window=70, fit_intercept=False, window_of="positions"),
+        lambda: olsq.RecursiveLeastSquares(method="information", fit_intercept=False, ridge=1e-3),
+        lambda: olsq.RecursiveLeastSquares(
+            method="information", fit_intercept=False, ridge=1e-3, residuals=False
+        ),
+        lambda: olsq.RollingLeastSquares(window=70, fit_intercept=False, ridge=1e-3),
+        lambda: olsq.RollingLeastSquares(
+            window=70, fit_intercept=False, ridge=1e-3, window_of="positions"
+        ),
     ],
 )
 def test_every_row_is_learnt_once(make, n, missing, monkeypatch):

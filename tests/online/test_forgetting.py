@@ -86,7 +86,8 @@ def relative(found, true, spread):
 def test_equals_the_dense_recursion(case, name):
     strategy, rule = CASES[case]
     X, Y, weights = stream(name)
-    path = olsq.RecursiveLeastSquares(forget=strategy).partial_fit_path(X, Y, weights)
+    est = olsq.RecursiveLeastSquares(forget=strategy, ridge=1e-3)
+    path = est.partial_fit_path(X, Y, weights)
     ridge = np.array([0.0, 1e-3, 1e-3, 1e-3])
     Z, taught = np.column_stack([np.ones(N), X]), weights
     if case == "directional, filtered":
@@ -167,7 +168,7 @@ def test_factors_by_name_are_the_factors(strategy, plain, tmp_path):
         for t in range(50, N):
             est.partial_fit(X[t : t + 1], Y[t : t + 1, 0], **{k: v[[t]] for k, v in times.items()})
     np.testing.assert_array_equal(one.coef_, other.coef_)
-    ends = [olsq.RecursiveLeastSquares(forget=strategy) for _ in range(2)]
+    ends = [olsq.RecursiveLeastSquares(forget=strategy, ridge=1e-3) for _ in range(2)]
     for est, part in zip(ends, (slice(0, 60), slice(60, N)), strict=True):
         est.fit(X[part], Y[part, 0], **{k: v[part] for k, v in times.items()})
     path = olsq.coefficient_path(
@@ -180,7 +181,8 @@ def test_special_cases_are_ordinary_regressions():
     X, Y, _ = stream("drift")
 
     def coef(strategy, **parameters):
-        return olsq.RecursiveLeastSquares(forget=strategy, **parameters).fit(X, Y).coef_
+        est = olsq.RecursiveLeastSquares(forget=strategy, ridge=1e-3, **parameters)
+        return est.fit(X, Y).coef_
 
     plain, faded = coef(1.0), coef(0.9)
     never = [
@@ -200,7 +202,7 @@ def test_special_cases_are_ordinary_regressions():
     np.testing.assert_allclose(coef(faded_too[2]), faded, rtol=1e-3)
     one = X[:, :1], Y[:, 0]  # a single direction: directional forgetting is exponential
     a, b = (
-        olsq.RecursiveLeastSquares(forget=f, fit_intercept=False).fit(*one).coef_
+        olsq.RecursiveLeastSquares(forget=f, ridge=1e-3, fit_intercept=False).fit(*one).coef_
         for f in (F.Directional(0.9), 0.9)
     )
     np.testing.assert_allclose(a, b, rtol=1e-12)
@@ -513,7 +515,7 @@ def test_strategies_are_values(strategy):
 
 
 def test_check_estimator():
-    est = olsq.RecursiveLeastSquares(forget=F.Directional(0.98))
+    est = olsq.RecursiveLeastSquares(forget=F.Directional(0.98), ridge=1e-3)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*does not inherit from.*", UserWarning)
         results = check_estimator(est, on_skip=None, on_fail=None)
