@@ -63,7 +63,7 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
     --------
     >>> from river import datasets, evaluate, metrics, preprocessing
     >>> from olsq.river import RecursiveLeastSquares
-    >>> model = preprocessing.StandardScaler() | RecursiveLeastSquares(forget=0.99)
+    >>> model = preprocessing.StandardScaler() | RecursiveLeastSquares(forget=0.99, ridge=1e-3)
     >>> error = evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
     >>> round(error.get(), 2)
     0.62

@@ -52,6 +52,8 @@ def real_array(values: Any, name: str) -> NDArray:
 
 def refuse_repeated_names(data: Any, name: str) -> None:
     """Raise ValueError if two columns of a frame have one name."""
+    if hasattr(data, "collect_schema") and hasattr(data, "collect"):
+        return  # lazy, whose names take a computation: refused as such
     names = getattr(data, "column_names", getattr(data, "columns", None))  # Arrow's; the others'
     if names is None or callable(names) or getattr(names, "is_unique", False):
         return

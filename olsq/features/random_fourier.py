@@ -53,7 +53,7 @@ class RandomFourier(FeatureBuilder):
     >>> from olsq.features import RandomFourier
     >>> X = np.random.default_rng(0).uniform(-3, 3, (2000, 1))
     >>> phi = RandomFourier(60, gamma=0.5).fit(X)
-    >>> est = olsq.RecursiveLeastSquares().fit(phi.transform(X), np.sin(2 * X[:, 0]))
+    >>> est = olsq.RecursiveLeastSquares(ridge=1e-3).fit(phi.transform(X), np.sin(2 * X[:, 0]))
     >>> bool(abs(est.predict(phi.transform([[0.5]]))[0] - np.sin(1.0)) < 0.01)
     True
     """

@@ -255,8 +255,8 @@ def test_names_that_clash_are_refused():
         path.to_frame(kind="excel")
     path = olsq.coefficient_path(frame("pandas", X, ("intercept", "b")), Y[:, 0])
     assert "intercept" in path.to_frame()  # a column of that name, and no intercept fitted
-    with pytest.raises(ValueError, match="Expected unique column names"):
-        olsq.coefficient_path(X, pd.DataFrame(Y, columns=["y", "y"])).to_frame()
+    with pytest.raises(ValueError, match="y must have one column of each name, got two named 'y'"):
+        olsq.coefficient_path(X, pd.DataFrame(Y, columns=["y", "y"]))
     with pytest.raises(ValueError, match="target must be one of"):
         olsq.coefficient_path(X, Y).of_target("z")
     with pytest.raises(ValueError, match="one target"):

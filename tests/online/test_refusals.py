@@ -44,7 +44,7 @@ def test_parameters(parameters, match):
         ((X, None), ValueError, "y is None"),
         ((X[0], Y[:1]), ValueError, "Expected 2D array"),
         ((X, Y, -np.ones(9)), ValueError, "sample_weight must be finite and >= 0"),
-        ((X, Y, np.full(9, np.nan)), ValueError, "sample_weight"),
+        ((X, Y, np.full(9, np.inf)), ValueError, "sample_weight must be finite"),
         ((X, Y, np.ones(3)), ValueError, "sample_weight must be a number or one number per row"),
         ((X * 1e155, Y), ValueError, "X contains a value of magnitude"),
         ((X, Y * 1e155), ValueError, "y contains a value of magnitude"),
