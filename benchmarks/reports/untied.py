@@ -12,7 +12,6 @@ from .traced import ROOT
 
 ONCE = "measured by hand"
 UNTIED = (  # page, how the sentence goes, why nothing holds it
-    ("README.md", "(a float64 array; else some 20)", ONCE),
     (
         "docs/development.md",
         "takes 12 ms of processor time more than `import numpy`",

@@ -34,6 +34,7 @@ DOUBLE = np.dtype(np.float64)
 SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
 COMPLEX = np.dtype(np.complex128)
 ONE, TWO = read_only(np.ones(1)), read_only(np.ones(2))
+PER_ROW = (np.ndarray, list, tuple)  # what factors of rows come as
 UNUSUAL = (-1, -1)  # a shape that no array has, so that no row takes the fast path
 
 
@@ -92,6 +93,7 @@ def _found(estimator: Any) -> ShortWay:
         and (not isinstance(switch, RollingWindow) or switch.ring_X.dtype == DOUBLE)
         and estimator._duration(estimator._timing is not None) is None
         and all(map(has_fingerprint, mutable))
+        and not isinstance(getattr(estimator, "forget", None), PER_ROW)  # for one call of many rows
         and switch.form.reports_residuals
     ):  # fmt: skip
         gates = estimator._gates(None, 1)
