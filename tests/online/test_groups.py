@@ -482,7 +482,7 @@ def test_a_path_of_groups_keeps_names():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "g": ["x", "y", "x"]})
     groups = olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=True)
     table = groups.partial_fit_path(frame, pd.Series([2.0, 4.0, 6.0]), by="g").to_frame()
-    assert list(table)[:2] == ["intercept", "a"]
+    assert list(table)[:3] == ["g", "intercept", "a"]
     assert table["a"].iloc[-1] == pytest.approx(2.0)
     y = pd.Series([2.0, 4.0, 6.0], index=[2, 1, 0])
     with pytest.raises(ValueError, match="different indexes"):

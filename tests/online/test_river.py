@@ -130,7 +130,7 @@ def test_half_lives_may_be_lengths_of_time():
         x = {"a": row[0], "when": day} if day < days[8] else {"a": row[0], "b": row[1], "when": day}
         model.learn_one(x, target)
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(when=days)
-    model.learn_many(frame[20:], pd.Series(y[20:]))
+    model.learn_many(frame[20:], pd.Series(y[20:], frame.index[20:]))
     X[days < days[8], 1] = 0.0
     est = olsq.RecursiveLeastSquares(half_life="9D").partial_fit(X, y, times=days)
     np.testing.assert_allclose(list(model.weights.values()), est.coef_, rtol=1e-9)

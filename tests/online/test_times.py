@@ -202,7 +202,7 @@ def test_a_window_of_evenly_spaced_days_is_one_of_rows():
     y = frame["a"] + pd.Series(rng.standard_normal(200), days)
     frame.iloc[50:60] = np.nan
     path = olsq.coefficient_path(frame, y, window="30D", min_samples=5)
-    rows = olsq.coefficient_path(frame, y, window=30, min_samples=5)
+    rows = olsq.coefficient_path(frame, y, window=30, window_of="positions", min_samples=5)
     for one, other in zip(path, rows, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-12)
     frame.iloc[50:60] = 0.5
