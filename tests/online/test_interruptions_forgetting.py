@@ -117,7 +117,7 @@ def test_after_ten_k_rows_of_new_life_it_is_as_good_as_fresh(name, kind, size):
     for seed in range(4):
         s = interruption(kind, size, rows=10 * K, seed=seed)
         signal = s.X[-10:] @ s.coef + s.intercept
-        whole, fresh = (estimator(STRATEGIES[name]) for _ in range(2))
+        whole, fresh = (estimator(STRATEGIES[name], ridge=1e-3) for _ in range(2))
         learn(whole, s)
         learn(fresh, s, s.alive)
         errors += [((e.predict(s.X[-10:]) - signal) ** 2).mean() for e in (whole, fresh)]

@@ -17,6 +17,7 @@ import numpy as np
 from olsq.kernels import kernel
 from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
 from olsq.online.forms.square_root_kernels import (
+    COUNT,
     absorb,
     absorb_squares,
     noise_level,
@@ -30,6 +31,9 @@ LEFT, TAKEN, UNTRACED, LAST = 0, 1, 2, 3
 # Part of a row, in units of its columns' lengths, that must be outside of the space of the rows
 # before it: what is left of less has lost half of its digits.
 SMALLEST_PART = 1e-8
+# Rows, in units of d, after which dependent columns are no start: in raw units the basis rounds
+# where columns are 1e10 times each other, which minimum_norm does not.
+LONGEST_START = 4.0
 LARGEST_STEP = 1e-10  # of the last refinement, in relation to the solution
 DETERMINED = 2e-4  # share of a direction of the null space from which a coefficient is free
 COMBINATIONS = 3  # of such directions
@@ -214,6 +218,8 @@ def take_row(state, basis, theta, known, row, settings, scratch, residual):
     begins = intercept and first == 0
     count = rank - first
     if gate == 0 or rank == d or not is_basis_of(basis, count) or (begins and rank > 0):
+        return LEFT, known, 0.0, 0
+    if tally[COUNT] > LONGEST_START * d:
         return LEFT, known, 0.0, 0
     for k in range(d):
         x[k] = X[t, k]
