@@ -26,7 +26,14 @@ ROWS, FEATURES = 4000, 4
 def connect(path: str) -> sqlite3.Connection:
     """A connection to the store, which is made if there is none."""
     db = sqlite3.connect(path, timeout=30)  # seconds to wait for another connection's transaction
-    db.execute("PRAGMA journal_mode=WAL")  # readers do not wait for the writer, nor it for them
+    for attempt in range(300):  # a new file: two who change its mode at once don't wait, they fail
+        try:  # readers do not wait for the writer, nor it for them
+            db.execute("PRAGMA journal_mode=WAL")
+            break
+        except sqlite3.OperationalError:
+            if attempt == 299:
+                raise
+            time.sleep(0.1)
     db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk when it returns
     with db:
         db.execute(

@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 
 import service
 
@@ -39,6 +40,8 @@ def start_writer(path: str) -> int:
         try:
             service.write(path, rows=ROWS, block=BLOCK, pause=0.0005)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     return child

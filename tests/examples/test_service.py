@@ -7,6 +7,8 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,19 @@ def test_killed_writers_end_with_the_bytes_of_one_that_was_not(tmp_path):
     kills, reads, offsets = map(int, done.stdout.split())
     assert kills == 8
     assert reads >= offsets > 8
+
+
+def test_many_open_a_new_store_at_once(service, tmp_path):
+    for store in range(100):
+        at_once = threading.Barrier(4)
+
+        def opened(path=str(tmp_path / f"{store}.db"), at_once=at_once):
+            at_once.wait()
+            service.connect(path).close()
+            return True
+
+        with ThreadPoolExecutor(4) as threads:
+            assert all(done.result() for done in [threads.submit(opened) for _ in range(4)])
 
 
 def test_deliveries_overlap_repeat_and_leave_no_gap(service, tmp_path):
