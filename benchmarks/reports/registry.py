@@ -71,6 +71,12 @@ def speed(found: dict) -> Blocks:
     return {("speed.md", marker): text for marker, text in tables(found).items()}
 
 
+def busy(found: dict) -> Blocks:
+    from .busy import table
+
+    return {("speed.md", "busy"): table(found)}
+
+
 def forgetting(found: dict) -> Blocks:
     from .forgetting_report import tables
 
@@ -261,6 +267,9 @@ REPORTS = (
     Report("nist", ("nist",), text_of("nist", "numerics.md", "nist"), 0.5, 1),
     Report("speed", ("online_table",), speed, 0.5, 15),
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
+    Report(
+        "busy", ("busy",), busy, 0.3, 4
+    ),
     Report(
         "many", ("many",), text_of("many", "many-regressions.md", "many"),
         0.4, 2,

@@ -23,6 +23,7 @@ from olsq.online.variants.elastic_net import OnlineElasticNet
 from olsq.online.variants.kernel_regression import KernelLeastSquares
 from olsq.online.variants.robust import RobustLeastSquares
 from olsq.online.variants.total import TotalLeastSquares
+from olsq.threads import one_blas_thread
 
 _ESTIMATORS: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -39,6 +40,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     return restore(path, *files.read(path))
 
 
+@one_blas_thread
 def restore(
     path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray]
 ) -> Any:

@@ -14,6 +14,7 @@ from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X, check_y, usable_rows
 from olsq.online.rows.options import check_forget, check_ridge, check_weight, without_missing
 from olsq.problem import RIDGE_MODES
+from olsq.threads import one_blas_thread
 from olsq.tuning import gradient
 from olsq.tuning.checks import check_bounds, check_burn_in, check_y_range
 from olsq.tuning.mixture import RULES, mix_experts
@@ -23,6 +24,7 @@ from olsq.tuning.result import Curve, Mixture, Tuning
 MIXTURE_MEMORIES = 12
 
 
+@one_blas_thread
 def tune(
     X: ArrayLike,
     y: ArrayLike,

@@ -29,6 +29,7 @@ from olsq.local.solution import LocalSizes, LocalSolution, exponent_error, local
 from olsq.problem import Stats
 from olsq.sequence.numpy.inputs import output_dtype, working_dtype
 from olsq.sequence.numpy.inputs import spread as spread_to
+from olsq.threads import one_blas_thread
 
 ROWS = 128  # queries of a block
 
@@ -61,6 +62,7 @@ class Rows(NamedTuple):
     left: NDArray
 
 
+@one_blas_thread
 def local_lstsq(
     keys: Any, values: Any, queries: Any, *, ridge: Any, scale: Any = None,
     window: int | None = None, forget: Any = None, log_forget: Any = None, log_weight: Any = None,

@@ -19,6 +19,7 @@ from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import Labels
 from olsq.online.rows.times import named_times, with_times
+from olsq.threads import threads_for
 
 
 class StreamingRegressor(CallChecker):
@@ -254,10 +255,11 @@ class StreamingRegressor(CallChecker):
                 origin, seen = self._origin_of(call), 0
                 parting = self.missing == "skip_target"
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
-            found = absorb(
-                engine, call, origin, began=fitted, want_path=want_path,
-                fewest=self._fewest * (2 if origin.is_complex else 1), statistics=statistics,
-            )  # fmt: skip
+            with threads_for(len(call.X), max(call.X.shape[1], self._columns())):
+                found = absorb(
+                    engine, call, origin, began=fitted, want_path=want_path,
+                    fewest=self._fewest * (2 if origin.is_complex else 1), statistics=statistics,
+                )  # fmt: skip
             logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
             known = want_path or engine.form.reports_residuals
             residual, path = found.residual if known else None, found.path

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from olsq.threads import threads_for
 
 
 class Locked:
@@ -17,6 +20,16 @@ class Locked:
         # setdefault is atomic, so that two threads get one lock; it is no parameter, so not made
         # in __init__.
         return lock if lock is not None else self.__dict__.setdefault("_lock", threading.RLock())
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Hold the lock, and for a large state one BLAS thread, while it is read."""
+        with self._locked(), threads_for(1, self._columns()):
+            yield
+
+    def _columns(self) -> int:
+        """Return how many columns the state's matrices have, about."""
+        return getattr(self, "n_features_in_", 0)
 
 
 def locked(method: Callable[..., Any]) -> Any:

@@ -38,7 +38,7 @@ class FittedAttributes(Locked):
         if not hasattr(self, "_engine"):
             state = self.__dict__.copy()
         else:
-            with self._locked():
+            with self._at_work():
                 state = self.__dict__ | {"_engine": self._engine.copy()}
         state.pop("_lock", None)
         state.pop("_short_way", None)
@@ -62,14 +62,14 @@ class FittedAttributes(Locked):
     def _by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
         """Return ``read`` of the form, (m, ...), by group where targets miss different rows."""
         self._engine_or_raise()
-        with self._locked():
+        with self._at_work():
             self._form()
             return self._engine.by_target(read)
 
     def _per_target(self, read: Callable[[Form], Any]) -> Any:
         """Return a value shared by all targets; one each with ``missing="skip_target"``."""
         self._engine_or_raise()
-        with self._locked():
+        with self._at_work():
             form = self._form()
             if not self._engine.parting or self._origin.n_targets == 0:
                 return read(form)
@@ -191,7 +191,7 @@ class FittedAttributes(Locked):
     def n_held_(self) -> int:
         """Number of times wind-up protection held a coefficient that forgetting would have lost."""
         self._engine_or_raise()
-        with self._locked():
+        with self._at_work():
             self._form()
             return int(sum(form.held[0] for form in self._engine.forms))
 
@@ -232,7 +232,7 @@ class FittedAttributes(Locked):
         complex_rows.refuse_complex(
             self._origin, "moments()", "use save and merge of the estimators instead"
         )
-        with self._locked():
+        with self._at_work():
             form = self._form()
             if len(self._engine.groups) > 1:
                 raise ValueError(

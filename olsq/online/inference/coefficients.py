@@ -15,6 +15,7 @@ from olsq.online.inference.predicting import check_level
 from olsq.online.inference.restrictions import Contrasts, WaldTest, restrictions
 from olsq.online.inference.summary import Summary, summarise
 from olsq.online.rows import complex_rows
+from olsq.threads import one_blas_thread
 
 
 class Inference(Draws):
@@ -75,10 +76,10 @@ class Inference(Draws):
         if kind is None:
             if lags is not None or data is not None:
                 raise ValueError("lags and data are for a kind of covariance: give kind= too")
-            with self._locked():
+            with self._at_work():
                 return self._shaped(self._covariances())
         kind, lags = robust.check_kind(kind, lags)
-        with self._locked():
+        with self._at_work():
             rows, usable, weights = robust.rows_of(self, data)
             theta, k = self._theta(), self._origin.ridge.size
             found = np.empty((self._origin.columns, k, k))
@@ -146,7 +147,7 @@ class Inference(Draws):
         level = check_level(level)
         self._form()
         complex_rows.refuse_complex(self._origin, "t_test", "use coef_stderr_ and cov_params")
-        with self._locked():
+        with self._at_work():
             R, value = self._restrictions(restriction, value)
             effect = self._theta() @ R.T - value
             spread = self._by_target(lambda form: self._variances(form, R))
@@ -193,7 +194,7 @@ class Inference(Draws):
         """
         self._form()
         complex_rows.refuse_complex(self._origin, "wald_test", "use coef_stderr_ and cov_params")
-        with self._locked():
+        with self._at_work():
             R, value = self._restrictions(restriction, value)
             effect = self._theta() @ R.T - value
             sigma2, freedom = self._statistics()[0], self._freedom()
@@ -224,6 +225,7 @@ class Inference(Draws):
             statistic, pvalue, df = (x if np.ndim(x) else x[()] for x in parts)
             return WaldTest(statistic, pvalue, r, df)
 
+    @one_blas_thread
     def summary(self, *, level: float = 0.95) -> Summary:
         """Summarise the regression as a table to print or to show in a notebook.
 
@@ -258,7 +260,7 @@ class Inference(Draws):
         """
         self._form()
         complex_rows.refuse_complex(self._origin, "summary", "use coef_, coef_stderr_ and sigma2_")
-        with self._locked():
+        with self._at_work():
             return summarise(self, check_level(level))
 
     def _restrictions(self, restriction: Any, value: ArrayLike) -> tuple[NDArray, NDArray]:

@@ -73,7 +73,7 @@ class Draws(Predictions):
             options: dict[str, Any] = {"sigma2": sigma2, "return_intercept": return_intercept}
             return other.sample_coef(generator, size, **options)
         self._form()
-        with self._locked():
+        with self._at_work():
             noise = self._noise_to_draw(sigma2)
             k, sandwich = self._origin.ridge.size, self._origin.sandwich
 

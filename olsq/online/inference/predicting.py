@@ -19,6 +19,7 @@ from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_weight
+from olsq.threads import threads_for
 
 BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 
@@ -70,12 +71,12 @@ class Predictions(FittedAttributes):
         (3.18, 0.166933)
         """
         if not return_std:
-            with self._locked():
+            with self._at_work():
                 if (short := one_row.predict(self, X)) is not None:
                     return short
         if (other := self._before_first_row(X)) is not None:
             return self._as_input(X, other.predict(X, return_std))
-        with self._locked():
+        with self._at_work():
             self._form()
             rows = self._checked(X)
             mean = self._shaped_rows(self._mean(rows))
@@ -139,7 +140,7 @@ class Predictions(FittedAttributes):
         level = check_level(level)
         if (other := self._before_first_row(X)) is not None:
             return self._as_input(X, other.predict_interval(X, level, kind))
-        with self._locked():
+        with self._at_work():
             self._form()
             rows = self._checked(X)
             mean = self._mean(rows)
@@ -193,7 +194,7 @@ class Predictions(FittedAttributes):
         if (other := self._before_first_row(X)) is not None:
             return other.leverage(X)
         self._form()
-        with self._locked():
+        with self._at_work():
             rows = self._checked(X)
             found = np.asarray(self._per_target(lambda form: self._by_block(form.leverage, rows)))
             return clip_to_finite(found.T if found.ndim == 2 else found, self._origin.dtype)
@@ -221,9 +222,10 @@ class Predictions(FittedAttributes):
         """Predict checked rows, (n, m)."""
         theta, first = self._theta(), self._first
         out = np.empty((rows.shape[0], theta.shape[0]), theta.dtype)
-        for start in range(0, rows.shape[0], BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            out[part] = rows[part].astype(theta.dtype, copy=False) @ theta[:, first:].T
+        with threads_for(*rows.shape):
+            for start in range(0, rows.shape[0], BLOCK_ROWS):
+                part = slice(start, start + BLOCK_ROWS)
+                out[part] = rows[part].astype(theta.dtype, copy=False) @ theta[:, first:].T
         if first:
             out += theta[:, 0]
         return out
@@ -240,7 +242,8 @@ class Predictions(FittedAttributes):
             whole[:, self._first :] = rows[block]
             if self._origin.is_complex:  # both rows of a pair have the same leverage
                 whole = complex_rows.embed_first(whole)
-            out[block] = read(np.asarray(whole, np.float64))
+            with threads_for(*whole.shape):
+                out[block] = read(np.asarray(whole, np.float64))
         return out
 
     def _shaped_rows(self, values: NDArray) -> NDArray:

@@ -16,15 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.threads import cores
+
 _pool: ThreadPoolExecutor | None = None
-
-
-def cores() -> int:
-    """Count the cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS or Windows
-        return os.cpu_count() or 1
 
 
 def share(work: NDArray, least: float) -> list[int]:

@@ -25,6 +25,7 @@ from olsq.online.variants.engine import VariantSwitch
 from olsq.online.windows import window
 from olsq.online.windows.window import RollingWindow
 from olsq.problem import AnArray, Moments
+from olsq.threads import one_blas_thread
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
 Many = TypeVar("Many", FilterBank, GroupedLeastSquares)
@@ -44,6 +45,7 @@ def merge(
     first: Moments[AnArray], second: Moments[AnArray], *, forget: Any = ...
 ) -> Moments[AnArray]: ...
 @takes_masked
+@one_blas_thread
 def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     """Return the estimator, or the moments, of first's rows followed by second's.
 

@@ -15,6 +15,7 @@ from olsq.online.sklearn import MISSING
 from olsq.online.variants import active_set_kernels
 from olsq.online.variants.active_set import Constraints, solve
 from olsq.online.variants.base import Variant, centred, with_intercept
+from olsq.threads import threads_for
 
 
 class ConstrainedLeastSquares(Variant):
@@ -210,7 +211,8 @@ class ConstrainedLeastSquares(Variant):
             return None
         self._unchanged = self._kept[0]
         try:
-            return super()._learn_row(rows, predicts=predicts)
+            with threads_for(*rows.X.shape):
+                return super()._learn_row(rows, predicts=predicts)
         finally:
             self._unchanged = None
 

@@ -17,6 +17,7 @@ from olsq.online.rows.inputs import check_ridge_size
 from olsq.online.rows.options import check_ridge
 from olsq.online.variants.base import NotHere, Variant
 from olsq.online.variants.dictionary import KERNELS, DictionarySwitch, KernelFunction, Novelty
+from olsq.threads import one_blas_thread
 
 _NO_COEF = "its function is a sum over dictionary_; see dual_coef_"
 
@@ -150,6 +151,9 @@ class KernelLeastSquares(Variant):
             dual = clip_to(self._state.dual(theta), self._origin.dtype)
         return dual[0] if self._origin.n_targets == 0 else dual.T
 
+    def _columns(self) -> int:
+        return self.budget
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice(self.kernel, "kernel", KERNELS)
@@ -199,6 +203,7 @@ class KernelLeastSquares(Variant):
     def _solve(self, engine: Any) -> NDArray[np.float64]:
         return engine.form.coefficients()
 
+    @one_blas_thread
     def _mean(self, rows: NDArray) -> NDArray[np.float64]:
         theta, first, engine = self._theta(), self._first, self._state
         out = np.full((len(rows), len(theta)), np.nan)

@@ -43,6 +43,7 @@ from olsq.sequence.numpy.solve import (
 )
 from olsq.sequence.numpy.solver import NumpySolver
 from olsq.solvers import ChunkExact, Solver
+from olsq.threads import one_blas_thread
 
 
 def block_length(d: int) -> int:
@@ -55,6 +56,7 @@ def block_length(d: int) -> int:
     return 16 if d <= 8 else 32 if d <= 128 else 64
 
 
+@one_blas_thread
 def solve_vjp(
     keys: Any, values: Any, queries: Any, cotangent: Any, *, solver: Solver | None,
     **problem: Any,

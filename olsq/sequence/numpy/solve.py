@@ -6,7 +6,6 @@ The default solver goes through kernels that choose chunks and precision as they
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -34,6 +33,7 @@ from olsq.sequence.numpy.products import residual_norms, row_norms
 from olsq.sequence.numpy.solver import NumpySolver
 from olsq.sequence.numpy.tokens import moment_sizes
 from olsq.solvers import ChunkExact, Solver
+from olsq.threads import cores, one_blas_thread
 
 CHUNK = 64  # tokens per chunk of solvers without a default: Python runs between two chunks
 LITTLE_WORK = 2e6  # multiply-adds below which starting threads costs more than it gains
@@ -53,10 +53,8 @@ def run_in_threads(
 
     ``pieces`` per thread balance the load of kernels; one is best where Python runs between them.
     """
-    # The cores this process may use, fewer than the machine's in a container or under taskset.
-    free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     most: Any = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]
-    workers = min(streams, most, free or 1)
+    workers = min(streams, most, cores())
     if workers < 2 or work < LITTLE_WORK:
         piece(0, streams)
         return
@@ -159,6 +157,7 @@ def has_kernels(solver: Solver) -> bool:
     return solver == ChunkExact(chunk=solver.chunk, shards=solver.shards)
 
 
+@one_blas_thread
 def solve_whole(
     keys: Any, values: Any, queries: Any, *, solver: Solver | None = None, **problem: Any
 ) -> Solution[NDArray[Any]]:
