@@ -117,12 +117,38 @@ def test_after_ten_k_rows_of_new_life_it_is_as_good_as_fresh(name, kind, size):
     for seed in range(4):
         s = interruption(kind, size, rows=10 * K, seed=seed)
         signal = s.X[-10:] @ s.coef + s.intercept
-        whole, fresh = (estimator(STRATEGIES[name], ridge=1e-3) for _ in range(2))
+        whole, fresh = (estimator(STRATEGIES[name]) for _ in range(2))
         learn(whole, s)
         learn(fresh, s, s.alive)
         errors += [((e.predict(s.X[-10:]) - signal) ** 2).mean() for e in (whole, fresh)]
     ratio = np.sqrt(errors[0] / errors[1])
     assert ratio < FACTOR, ratio
+
+
+# By its definition BoundedTrace forgets nothing while the trace is infinite, with a ridge near it.
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "bounded trace"])
+@pytest.mark.parametrize("kind", ["silent start", "constant start"])
+def test_a_long_start_that_determines_little_is_forgotten(name, kind):
+    """Also without a ridge: fitted at once, along a path and row by row."""
+    errors, limit = np.zeros(2), 10.0 if name == "variable" else FACTOR
+    for seed in range(8):
+        s = interruption(kind, 1000, rows=10 * K, seed=seed)
+        signal = s.X[-10:] @ s.coef + s.intercept
+        whole, fresh = (estimator(STRATEGIES[name]) for _ in range(2))
+        learn(whole, s)
+        learn(fresh, s, s.alive)
+        errors += [((e.predict(s.X[-10:]) - signal) ** 2).mean() for e in (whole, fresh)]
+    assert np.sqrt(errors[0] / errors[1]) < limit
+    rows, timed = estimator(STRATEGIES[name]), "time" in name
+    path = rows.partial_fit_path(s.X, s.y, **({"times": s.times} if timed else {}))
+    np.testing.assert_allclose(theta(rows), theta(whole), rtol=1e-6)
+    np.testing.assert_allclose(path.coef[-1], whole.coef_, rtol=1e-6)
+    single = estimator(STRATEGIES[name])
+    for t in range(len(s.X)):
+        learn(single, s, t, t + 1)
+    np.testing.assert_allclose(theta(single), theta(whole), rtol=1e-6)
+    if "factor" in whole.forgetting_:
+        assert single.forgetting_ == pytest.approx(whole.forgetting_, rel=1e-6)
 
 
 @pytest.mark.parametrize("power", [-200, -30, 7, 40, 200])

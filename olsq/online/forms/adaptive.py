@@ -26,7 +26,7 @@ from olsq.forgetting.entries import (
 )
 from olsq.online.forms import adaptive_update as kernels
 from olsq.online.forms.limits import DOUBLE
-from olsq.online.forms.rows import Rows, Trace, read_only
+from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 
 
@@ -86,17 +86,17 @@ class AdaptiveForm(SquareRootForm):
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
-        t, elapsed = start, rows.gates
-        if self.forget.length is not None:  # the times elapsed; no factor
-            rows = rows._replace(gates=read_only(np.ones(rows.X.shape[0])))
+        t, elapsed = start, rows.gates  # the times elapsed, where coefficients walk; no factors
+        rows = rows._replace(gates=(gates := np.ones(rows.X.shape[0])))
         while t < stop:
-            t, held = kernels.update(
+            t, held, gate = kernels.update(
                 self.R, self.z, self.columns, self.tally, self.loss, self.memory, self.variances,
                 self.aside, *self.strategy, rows.X, rows.Y, rows.weights, elapsed, t, stop,
                 self.limits.square_root, residual, trace.arrays,
             )  # fmt: skip
             self.held += held
-            if t < stop:  # a new direction: what it determines is not known yet to forget it
+            if t < stop:  # a new direction, or on a path while undetermined
+                gates[t] = gate
                 self._take_alone(rows, t, residual, trace)
                 self.memory[LAST_TRACE] = 0.0
                 if self.strategy[0] == PER_COEFFICIENT:

@@ -17,6 +17,7 @@ from olsq.forgetting.entries import (
     FACTOR,
     GATE,
     LAST_TRACE,
+    LONGEST,
     PER_COEFFICIENT,
     RESET,
     RESETTING,
@@ -194,6 +195,17 @@ def carry_trace(memory, R, p, u, factor, weight, leverage):
     after = before - weight * size / (factor + weight * leverage)
     memory[LAST_TRACE] = after / factor if after > 1e-3 * before else 0.0  # digits were cancelled
     memory[TURN] += 1
+
+
+@kernel(forceinline=True)
+def undetermined_factor(kind, options):
+    """Return the factor of a row that is no new direction, while coefficients are undetermined.
+
+    All that is known forgets by it: factors by coefficient and the trace of P need a full rank.
+    """
+    if kind == VARIABLE:
+        return options[LONGEST]
+    return options[FACTOR] if kind in (PER_COEFFICIENT, RESETTING, RESET) else 1.0
 
 
 @kernel(forceinline=True)

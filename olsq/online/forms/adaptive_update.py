@@ -8,6 +8,7 @@ import numpy as np
 
 from olsq.forgetting.entries import (
     BOUNDED,
+    DIRECTIONAL,
     KNOWN,
     LAST_TRACE,
     N_MEMORY,
@@ -17,13 +18,20 @@ from olsq.forgetting.entries import (
     RESETTING,
     TRIAL,
     VARIABLE,
+    WALK,
 )
 from olsq.kernels import kernel
-from olsq.online.forms.adaptive_kernels import forget, passed_over, set_targets
+from olsq.online.forms.adaptive_kernels import (
+    forget,
+    passed_over,
+    set_targets,
+    undetermined_factor,
+)
 from olsq.online.forms.edges import check_gates, check_rows, check_state, check_trace
 from olsq.online.forms.error_kernels import (
     continue_trial,
     learn_aside,
+    standardised,
     start_trial,
 )
 from olsq.online.forms.square_root_kernels import (
@@ -87,12 +95,13 @@ def update(
     R, z, columns, tally, loss, memory, variances, aside, kind, options, vectors, X, Y, weights,
     elapsed, start, stop, limits, residual, trace,
 ):  # fmt: skip
-    """Absorb rows start..stop; return (first row not absorbed, number of coefficients held).
+    """Absorb rows start..stop; return (first row not absorbed, coefficients held, its factor).
 
     As :func:`olsq.online.forms.square_root_kernels.update`, with the way of forgetting ``kind``,
     its numbers ``options`` and ``vectors``, and its state ``memory``, ``variances`` and ``aside``.
-    ``elapsed`` (n,) is the time since the row before, in which coefficients walk.  Nothing is
-    forgotten while a coefficient is undetermined.  O(d^2) a row but for what ``forget`` says.
+    ``elapsed`` (n,) is the time since the row before, in which coefficients walk.  While a
+    coefficient is undetermined, a row in a new direction forgets nothing, and others by
+    ``undetermined_factor``.  O(d^2) a row but for what ``forget`` says.
 
     Under PerCoefficient the coefficients are carried by their increments, in ``aside``: where
     factors differ, columns of R come to differ by any factor while their coefficients stay
@@ -112,6 +121,7 @@ def update(
     # What rounding may make of errors; noise, x and p of the state aside.
     floor, own = np.empty(m), np.empty((3, d if kind == RESET else 0))
     by_factor, by_error = kind in (VARIABLE, RESET, BOUNDED), kind in (VARIABLE, RESET)
+    by_inflation = kind in (DIRECTIONAL, WALK)
     held = 0
     for t in range(start, stop):
         full = True
@@ -119,11 +129,8 @@ def update(
             full = full and R[j, j] != 0
             x[j] = X[t, j]
             noise[j] = abs(x[j])
-        if want_path and not full:
-            return t, held
         level = noise_level(limits, d, tally)
-        if forward_solve(R, x, p, columns, level, noise) >= 0:
-            return t, held
+        predicted = forward_solve(R, x, p, columns, level, noise) < 0
         # leverage = x.P x = |R^-T x|^2
         leverage, in_range = 0.0, True
         for k in range(d):
@@ -140,7 +147,9 @@ def update(
                 for k in range(d):
                     total += abs(z[target, k] * p[k])
                 floor[target] = level * total
-        gate, counted = 1.0, 1.0
+        gate = counted = 1.0
+        if predicted and not full:
+            gate = counted = undetermined_factor(kind, options)
         by_increments = full and kind == PER_COEFFICIENT
         if by_increments:
             if memory[KNOWN] == 0:
@@ -154,12 +163,16 @@ def update(
             weight = 0.0
             for target in range(m):
                 residual[t, target] = 0.0
+        if by_error and not full and predicted and weight > 0:
+            # The error is a sample of the noise although other coefficients are undetermined;
+            # without it a silent start would end in errors that nothing can be compared with.
+            standardised(memory, variances, options, residual[t], floor, weight, leverage, rest, d)
         if full and kind == RESET and memory[TRIAL] > 0:
             continue_trial(
                 aside, memory, options, variances, R, z, columns, tally, loss, X[t], Y[t],
                 residual[t], leverage, weight, floor, limits, noise, own[0], own[1], own[2],
             )  # fmt: skip
-        if full and not passed_over(kind, options, X[t], weight):
+        if (full or (by_inflation and predicted)) and not passed_over(kind, options, X[t], weight):
             gate, counted = forget(
                 kind, options, vectors, memory, variances, aside, R, z, X[t], p, weight, leverage,
                 residual[t], floor, elapsed[t], theta, row, rest, g, inverse,
@@ -176,6 +189,8 @@ def update(
                 tally[DECAY] = 0.0  # the ridge is no penalty of a known size any more
         elif full:
             weight = 0.0
+        if not predicted or (want_path and not full):
+            return t, held, gate
         root_weight = math.sqrt(weight)
         for k in range(d):
             x[k] = root_weight * X[t, k]
@@ -226,4 +241,4 @@ def update(
                 if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
                     diags[t, k] = math.inf
             record(trace, t, theta, loss, tally, d, 0.0)
-    return stop, held
+    return stop, held, 1.0
