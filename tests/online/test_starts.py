@@ -1,13 +1,14 @@
 """Starts without ridge: coefficients of minimum norm, computed from the rows."""
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 
 import olsq
 from olsq.online.files.invariants import check_form
-from olsq.online.forms import square_root
+from olsq.online.forms import solved_moments, square_root
 
 KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
 
@@ -104,6 +105,25 @@ def test_starts_agree_with_the_general_way(kind, intercept, monkeypatch):
         np.testing.assert_array_equal(np.isinf(path.stderr), np.isinf(general.stderr))
 
 
+@pytest.mark.parametrize("cov", ["posterior", "sandwich"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_moments_start_as_the_square_root_does(kind, cov):
+    X, y = stream(kind, 14, 6, 2)
+    for ridge_mode in ("discounted", "fixed"):
+        options = {"ridge_mode": ridge_mode, "cov": cov, "fit_intercept": True}
+        root = olsq.RecursiveLeastSquares(method="sqrt", cov=cov, fit_intercept=True)
+        moments = olsq.RecursiveLeastSquares(method="information", **options)
+        expected, path = (est.partial_fit_path(X[:5], y[:5]) for est in (root, moments))
+        for name in ("coef", "residual", "recursive_residual", "stderr"):
+            a, b = getattr(path, name), getattr(expected, name)
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(path.coef).max())
+        size = 1e-12 * max(1.0, np.abs(X).max()) ** 2
+        np.testing.assert_allclose(moments.moments().gram, root.moments().gram, atol=size)
+        halves = [olsq.RecursiveLeastSquares(method="information", **options) for _ in range(2)]
+        merged = olsq.merge(halves[0].fit(X[:3], y[:3]), halves[1].fit(X[3:5], y[3:5]))
+        np.testing.assert_allclose(merged.predict(X[:5]), root.predict(X[:5]), rtol=1e-5)
+
+
 def test_ordinary_starts_do_not_solve_for_all_coefficients(monkeypatch):
     """What costs d^3 a row is left to the rows that need it."""
 
@@ -111,20 +131,27 @@ def test_ordinary_starts_do_not_solve_for_all_coefficients(monkeypatch):
         raise AssertionError("a solution of minimum norm from the factor alone")
 
     monkeypatch.setattr(square_root, "solution", refuse)
+    monkeypatch.setattr(solved_moments.SingularMoments, "decompose", refuse)
     X, y = stream("plain", 60, 20, 0)
-    for method in ("auto", "sqrt"):
-        est = olsq.RecursiveLeastSquares(ridge=0.0, method=method)
+    for options in (
+        {}, {"method": "sqrt"}, {"method": "information"}, {"ridge_mode": "fixed", "forget": 0.9},
+    ):  # fmt: skip
+        olsq.coefficient_path(X, y, ridge=0.0, **options)
+        est = olsq.RecursiveLeastSquares(ridge=0.0, **options)
         for start in range(0, 60, 3):
             est.partial_fit(X[start : start + 3], y[start : start + 3])
         for t in range(60):
             est.step(X[t], y[t])
-    olsq.coefficient_path(X, y, statistics=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_start_that_is_saved_goes_on_with_the_same_bits(kind, tmp_path):
     X, y = stream(kind, 12, 6, 1)
-    for make in (olsq.RecursiveLeastSquares, lambda **o: olsq.RollingLeastSquares(8, **o)):
+    for make in (
+        olsq.RecursiveLeastSquares,
+        partial(olsq.RecursiveLeastSquares, method="information"),
+        partial(olsq.RollingLeastSquares, 8),
+    ):
         est = make(ridge=0.0).fit(X[:3], y[:3])
         est.save(tmp_path / "start.olsq")
         other = olsq.load(tmp_path / "start.olsq")

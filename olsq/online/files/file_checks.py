@@ -260,6 +260,8 @@ def _check_engine(
     optional = {prefix + name: shape for name, shape in _OPTIONAL.get(form, {}).items()}
     if arrays.keys() & optional.keys():  # all of them, or none
         wanted = wanted | optional
+        if PAST["basis"] in arrays:
+            wanted = wanted | {PAST["basis"]: _OPTIONAL["sqrt"]["basis"]}
     if timing is not None:
         span = (min(np.size(arrays.get("span", ())), 2),)
         wanted = wanted | ({"span": span} if window is None else {"ring_t": ("w",)})

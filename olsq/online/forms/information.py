@@ -29,7 +29,7 @@ from olsq.online.forms.past import FAINT, Past, trusted_share
 from olsq.online.forms.rows import Rows, Trace, forgotten
 from olsq.online.forms.solved_moments import RegularMoments, SingularMoments, centred
 from olsq.online.forms.square_root import SquareRootForm, counters
-from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.forms.square_root_kernels import DECAY, USED
 from olsq.problem import Moments
 
 _BLOCK = 512  # rows per matrix product
@@ -105,11 +105,15 @@ class InformationForm(Form):
     ) -> InformationForm:  # fmt: skip
         d = ridge.shape[0]
         columns, tally, squares, held, spread = counters(np.zeros(d), n_targets, sandwich)
-        return cls(
+        form = cls(
             np.zeros((d, d)), np.zeros((n_targets, d)), squares, columns, tally, held, ridge,
             spread,
             intercept=intercept, discounted=discounted, solving=solving, precision=precision,
         )  # fmt: skip
+        if solving and not ridge.any():
+            root = SquareRootForm.start(ridge, n_targets, intercept, form._precision_of_past)
+            form.past = Past(root, np.zeros(d))
+        return form
 
     def accumulate(self, rows: Rows) -> None:
         """Absorb rows by matrix products, without solves and residuals."""
@@ -169,7 +173,9 @@ class InformationForm(Form):
             self.past = None
             return
         if self.H.any() or (self.discounted and (self._decay * self.ridge).any()):
-            self.past = Past(self.root(), self.known_before())
+            root, loss = self.root(), self.loss
+            root.loss = loss if self.past is None else root.loss
+            self.past = Past(root, self.known_before())
         if gate < float(np.finfo(np.float64).eps):
             # Restart the sums: what is left of old rows is below rounding, and in a column that
             # new rows do not excite it would be mistaken for information.
@@ -223,6 +229,8 @@ class InformationForm(Form):
         if self.past is None:
             return
         share, known = self._faint, self.past.root
+        if self.past.is_start and not known.full_rank:
+            return  # eigenvalues for every call would cost more than this form
         if self.recovered(share) or (
             not known.full_rank and self._singular(share).rank >= known.rank
         ):
@@ -232,7 +240,17 @@ class InformationForm(Form):
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
         """Absorb rows as :meth:`update` does, with no gap after the first."""
-        answers = self.past is not None and self.discounted  # the past has the ridge, and errors
+        # The past has the ridge, and errors; without a gap it has all of a trace but sandwiches.
+        answers = self.past is not None and (self.discounted or not self.ridge.any())
+        if self.past is not None and answers and trace.wanted and self.past.is_start:
+            step = 1 if len(trace.sandwich) else stop - start
+            for t in range(start, stop, step):
+                self.accumulate(Rows(*(a[t : t + step] for a in rows)))
+                plain = trace._replace(sandwich=trace.sandwich[:0])
+                residual[t : t + step] = self.past.learn(rows, t, t + step, plain)
+                if len(trace.sandwich):
+                    trace.sandwich[t], trace.counts[t, USED] = self.sandwich()
+            return stop
         if not trace.wanted and (answers or not self.solving):
             self.accumulate(Rows(*(a[start:stop] for a in rows)))
             errors = None if self.past is None else self.past.learn(rows, start, stop)
@@ -367,7 +385,7 @@ class InformationForm(Form):
         return held.is_held(X, leverage)
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
-        if self.past is not None:
+        if self.past is not None and not self.past.is_start:
             return self.past.root.moments(ridge, discounted=True)  # as far as it has the ridge
         held = self._decay * self.ridge if discounted else np.zeros_like(self.ridge)
         return Moments(self.H + np.diag(held), self.G.copy())

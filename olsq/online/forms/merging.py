@@ -150,7 +150,8 @@ def merge_moments(first: InformationForm, second: InformationForm) -> Informatio
         merged_spread(first.spread, second.spread, decay), intercept=first.intercept,
         discounted=first.discounted, solving=second.solving, precision=first.precision,
     )  # fmt: skip
-    if first.past is not None or second.past is not None or 0 < decay < GAP:
+    after_gap = [form.past is not None and not form.past.is_start for form in (first, second)]
+    if any(after_gap) or 0 < decay < GAP:
         old = decay * first.known_before()
         if second.past is not None:
             old += second.past.old
@@ -160,6 +161,7 @@ def merge_moments(first: InformationForm, second: InformationForm) -> Informatio
                 root = merge_roots(first.root(), second.moments_root(none), none)
             else:
                 root = merge_roots(first.root(), second.past.root, ridge)
+            root.loss = merged.loss
             merged.past = Past(root, old)
             merged.drop_past()
     return merged

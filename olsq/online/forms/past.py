@@ -3,6 +3,9 @@
 Moments are sums: a gap of 50 half-lives leaves nothing in them of the rows before it, one of 13 a
 few digits.  So from a gap on a square-root form, which keeps all digits, learns the same rows, and
 results are read from it until the moments determine every coefficient that it determines.
+
+The first rows without a ridge are treated the same way: singular moments cost their eigenvalues in
+every row, the square-root form O(d^2).
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 
 FAINT = 1e-6  # a pivot with more than this left of its diagonal entry has ten digits
-PLACES = {name: f"past_{name}" for name in SquareRootForm.ARRAYS}  # in files
+PLACES = {  # in files
+    name: f"past_{name}" for name in (*SquareRootForm.ARRAYS, *SquareRootForm.OPTIONAL)
+}
 
 
 def trusted_share(old: NDArray[np.float64], diagonal: NDArray[np.float64]) -> float:
@@ -35,18 +40,26 @@ def trusted_share(old: NDArray[np.float64], diagonal: NDArray[np.float64]) -> fl
 class Past:
     """The square-root form of all rows so far; with the ridge if that is discounted.
 
-    ``old`` (d,) is what is left of the diagonal of the information from before the gap.
+    ``old`` (d,) is what is left of the diagonal of the information from before the gap: zeros
+    where there was no gap, and the form has learned every row since the start.
     """
 
     root: SquareRootForm
     old: NDArray[np.float64]
 
-    def learn(self, rows: Rows, start: int, stop: int) -> NDArray[np.float64]:
+    @property
+    def is_start(self) -> bool:
+        return not self.old.any()
+
+    def learn(
+        self, rows: Rows, start: int, stop: int, trace: Trace | None = None
+    ) -> NDArray[np.float64]:
         """Learn rows start..stop, and return their a-priori residuals (n, m)."""
         m, d = self.root.z.shape
         errors = np.empty((stop - start, m))
         if start < stop:
-            self.root.absorb(Rows(*(a[start:stop] for a in rows)), errors, Trace.none(m, d))
+            own = Trace.none(m, d) if trace is None else Trace(*(a[start:stop] for a in trace))
+            self.root.absorb(Rows(*(a[start:stop] for a in rows)), errors, own)
         return errors
 
     def fade(self, gates: NDArray[np.float64]) -> None:
@@ -55,7 +68,7 @@ class Past:
 
     def with_ridge(self, ridge: NDArray[np.float64] | None) -> SquareRootForm:
         """Return the form, or a copy that has learned a fixed ridge (d,)."""
-        if ridge is None:
+        if ridge is None or not ridge.any():
             return self.root
         root = copied(self.root)
         sizes = np.sqrt(ridge)
@@ -67,7 +80,7 @@ class Past:
 
     def arrays(self) -> dict[str, NDArray]:
         """Return every array, by the name that it has in files."""
-        root = {place: getattr(self.root, name) for name, place in PLACES.items()}
+        root = {PLACES[name]: array for name, array in self.root.arrays().items()}
         return root | {"old": self.old}
 
     @classmethod
