@@ -45,22 +45,35 @@ class Departed(NamedTuple):
     def judged(self) -> list[int]:
         """Rows after which the window is full, without a huge row, and had one before."""
         first, d = int(np.argmax(self.huge)), self.X.shape[1] + self.intercept
+        fewest = self.window if self.has_few_rows else d + 3
         return [
             t
             for t in range(first, len(self.X))
-            if not self.huge[(rows := self.inside(t))].any() and rows.stop - rows.start >= d + 3
+            if not self.huge[(rows := self.inside(t))].any() and rows.stop - rows.start >= fewest
         ]
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether a window has fewer rows than coefficients."""
+        return self.times is None and self.window < self.X.shape[1] + self.intercept
 
 
 def make(
-    seed: int, kind: str, design: str = "white", d: int | None = None, rows: int = 6
-) -> Departed:
-    """Make a stream of about ``rows`` windows; ``kind`` says what of a few rows is huge."""
+    seed: int, kind: str, design: str = "white", d: int | None = None, rows: int = 6,
+    few: bool = False,
+) -> Departed:  # fmt: skip
+    """Make a stream of about ``rows`` windows; ``kind`` says what of a few rows is huge.
+
+    Windows have fewer rows than coefficients where they are ``few``.
+    """
     rng = np.random.default_rng([seed, KINDS.index(kind), DESIGNS.index(design)])
     d = int(rng.integers(1, 9)) if d is None else d
     intercept = bool(rng.integers(2))
     window = int(rng.integers(d + 5, 3 * d + 30))
-    n = rows * window
+    if few:
+        d += 3
+        window = int(rng.integers(2, d + intercept))
+    n = rows * window + (20 if few else 0)
     X = rng.standard_normal((n, d))
     if design == "integers":
         X = rng.integers(-4, 5, (n, d)).astype(float)
@@ -75,7 +88,7 @@ def make(
         y = np.round(4 * y)
     weights = rng.choice([0.5, 1.0, 2.0], n) if kind == "weight" or rng.integers(3) == 0 else None
     times, length = None, window
-    if rng.integers(4) == 0:
+    if rng.integers(4) == 0 and not few:
         times, length = np.cumsum(rng.choice([0.5, 1.0, 1.5], n)), float(window)
     huge = np.zeros(n, np.bool_)
     huge[rng.integers(window // 2, n - 2 * window, rng.integers(1, 5))] = True
@@ -99,10 +112,10 @@ def example() -> Departed:
     return Departed(x[:, None], y, None, None, 12, True, np.arange(60) == 24)
 
 
-def solve(A: NDArray, b: NDArray) -> tuple[NDArray, float]:
-    """Solve least squares in extended precision; return the condition of the scaled columns too."""
+def factors(A: NDArray) -> tuple[NDArray, NDArray, NDArray, float]:
+    """Factor ``A = Q R lengths`` in extended precision; return A's scaled condition too."""
     wide = np.clongdouble if np.iscomplexobj(A) else np.longdouble
-    A, b = A.astype(wide), b.astype(wide)
+    A = A.astype(wide)
     lengths = np.sqrt((abs(A) ** 2).sum(0))
     lengths[lengths == 0] = 1
     Q, d = A / lengths, A.shape[1]
@@ -116,10 +129,30 @@ def solve(A: NDArray, b: NDArray) -> tuple[NDArray, float]:
             step[k, k] = np.sqrt((abs(Q[:, k]) ** 2).sum())
             Q[:, k] /= step[k, k]
             R = step @ R
+    return Q, R, lengths, float(condition)
+
+
+def solve(A: NDArray, b: NDArray) -> tuple[NDArray, float]:
+    """Solve least squares in extended precision; return the condition of the scaled columns too."""
+    Q, R, lengths, condition = factors(A)
     theta = Q.conj().T @ b
-    for k in range(d - 1, -1, -1):
+    for k in range(len(R) - 1, -1, -1):
         theta[k] = (theta[k] - R[k, k + 1 :] @ theta[k + 1 :]) / R[k, k]
-    return theta / lengths, float(condition)
+    return theta / lengths, condition
+
+
+def shortest(A: NDArray, b: NDArray, intercept: bool) -> tuple[NDArray, float]:
+    """Solve for the coefficients of minimum norm of few rows, the first column's aside if asked."""
+    first = int(intercept)
+    rows, targets = A[:, first:].astype(np.longdouble), b.astype(np.longdouble)
+    if intercept:
+        rows, targets = rows[1:] - rows[0], targets[1:] - targets[0]
+    Q, R, lengths, condition = factors(rows.T)
+    c = targets / lengths
+    for k in range(len(R)):
+        c[k] = (c[k] - R[:k, k] @ c[:k]) / R[k, k]
+    slopes = Q @ c
+    return np.append(b[0] - A[0, 1:] @ slopes, slopes) if intercept else slopes, condition
 
 
 def errors(
@@ -135,10 +168,12 @@ def errors(
         A, b = stream.X[rows], stream.y[rows]
         if stream.intercept:
             A = np.column_stack([np.ones(len(A)), A])
-        if stream.weights is not None:
+        if stream.weights is not None and not stream.has_few_rows:
             root = np.sqrt(stream.weights[rows].astype(np.longdouble))
             A, b = A * root[:, None], b * root
-        truth, condition = solve(A, b)
+        # Coefficients fit few rows exactly, whatever the weights.
+        few = stream.has_few_rows
+        truth, condition = shortest(A, b, stream.intercept) if few else solve(A, b)
         if not condition < 1e8:
             continue
         got = np.append(intercept[t], coef[t]) if stream.intercept else coef[t]

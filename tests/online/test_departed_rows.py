@@ -12,6 +12,7 @@ import pytest
 
 import olsq
 import olsq.polars
+from olsq.online.windows import few_row_kernels as few_rows
 from olsq.online.windows import products
 from olsq.online.windows import window as rolling_window
 from tests.online import departed
@@ -115,6 +116,52 @@ def test_departed_rows_leave_no_trace(door, design, monkeypatch, tmp_path):
             count += found.size
             assert (found < ALLOWED).all(), (kind, seed, found.max())
     assert count > 30
+
+
+@pytest.mark.parametrize(
+    "door", [by_path, row_by_row, in_pieces, saved_between, by_groups, by_polars]
+)
+def test_windows_of_fewer_rows_than_coefficients(door, monkeypatch, tmp_path):
+    more = (tmp_path,) if door is saved_between else ()
+    count = 0
+    for kind in departed.KINDS:
+        for seed in range(6):
+            stream = departed.make(seed, kind, few=True)
+            found = departed.errors(stream, *door(stream, monkeypatch, *more))
+            count += found.size
+            assert (found < 1e-12).all(), (kind, seed, found.max())
+    assert count > 30
+
+
+def test_few_rows_agree_with_the_general_way(monkeypatch):
+    """The factors of the rows take all rows but dependent ones, and agree with the general way."""
+    rng = np.random.default_rng(0)
+    taken = []
+    update = few_rows.update
+    for intercept in (False, True):
+        for repeats in (False, True):
+            X, y = rng.standard_normal((80, 8)), rng.standard_normal((80, 2))
+            if repeats:
+                X[20], X[50, :7] = X[19], 0.0
+            options = {"window": 7 + intercept, "fit_intercept": intercept}
+            options["sample_weight"] = np.where(np.arange(80) % 9 == 8, 0.0, 2.0)
+            taken.clear()
+            with monkeypatch.context() as patch:
+                patch.setattr(few_rows, "update", lambda *given: spied(update, given, taken))
+                path = olsq.coefficient_path(X, y, **options)
+            assert sum(taken) >= (30 if repeats else 80 - options["window"])
+            with monkeypatch.context() as patch:
+                patch.setattr(few_rows, "update", lambda *given: given[3])
+                general = olsq.coefficient_path(X, y, **options)
+            for name in ("coef", "intercept", "residual", "recursive_residual", "sigma2", "stderr"):
+                a, b = getattr(path, name), getattr(general, name)
+                np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+def spied(update, given, taken):
+    stop = update(*given)
+    taken.append(stop - given[3])
+    return stop
 
 
 @pytest.mark.parametrize("door", [by_path, row_by_row, by_groups, by_fours, by_polars])

@@ -22,6 +22,7 @@ from olsq.online.forms.rows import Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import block_kernels as blocks
+from olsq.online.windows import few_row_kernels as few_rows
 from olsq.online.windows import products
 from olsq.online.windows import row_kernels as kernels
 from olsq.online.windows.accuracy import EPS, LARGEST_LOSS, LARGEST_SUM, SUM
@@ -34,6 +35,7 @@ SMALLEST_RING = 16  # slots of the ring that grows, to begin with
 # below, single rows are as quick.
 BLOCKED_FROM = 32
 MOST_SINGLE_ROWS = 1024  # taken one at a time before another attempt at blocks
+FEW_TAKEN = 4  # rows after which factors of a window of few rows have paid
 EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is the window
 
 
@@ -139,6 +141,7 @@ class RollingWindow:
         )  # fmt: skip
         given = rows.X, rows.Y, rows.weights, leaving
         t, single, retry, wait = 0, blocks.ROWS, 0, products.BLOCK
+        few_from, few_wait = 0, 0
         while t < n:
             form = self.form
             if isinstance(form, CovarianceForm):
@@ -172,9 +175,21 @@ class RollingWindow:
                     state, window, given, t, n, self._tolerated_roundings, residual, trace.arrays
                 )
             else:
-                form.update(rows, t, t + 1, residual, trace)
-                self._store(rows, t, t + 1, leaving)
-                t, answer = t + 1, kernels.REBUILD
+                done = t
+                # A call of one row is cheaper as it is: the form has to be made anew after either.
+                if t >= few_from and n - t > 1 and not self.ridge.any():
+                    state = form.R, form.z, form.columns, form.tally, form.loss
+                    done = few_rows.update(
+                        state, window, given, t, n, form.intercept, residual, trace.arrays
+                    )
+                    paid = done - t > FEW_TAKEN
+                    few_wait = 0 if paid else min(2 * few_wait + 1, MOST_SINGLE_ROWS)
+                    few_from = done + few_wait
+                if done == t:
+                    form.update(rows, t, t + 1, residual, trace)
+                    self._store(rows, t, t + 1, leaving)
+                    done = t + 1
+                t, answer = done, kernels.REBUILD
             if answer == kernels.REBUILD:
                 self.rebuild()
                 if trace.wanted:
