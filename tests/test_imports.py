@@ -101,7 +101,8 @@ ROOMS = {
     "distributed": {*BASE, "forgetting", "online"},
     "polars": {*BASE, "forgetting", "online"},
     "torch": {*BASE, "local", "sequence", "solvers", "attention", "nn"},
-    "tuning": {*BASE, "solvers", "online", "sequence"},
+    "progress": set(),
+    "tuning": {*BASE, "solvers", "online", "sequence", "progress"},
 }
 
 

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-
-def make_progress(console: Console, *columns: ProgressColumn) -> Progress:
-    """Make a progress bar with ``columns`` between its bar and the time left."""
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=None), *columns,
-        TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
-        expand=True,
-    )  # fmt: skip
+from olsq.progress import make_progress
 
 
 class _RateColumn(ProgressColumn):

@@ -10,6 +10,7 @@ search depend on the units of X, y and the weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,7 @@ class OneStepLoss:
         scored = np.where(informative > burn_in, self.weights, 0.0)
         self.scored = scored / (Y.shape[1] * scored.sum())
         self.burn_in = burn_in
+        self.after_pass: Callable[[], object] = lambda: None  # called after each pass over rows
         self.tried: list[tuple[float, float, float]] = []
         self.known: dict[tuple[float, float], float] = {}
         if fit_intercept:
@@ -150,4 +152,5 @@ class OneStepLoss:
         loss = float(self.scored @ np.einsum("tj,tj->t", residuals, residuals))
         self.tried.append((forget, ridge, loss))
         self.known[forget, ridge] = loss
+        self.after_pass()
         return loss

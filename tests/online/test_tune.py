@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import io
 import math
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import olsq
+from olsq import progress
 from olsq.tuning.objective import OneStepLoss
 
 pytestmark = pytest.mark.sparse
@@ -532,3 +535,22 @@ def test_kinds_of_covariance_are_taken_in_any_case():
                 est.cov_params(other, lags=lags, data=(X, y)),
                 est.cov_params(kind, lags=lags, data=(X, y)),
             )
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "after", "shows"),
+    [(Terminal, 0.0, True), (Terminal, 1e9, False), (io.StringIO, 0.0, False)],
+)
+@pytest.mark.parametrize("method", ["gradient", "mixture"])
+def test_a_long_call_shows_its_progress_on_a_terminal(monkeypatch, method, stream, after, shows):
+    monkeypatch.setattr(progress, "SHOWN_AFTER", after)
+    monkeypatch.setattr(sys, "stderr", stream())
+    monkeypatch.setenv("TERM", "xterm")
+    x = np.random.default_rng(0).standard_normal((200, 1))
+    olsq.tune(x, x[:, 0] + 1, method=method)
+    assert ("passes" in sys.stderr.getvalue()) == shows

@@ -14,7 +14,7 @@ from rich.progress import TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from olsq.cli.progress import make_progress
+from olsq.progress import make_progress
 
 if TYPE_CHECKING:
     from olsq.train import CorpusTrainer, Evaluation, Record
