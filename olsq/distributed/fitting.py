@@ -28,7 +28,7 @@ from olsq.online.pieces import pieces, tails
 # Parameters whose states, fitted on pieces separately, merge into the state of the whole.
 MERGEABLE = {
     "forget", "half_life", "ridge", "ridge_mode", "fit_intercept", "method", "missing",
-    "residuals", "state_dtype", "cov", "prior",
+    "residuals", "state_dtype", "cov", "prior", "noise_variance",
 }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ def coefficient_path(
     state_dtype: Any = "float64",
     cov: str = "posterior",
     window_of: str | None = None,
+    noise_variance: ArrayLike | None = None,
     times: Any = None,
     by: Any = None,
     statistics: bool = True,
@@ -80,6 +81,8 @@ def coefficient_path(
         windows: without weights theirs are the same.
     window_of : {"samples", "positions"}, optional
         With ``window``, what it counts; see :class:`RollingLeastSquares`.
+    noise_variance : float or array (m,), optional
+        The variance of the noise, where it is known; see :class:`RecursiveLeastSquares`.
     times : array, series or index (n,), or str, optional
         When the rows were: dates or numbers, in order, several rows at one time allowed.  Needed
         by a ``window`` or ``half_life`` that is a length of time, unless X or y has an index of
@@ -155,7 +158,7 @@ def coefficient_path(
         estimator = RecursiveLeastSquares(
             forget=forget, half_life=half_life, ridge=ridge, ridge_mode=ridge_mode,
             fit_intercept=fit_intercept, method=method, missing=missing, state_dtype=state_dtype,
-            cov=cov,
+            cov=cov, noise_variance=noise_variance,
         )  # fmt: skip
         return path_of(estimator, X, y, sample_weight, times, statistics=statistics)
     if half_life is not None or not np.all(real_array(forget, "forget") == 1):
@@ -169,6 +172,7 @@ def coefficient_path(
     rolling = RollingLeastSquares(
         window=window, min_samples=min_samples, ridge=ridge, fit_intercept=fit_intercept,
         missing=missing, state_dtype=state_dtype, window_of=window_of,
+        noise_variance=noise_variance,
     )  # fmt: skip
     return path_of(rolling, X, y, sample_weight, times, statistics=statistics)
 

@@ -88,6 +88,7 @@ class LeastSquares:
         sample_weight: str | pl.Expr | None = None,
         missing: str = "skip",
         cov: str = "posterior",
+        noise_variance: float | None = None,
         output: str = "coef",
     ) -> pl.Expr:
         """Fit all rows (of each group) once: ordinary least squares, or ridge regression.
@@ -100,6 +101,8 @@ class LeastSquares:
             in-sample.
         cov : {"posterior", "sandwich"}
             What standard errors mean; see :class:`olsq.RecursiveLeastSquares`.
+        noise_variance : float, optional
+            The variance of the noise, where it is known, for standard errors.
 
         Returns
         -------
@@ -127,7 +130,7 @@ class LeastSquares:
         [2.0, 5.0]
         """
         options = {"ridge": ridge, "fit_intercept": fit_intercept, "missing": missing, "cov": cov}
-        options["sample_weight"] = sample_weight
+        options |= {"sample_weight": sample_weight, "noise_variance": noise_variance}
         return build(self._target, regressors, whole=True, output=output, options=options)
 
     def expanding(
@@ -138,6 +141,7 @@ class LeastSquares:
         sample_weight: str | pl.Expr | None = None,
         missing: str = "skip",
         cov: str = "posterior",
+        noise_variance: float | None = None,
         method: str = "auto",
         output: str = "coef",
     ) -> pl.Expr:
@@ -148,7 +152,7 @@ class LeastSquares:
         *regressors, ridge, fit_intercept, sample_weight, missing, output
             See :class:`LeastSquares`.  While rows do not determine the coefficients they are the
             smallest that fit (minimum norm), and 0 before the first complete row.
-        cov, method
+        cov, method, noise_variance
             See :func:`olsq.coefficient_path`.
 
         Returns
@@ -176,6 +180,7 @@ class LeastSquares:
         options = {
             "ridge": ridge, "fit_intercept": fit_intercept, "sample_weight": sample_weight,
             "missing": missing, "cov": cov, "method": method,
+            "noise_variance": noise_variance,
         }  # fmt: skip
         return build(self._target, regressors, whole=False, output=output, options=options)
 
@@ -191,6 +196,7 @@ class LeastSquares:
         sample_weight: str | pl.Expr | None = None,
         missing: str = "skip",
         cov: str = "posterior",
+        noise_variance: float | None = None,
         method: str = "auto",
         output: str = "coef",
     ) -> pl.Expr:
@@ -210,7 +216,7 @@ class LeastSquares:
             Column of dates or numbers, in order and none missing, for a half-life in time.
         ridge_mode : {"discounted", "fixed"}
             Whether the ridge is forgotten with the data.
-        cov, method
+        cov, method, noise_variance
             See :func:`olsq.coefficient_path`.
 
         Returns
@@ -238,6 +244,7 @@ class LeastSquares:
             "forget": forget, "half_life": half_life, "times": times, "ridge": ridge,
             "ridge_mode": ridge_mode, "fit_intercept": fit_intercept,
             "sample_weight": sample_weight, "missing": missing, "cov": cov, "method": method,
+            "noise_variance": noise_variance,
         }  # fmt: skip
         return build(self._target, regressors, whole=False, output=output, options=options)
 
@@ -252,6 +259,7 @@ class LeastSquares:
         fit_intercept: bool = False,
         sample_weight: str | pl.Expr | None = None,
         missing: str = "skip",
+        noise_variance: float | None = None,
         output: str = "coef",
     ) -> pl.Expr:
         """Fit after every row the rows in a window that ends with it.
@@ -268,6 +276,8 @@ class LeastSquares:
             Whether a window of rows counts complete rows or all rows.  Default: "samples".
         times : str or Expr, optional
             Column of dates or numbers, in order and none missing, for a window in time.
+        noise_variance : float, optional
+            The variance of the noise, where it is known, for standard errors.
 
         Returns
         -------
@@ -295,7 +305,7 @@ class LeastSquares:
         options = {
             "window": window, "min_samples": min_samples, "window_of": window_of, "times": times,
             "ridge": ridge, "fit_intercept": fit_intercept, "sample_weight": sample_weight,
-            "missing": missing,
+            "missing": missing, "noise_variance": noise_variance,
         }  # fmt: skip
         if window is None:
             raise ValueError("window must be a number of rows or a length of time, got None")

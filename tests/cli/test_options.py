@@ -414,7 +414,12 @@ def test_memories_in_time(span, tmp_path, olsq_command):
 
 @pytest.mark.parametrize(
     ("options", "parameters"),
-    [((), {}), (("--forget", 0.97), {"forget": 0.97, "cov": "sandwich"}), (("--window", 40), {})],
+    [
+        ((), {}),
+        (("--forget", 0.97), {"forget": 0.97, "cov": "sandwich"}),
+        (("--window", 40), {}),
+        (("--noise-variance", 0.09), {"noise_variance": 0.09}),
+    ],
 )
 def test_intervals_are_those_before_the_row_was_learned(
     options, parameters, tmp_path, olsq_command

@@ -386,7 +386,8 @@ BAD_TIMES = {
     "a matrix": (np.zeros((4, 2)), "one time for each of 4 rows"),
     "a frame": (pd.DataFrame({"t": DATES}), "must be one column"),
     "numbers": ([1, 2, 3, 4], "times are numbers, but"),
-    "mixed": ([1, 2, 3, DATES[0]], "all dates or all numbers"),
+    "mixed": ([1, 2, 3, DATES[0]], "all dates, all lengths of time or all numbers"),
+    "dates and lengths": ([*DATES[:3], datetime.timedelta(1)], "or all numbers, got a mix"),
     "some zoned": (
         [*DATES[:2], *(d.replace(tzinfo=datetime.UTC) for d in DATES[2:])],
         "all have none, but row 2 has one and row 0 has none",
@@ -396,7 +397,8 @@ BAD_TIMES = {
         "row 1 has one and row 2 has none",
     ),
     "zoned after others": (pd.DatetimeIndex(DATES, tz="UTC"), "times have a time zone"),
-    "durations": (np.arange(4).astype("m8[s]"), "divide by a unit"),
+    "months": (np.arange(4).astype("m8[M]"), "no fixed length"),
+    "lengths after dates": (np.arange(4).astype("m8[s]"), "add the date of the origin"),
     "long ago": (np.array(["1000", "2020", "2021", "2022"], "datetime64[s]"), "1678 and 2262"),
     "nothing": (None, "every row needs a time"),
 }
@@ -412,7 +414,7 @@ def test_bad_times_are_refused_and_change_nothing(kind, case):
     with pytest.raises((TypeError, ValueError), match=match):
         est.partial_fit(X, y, times=times)
     assert (est._timing, est.coef_, est.n_samples_seen_) == before
-    if case != "zoned after others":
+    if case not in ("zoned after others", "lengths after dates"):
         with pytest.raises((TypeError, ValueError), match=match):
             make(kind).fit(X, y, times=times)
 
@@ -425,6 +427,65 @@ CLOCKS = {
     "robust": (lambda: olsq.RobustLeastSquares(half_life="2D"), {}),
     "groups": (lambda: GROUPED(half_life="2D"), {"by": [0, 1, 0, 1]}),
 }
+
+
+LENGTHS = pd.to_timedelta([0, 2, 5, 9], unit="D").rename("since")
+HELD_AS = {
+    "index": lambda lengths: lengths,
+    "array": lambda lengths: lengths.to_numpy(),
+    "series": lambda lengths: lengths.to_series(),
+    "Python": lambda lengths: list(lengths.to_pytimedelta()),
+    "NumPy": list,
+    "Polars": lambda lengths: pl.Series(lengths.to_numpy()),
+    "Arrow": lambda lengths: pa.array(lengths.to_numpy()),
+}
+
+
+@pytest.mark.parametrize("kind", CLOCKS)
+def test_lengths_of_time_since_an_origin_are_times(kind):
+    """They go as the dates that long after any day: whole, in pieces, by rows and from files."""
+    make_one, by = CLOCKS[kind]
+    X, y = np.arange(4.0)[:, None], np.array([1.0, 3, 2, 5])
+    dates = pd.Timestamp("2024-01-01") + LENGTHS
+    wanted = make_one().partial_fit(X, y, times=dates, **by)
+    for held in HELD_AS.values():
+        found = make_one().partial_fit(X, y, times=held(LENGTHS), **by)
+        np.testing.assert_array_equal(found.coef_, wanted.coef_)
+    frame = pd.DataFrame(X, index=LENGTHS)
+    found = make_one().partial_fit(frame, y, **by)
+    np.testing.assert_array_equal(found.coef_, wanted.coef_)
+    halves = [{k: v[part] for k, v in by.items()} for part in (slice(2), slice(2, None))]
+    pieces = make_one().partial_fit(X[:2], y[:2], times=LENGTHS[:2], **halves[0])
+    for est in (pieces, olsq.loads(pieces.to_bytes())):
+        est.partial_fit(X[2:], y[2:], times=LENGTHS[2:], **halves[1])
+        np.testing.assert_allclose(est.coef_, wanted.coef_, rtol=1e-9)
+        assert olsq.loads(est.to_bytes()).to_bytes() == est.to_bytes()
+        with pytest.raises(ValueError, match="add the date of the origin"):
+            est.partial_fit(X, y, times=dates + 30 * DAY, **by)
+    if not by:
+        single = make_one()
+        for x, target, time in zip(X, y, LENGTHS, strict=True):
+            single.step(x, target, time=time)
+        np.testing.assert_allclose(single.coef_, wanted.coef_, rtol=1e-9)
+        with pytest.raises(ValueError, match="row 0 is at 0 nanoseconds, and the last row"):
+            single.step(X[0], y[0], time=datetime.timedelta(0))
+    if kind in ("half_life", "window"):
+        late = make_one().partial_fit(X, y, times=dates + 90 * DAY)
+        with pytest.raises(ValueError, match="cannot merge: times are dates"):
+            olsq.merge(make_one().partial_fit(X, y, times=LENGTHS), late)
+
+
+@pytest.mark.parametrize("by", [None, [0, 0, 1, 1]])
+def test_paths_show_lengths_of_time_as_such(by):
+    X, y = pd.DataFrame({"a": np.arange(4.0)}), np.array([1.0, 3, 2, 5])
+    wanted = olsq.coefficient_path(X, y, half_life="2D", times=DATES[0] + LENGTHS, by=by)
+    path = olsq.coefficient_path(X, y, half_life="2D", times=LENGTHS, by=by)
+    np.testing.assert_array_equal(path.coef, wanted.coef)
+    assert (path.to_frame()["since"].to_numpy() == LENGTHS.to_numpy()).all()
+    arrays = olsq.coefficient_path(X.to_numpy(), y, half_life="2D", times=LENGTHS, by=by)
+    assert arrays.to_frame().index.equals(LENGTHS)
+    labels = [axis.get_xlabel() for axis in path.plot().axes]
+    assert by or labels == ["since (days)"]
 
 
 @pytest.mark.parametrize("kind", CLOCKS)

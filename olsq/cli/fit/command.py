@@ -148,6 +148,13 @@ def fit(
     no_intercept: Annotated[
         bool, model_option("--no-intercept", help="Leave out the intercept.")
     ] = False,
+    noise_variance: Annotated[
+        float | None,
+        model_option(
+            help="Variance of the noise, where it is known: for stderr and interval of --columns.",
+            show_default="estimated",
+        ),
+    ] = None,
     method: Annotated[
         str, model_option(help="Form of the state: auto, covariance, sqrt or information.")
     ] = "auto",
@@ -239,7 +246,8 @@ def fit(
         half_life=number_of_rows("--half-life", half_life, float),
         window=number_of_rows("--window", window, int), window_of=window_of, ridge=ridge,
         ridge_mode=ridge_mode,
-        intercept=not no_intercept, method=method, missing=missing, out=out,
+        intercept=not no_intercept, noise_variance=noise_variance,
+        method=method, missing=missing, out=out,
         columns=DEFAULT_GROUPS if columns is None else split_names(columns), level=level,
         plot=plot,
         state=state, resume=resume, continued=continued, separator=separator, decimal=decimal,

@@ -75,7 +75,8 @@ class Intervals:
     P their inverse information, which the row's own factor has forgotten already: the root is what
     divides a residual to make it a recursive one.  q is Student's, of ``(sum zeta)^2 / sum zeta^2 -
     k`` degrees of freedom with zeta the forgetting weights of the rows learned before and k the
-    number of coefficients; where spans of time decide about them, the normal distribution's.
+    number of coefficients; where spans of time decide about them, or sigma is known, the normal
+    distribution's.
     """
 
     def __init__(self, options: FitOptions, n_coefficients: int) -> None:
@@ -96,7 +97,9 @@ class Intervals:
         codes = np.zeros(len(y), np.int64) if groups is None else groups
         if self._options.window_of == "positions":
             learned = self._count_in_window(used, codes)
-        sigma = np.sqrt(self._shift_sigma2(part.sigma2, codes))
+        known = self._options.noise_variance
+        sigma2 = self._shift_sigma2(part.sigma2, codes) if known is None else np.float64(known)
+        sigma = np.sqrt(sigma2)
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.abs(part.residual / part.recursive)
             # Without an error there is no ratio; without noise none is needed.
@@ -139,7 +142,9 @@ class Intervals:
     def _quantile(self, learned: NDArray[np.int64]) -> NDArray[np.float64]:
         options = self._options
         rows = learned.astype(np.float64)
-        if options.span is not None:
+        if options.noise_variance is not None:  # one prediction's variance is known, or infinite
+            freedom = np.full(len(rows), np.inf)
+        elif options.span is not None:
             # how many rows a span of time holds is not known here: the normal distribution
             freedom = np.where(rows > self._k, np.inf, 0.0)
         elif options.window is not None:

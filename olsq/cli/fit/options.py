@@ -54,6 +54,7 @@ class FitOptions(TableFormat):
     ridge: float | None = None  # 0, or in a resumed run that of the state
     ridge_mode: str = "discounted"
     intercept: bool = True
+    noise_variance: float | None = None
     method: str = "auto"
     missing: str = "skip"
     out: Path | None = None
@@ -157,6 +158,9 @@ class FitOptions(TableFormat):
             raise InputError(f"--half-life must be a positive number, got {half:g}")
         if not (rows is None or isinstance(rows, str) or rows >= 1):
             raise InputError(f"--window must be at least 1 row, got {rows}")
+        noise = self.noise_variance
+        if not (noise is None or 0 < noise < math.inf):
+            raise InputError(f"--noise-variance must be a positive number, got {noise:g}")
         if not 0 <= (self.ridge or 0.0) < math.inf:
             raise InputError(f"--ridge must be finite and not negative, got {self.ridge:g}")
         if self.chunk_rows is not None and self.chunk_rows < 1:
@@ -245,6 +249,7 @@ class FitOptions(TableFormat):
             "ridge": self.ridge or 0.0, "fit_intercept": self.intercept,
             # The first rows have no lags, which is nobody's mistake.
             "missing": "skip" if self.lags else self.missing,
+            "noise_variance": self.noise_variance,
         }  # fmt: skip
         if self.window is not None:
             window = self.window if isinstance(self.window, str) else int(self.window)
@@ -292,6 +297,7 @@ class FitOptions(TableFormat):
             "--ridge": self.ridge or 0.0,
             "--ridge-mode": self.ridge_mode,
             "--no-intercept": not self.intercept,
+            "--noise-variance": self.noise_variance,
             "--method": self.method,
             "--missing": self.missing,
             "--separator": self.separator,

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from olsq.online.calls.call import Call, Origin, blocks, forgetting_in_time, prepare
 from olsq.online.forms.rows import Rows, Trace, clip_to, keeps_pairs_orthogonal
 from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.path import CoefficientPath
@@ -32,12 +31,13 @@ class Absorbed(NamedTuple):
 
 def absorb(
     engine: TargetGroups, call: Call, origin: Origin, *, began: bool, want_path: bool, fewest: int,
-    statistics: bool = True,
+    noise: NDArray[np.float64] | None = None,
 ) -> Absorbed:  # fmt: skip
     """Absorb the rows of a call into an engine, which changes.
 
     ``began`` says whether it has learned rows before; a path is NaN below ``fewest`` samples, and
-    has ``statistics`` or NaN in their place.
+    is without statistics if ``noise`` is None, else the known noise variances (m,), inf where they
+    are to be estimated.
     """
     if call.usable is not None:
         engine = engine.split(call.usable)
@@ -49,10 +49,11 @@ def absorb(
         calls.append(own)
         collector = None
         if want_path:
-            collector = PathCollector(n, len(targets), k, origin.dtype, origin.sandwich, statistics)
+            known = None if noise is None else noise[targets]
+            shape = n, len(targets), k
+            collector = PathCollector(shape, origin.dtype, origin.sandwich, known)
             if began and own.usable is not None:
-                given = origin.ridge, origin.discounted, origin.sandwich
-                collector.begin(part.form, *statistics_of(part.form, *given))
+                collector.begin(part.form, origin)
             collectors.append(collector)
         errors = residual if every else np.empty((n, len(targets)), origin.dtype)
         _feed(part, own, origin, errors, collector)

@@ -83,7 +83,8 @@ class StreamingRegressor(CallChecker):
         times : array, series or index (n,), optional
             When the rows were, for a window or half-life that is a length of time: dates, or
             numbers if the length is one; none missing, none before the one before it (several rows
-            may be at one time), also across calls.  Dates all have a time zone, or all have none.
+            may be at one time), also across calls.  Dates all have a time zone, or all have none;
+            lengths of time since an origin (timedelta64) do in their place.
             Default: the index of X, or else of y, if it is one of dates.  Or the name of a level of
             that index (pandas).
 
@@ -255,10 +256,12 @@ class StreamingRegressor(CallChecker):
                 origin, seen = self._origin_of(call), 0
                 parting = self.missing == "skip_target"
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
+            noise = self._known_noise(origin)
             with threads_for(len(call.X), max(call.X.shape[1], self._columns())):
                 found = absorb(
                     engine, call, origin, began=fitted, want_path=want_path,
-                    fewest=self._fewest * (2 if origin.is_complex else 1), statistics=statistics,
+                    fewest=self._fewest * (2 if origin.is_complex else 1),
+                    noise=noise if statistics else None,
                 )  # fmt: skip
             logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
             known = want_path or engine.form.reports_residuals

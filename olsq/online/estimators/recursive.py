@@ -101,6 +101,12 @@ class RecursiveLeastSquares(StartsFromKnowledge):
         (coef - mean)^T C^-1 (coef - mean)) / n`` at forget = 1.  With it ``predict``, ``leverage``,
         ``sample_coef`` and ``step`` answer before the first row.  Not with ``ridge_mode="fixed"``
         or ``cov="sandwich"``.
+    noise_variance : float or array (m,), optional
+        The variance of the noise, where it is known: of every target, or one each.  Standard
+        errors, intervals and tests take it in place of the estimate ``sigma2_``, and the normal
+        distribution in place of Student's.  It is that of a row of weight 1, and may change between
+        rows, as no state depends on it.  With ``prior``, ``cov_params()`` is then the Kalman
+        filter's covariance (``forget=RandomWalk(Q)`` for the drift ``noise_variance Q``).
 
     Attributes
     ----------
@@ -171,6 +177,7 @@ class RecursiveLeastSquares(StartsFromKnowledge):
         state_dtype: Any = "float64",
         cov: str = "posterior",
         prior: Any = None,
+        noise_variance: Any = None,
     ) -> None:
         self.forget = forget
         self.half_life = half_life
@@ -183,6 +190,7 @@ class RecursiveLeastSquares(StartsFromKnowledge):
         self.state_dtype = state_dtype
         self.cov = cov
         self.prior = prior
+        self.noise_variance = noise_variance
 
     ENGINE = FormSwitch
     TIMED = "half_life"

@@ -52,6 +52,8 @@ class RollingLeastSquares(StreamingRegressor):
     state_dtype : {"float64", "float32"}
         Dtype of the window's rows; "float32" halves the memory, loses nothing of float32
         rows, and rounds float64 rows as they come in.  The solution is in float64 either way.
+    noise_variance : float or array (m,), optional
+        The variance of the noise, where it is known; see :class:`RecursiveLeastSquares`.
 
     Attributes
     ----------
@@ -92,6 +94,7 @@ class RollingLeastSquares(StreamingRegressor):
         missing: str = "skip",
         state_dtype: Any = "float64",
         window_of: str | None = None,
+        noise_variance: Any = None,
     ) -> None:
         self.window = window
         self.min_samples = min_samples
@@ -100,8 +103,9 @@ class RollingLeastSquares(StreamingRegressor):
         self.missing = missing
         self.state_dtype = state_dtype
         self.window_of = window_of
+        self.noise_variance = noise_variance
 
-    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing"})
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing", "noise_variance"})
     ENGINE = RollingWindow
     ROW_BY_ROW: ClassVar[bool] = True
     TIMED = "window"

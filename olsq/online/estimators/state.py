@@ -33,7 +33,9 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     fit_intercept: bool
     ENGINE: ClassVar[Any]  # the kind of state, an Engine
     # May change between rows: they decide what is done with the next row, not what the state is.
-    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"forget", "half_life", "missing"})
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
+        {"forget", "half_life", "missing", "noise_variance"}
+    )
     TIMED: ClassVar[str]  # the parameter that may be a length of time
     TAKES_COMPLEX: ClassVar[bool] = False  # rows; else they are refused
     _fewest = 0  # samples below which there is no estimate

@@ -16,8 +16,13 @@ from olsq.online.files.invariants import MOST_ROWS, check_clock, check_form, wan
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.past import PLACES as PAST
-from olsq.online.rows.durations import DATES, LARGEST, is_duration
-from olsq.online.rows.options import check_forget, check_ridge, forget_from_half_life
+from olsq.online.rows.durations import DATES, ELAPSED, LARGEST, is_duration
+from olsq.online.rows.options import (
+    check_forget,
+    check_noise_variance,
+    check_ridge,
+    forget_from_half_life,
+)
 
 # Arrays of every form: shape in d, m, w (the window), s (d, or 0 without sandwich errors) and n
 # (slopes: d without the intercept), and whether they are counts or of the state's own precision.
@@ -83,6 +88,7 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     want(known, "target_names", targets)
     estimator = kind(**parameters)
     _check_parameters(estimator, n)
+    check_noise_variance(estimator.noise_variance, max(header["n_targets"], 1))
     _check_timing(estimator, header.get("timing"), header.get("zoned"))
     engine = header["engine"]
     want(isinstance(engine, dict), "engine", engine)
@@ -133,10 +139,15 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
     want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)
 
 
+def is_clock(zoned: Any) -> bool:
+    """Test whether ``zoned`` can be what is known of the clock of a stream's dates."""
+    return zoned is None or type(zoned) is bool or zoned == ELAPSED
+
+
 def _check_timing(estimator: Any, timing: Any, zoned: Any) -> None:
     """Check the kind and the times of the first and last row, where rows have times."""
     dates = isinstance(timing, list) and timing[:1] == [DATES]
-    want(zoned is None or (dates and type(zoned) is bool), "zoned", zoned)
+    want(is_clock(zoned) and (zoned is None or dates), "zoned", zoned)
     duration = estimator._duration(timing is not None)
     if timing is None:
         want(duration is None or estimator.TIMED == "half_life", "timing", timing)

@@ -32,6 +32,8 @@ def statistics(
     the sum of their squared forgetting weights and ``k = rank - tr(Lambda_t P_t)`` the effective
     number of coefficients.  At forget = 1 that is n - k; under forgetting it makes the estimate
     unbiased for regressors whose distribution does not change.  inf without degrees of freedom.
+    A finite number that is already in sigma2 is a known noise variance, and stays: callers fill
+    sigma2 with inf where it is to be estimated.
 
     stderr (n, m, d) receives ``sqrt(sigma2 P_jj)``, inf where either is.
 
@@ -71,8 +73,10 @@ def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, s
             for j in range(d):
                 penalty += ridge[j] * coef[t, target, j] ** 2
             squares = max(loss[t, target] - decay * penalty, 0.0)
-            estimate = squares / freedom if freedom > least * rows else math.inf
-            sigma2[t, target] = estimate
+            estimate = sigma2[t, target]
+            if not math.isfinite(estimate):  # not known beforehand
+                estimate = squares / freedom if freedom > least * rows else math.inf
+                sigma2[t, target] = estimate
             if not math.isfinite(estimate):
                 for j in range(d):
                     stderr[t, target, j] = math.inf
@@ -139,13 +143,16 @@ def objective_of(
 
 
 def statistics_of(
-    form: Form, ridge: NDArray, discounted: bool, sandwich: bool
+    form: Form, ridge: NDArray, discounted: bool, sandwich: bool, noise: NDArray
 ) -> tuple[NDArray, NDArray]:
-    """Return sigma2 (m,) and standard errors (m, d) of a form, the intercept's first if any."""
+    """Return sigma2 (m,) and standard errors (m, d) of a form, the intercept's first if any.
+
+    ``noise`` (m,) are the known noise variances, inf where they are to be estimated.
+    """
     m, d = form.loss.shape[0], ridge.shape[0]
     trace = Trace.empty(1, m, d, sandwich)
     trace.write(0, form)
-    sigma2, stderr = np.empty((1, m)), np.empty((1, m, d))
+    sigma2, stderr = noise[None].copy(), np.empty((1, m, d))
     statistics(
         trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, ridge, discounted,
         sigma2, stderr,

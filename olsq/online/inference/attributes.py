@@ -15,6 +15,7 @@ from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.rows import complex_rows, inputs
+from olsq.online.rows.options import check_noise_variance
 from olsq.problem import Moments
 
 
@@ -23,6 +24,7 @@ class FittedAttributes(Locked):
 
     ridge_mode: str = "discounted"
     cov: str = "posterior"
+    noise_variance: Any = None
     missing: str
     n_features_in_: int
     n_samples_seen_: int
@@ -147,6 +149,7 @@ class FittedAttributes(Locked):
     def sigma2_(self) -> Any:
         """Estimated noise variance, a number or (m,); inf without degrees of freedom for one.
 
+        With ``noise_variance`` the number given there.
         Of complex rows ``E |noise|^2``, the sum of the variances of both parts: n complex rows are
         2n real ones, and d coefficients 2d, so that at forget = 1 without a ridge it is
         ``sum |e|^2 / (n - d)``.
@@ -156,16 +159,23 @@ class FittedAttributes(Locked):
 
     def _statistics(self) -> tuple[NDArray, NDArray]:
         """Return sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
-        origin = self._origin
-
-        def both_of(form: Form) -> NDArray:
-            found = statistics_of(form, origin.ridge, origin.discounted, origin.sandwich)
-            return np.column_stack(found)
-
-        both = self._by_target(both_of)
+        self._engine_or_raise()
+        with self._locked():
+            self._form()
+            origin, noise = self._origin, self._known_noise(self._origin)
+            how = origin.ridge, origin.discounted, origin.sandwich
+            both = np.empty((origin.columns, 1 + origin.ridge.size))
+            for targets, engine in self._engine.groups:
+                found = statistics_of(engine.form, *how, noise[targets])
+                both[targets] = np.column_stack(found)
         if origin.is_complex:
             return 2.0 * both[:, 0], complex_rows.combine_errors(both[:, 1:])
         return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
+
+    def _known_noise(self, origin: Origin) -> NDArray[np.float64]:
+        """Return the known variances (m,) of the engine's rows, inf where they are estimated."""
+        noise = check_noise_variance(self.noise_variance, origin.columns)
+        return noise / 2.0 if origin.is_complex else noise
 
     @property
     def coef_stderr_(self) -> NDArray[np.floating]:

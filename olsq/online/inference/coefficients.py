@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import fdtrc, stdtr
+from scipy.special import stdtr
 
 from olsq.online.forms.form import Form
 from olsq.online.inference import robust
 from olsq.online.inference.drawing import Draws
 from olsq.online.inference.predicting import check_level
 from olsq.online.inference.restrictions import Contrasts, WaldTest, restrictions
-from olsq.online.inference.summary import Summary, summarise
+from olsq.online.inference.summary import Summary, f_probability, summarise
 from olsq.online.rows import complex_rows
 from olsq.threads import one_blas_thread
 
@@ -56,7 +56,8 @@ class Inference(Draws):
 
         Notes
         -----
-        ``sigma2_ P``, or ``sigma2_ P S P`` with ``cov="sandwich"``; statsmodels' ``cov_params()``
+        ``sigma2_ P``, or ``sigma2_ P S P`` with ``cov="sandwich"``, sigma2_ being the
+        ``noise_variance`` where it is known; statsmodels' ``cov_params()``
         of OLS and WLS at forget = 1 without a ridge, and its robust ones of the same name (without
         small-sample factors but for HC1).  O(d^3); with rows O(n d^2 (lags + 1)).
 
@@ -110,6 +111,8 @@ class Inference(Draws):
 
     def t_test(self, restriction: Any, value: ArrayLike = 0.0, *, level: float = 0.95) -> Contrasts:
         """Test linear combinations of the coefficients, each on its own, by Student's t.
+
+        By the normal distribution where ``noise_variance`` is known: degrees of freedom are inf.
 
         Parameters
         ----------
@@ -176,7 +179,8 @@ class Inference(Draws):
         -------
         WaldTest
             ``(R theta - value)^T (R V R^T)^-1 (R theta - value) / r`` with V of
-            :meth:`cov_params`, and the probability of a larger one under F(r, freedom).
+            :meth:`cov_params`, and the probability of a larger one under F(r, freedom); r times
+            the statistic is chi-squared where ``noise_variance`` is known.
 
         Raises
         ------
@@ -220,7 +224,7 @@ class Inference(Draws):
             )[:, :, 0]
             with np.errstate(divide="ignore"):
                 F = (roots**2).sum(1) / r / sigma2
-            p = np.where(freedom > 0, fdtrc(r, _positive(freedom), F), 1.0)
+            p = np.where(freedom > 0, f_probability(r, freedom, F), 1.0)
             parts = (self._shaped(part) for part in (F, p, freedom))
             statistic, pvalue, df = (x if np.ndim(x) else x[()] for x in parts)
             return WaldTest(statistic, pvalue, r, df)

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import shown
-from olsq.arrays.reals import real_array
 from olsq.online.forms.form import Form
 from olsq.online.inference.predicting import Predictions
 from olsq.online.rows import complex_rows
+from olsq.online.rows.options import check_variances
 
 
 class Draws(Predictions):
@@ -112,12 +112,4 @@ class Draws(Predictions):
                     "more rows than coefficients"
                 )
             return noise
-        noise = real_array(sigma2, "sigma2").astype(np.float64)
-        if noise.ndim > 1 or noise.size not in (1, self._origin.columns):
-            raise ValueError(
-                f"sigma2 must be a number or one number per target ({self._origin.columns}), got "
-                f"an array of shape {noise.shape}"
-            )
-        if not (np.isfinite(noise).all() and (noise >= 0).all()):
-            raise ValueError(f"sigma2 must be finite and >= 0, got {sigma2!r}")
-        return np.broadcast_to(noise, (self._origin.columns,))
+        return check_variances(sigma2, "sigma2", self._origin.columns)

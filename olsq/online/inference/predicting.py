@@ -115,7 +115,8 @@ class Predictions(FittedAttributes):
         Student's t distribution: exact for independent normal noise at forget = 1 without a ridge,
         the intervals of statsmodels' ``get_prediction``.  Its degrees of freedom are
         ``(sum zeta)^2 / sum zeta^2 - k`` with zeta the forgetting weights (Satterthwaite) and k the
-        effective number of coefficients: n - k at forget = 1.
+        effective number of coefficients: n - k at forget = 1.  With a known ``noise_variance`` q
+        is the normal distribution's.
 
         Under forgetting, intervals for the mean are right for ``cov="sandwich"`` if the noise's
         variance is the same all along, and else too wide (see ``cov``); a ridge pulls the
@@ -272,17 +273,18 @@ class Predictions(FittedAttributes):
         return deviation
 
     def _freedom(self) -> NDArray[np.float64]:
-        """Return the degrees of freedom (m,) of ``sigma2_``."""
+        """Return the degrees of freedom (m,) of ``sigma2_``; inf of one that is known."""
         ridge, discounted = self._origin.ridge, self._origin.discounted
 
         def of_form(form: Form) -> NDArray:
             return np.full(form.loss.size, counts_of(form, ridge, discounted).freedom)
 
-        return self._by_target(of_form)
+        known = np.isfinite(self._known_noise(self._origin))
+        return np.where(known, np.inf, self._by_target(of_form))
 
     def _quantile(self, level: float) -> NDArray[np.float64]:
         """Return Student's t quantile q (m,) with probability ``level`` in -q .. q; inf without
-        freedom.
+        freedom, and the normal distribution's for a known noise variance.
         """
         freedom = self._freedom()
         known = freedom > 0

@@ -30,7 +30,7 @@ class Fit:
     effective_rows : float
         Rows by their forgetting weights, ``sum zeta``; the number of rows at forget = 1.
     freedom : float
-        Degrees of freedom of ``sigma2`` [df_resid].
+        Degrees of freedom of ``sigma2`` [df_resid]; inf where ``noise_variance`` is known.
     effective_coefficients : float
         ``rank - tr(Lambda P)``; the number of coefficients without a ridge.
     sigma2 : float
@@ -40,7 +40,8 @@ class Fit:
     f_statistic, f_pvalue : float
         Of all coefficients but the intercept being 0 [fvalue, f_pvalue]; NaN with a ridge.
     log_likelihood, aic, bic : float
-        At the maximum-likelihood variance, rows weighted by forgetting [llf, aic, bic].
+        At the maximum-likelihood variance, or the known one, rows weighted by forgetting
+        [llf, aic, bic].
     """
 
     coef: NDArray[np.float64]
@@ -144,7 +145,10 @@ class Summary:
             ("Effective rows", _short(fit.effective_rows)),
             ("Degrees of freedom", _short(fit.freedom)),
             ("Effective coefficients", _short(fit.effective_coefficients)),
-            ("Residual std. error", _short(math.sqrt(fit.sigma2))),
+            (
+                "Known noise std." if math.isinf(fit.freedom) else "Residual std. error",
+                _short(math.sqrt(fit.sigma2)),
+            ),
             ("Standard errors", self.errors),
             ("Condition number", _short(fit.condition)),
             ("R-squared", _short(fit.r_squared)),
@@ -158,7 +162,8 @@ class Summary:
 
     def _table(self, fit: Fit) -> tuple[list[str], list[list[str]]]:
         tail = (1 - self.level) / 2
-        head = ["", "coef", "std err", "t", "P>|t|", f"[{tail:.3g}", f"{1 - tail:.3g}]"]
+        t = "z" if math.isinf(fit.freedom) else "t"
+        head = ["", "coef", "std err", t, f"P>|{t}|", f"[{tail:.3g}", f"{1 - tail:.3g}]"]
         rows = []
         for j, name in enumerate(self.names):
             values = [_aligned(fit.coef[j])]
@@ -190,8 +195,10 @@ def summarise(estimator: Any, level: float) -> Summary:
     return Summary(repr(estimator), names, estimator.n_samples_seen_, level, kind, ordered)
 
 
-def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, float, list[str]]:
-    """Return what all targets of a form share: counts, condition number, unknown coefficients."""
+def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, bool, float, list[str]]:
+    """Return what all targets of a form share: counts, whether the noise variance is known, the
+    condition number, unknown coefficients.
+    """
     origin = estimator._origin
     counts = counts_of(form, origin.ridge, origin.discounted)
     condition = math.inf
@@ -220,15 +227,16 @@ def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, float, l
             lines.append(
                 f"{names[j]}: undetermined; rows that still count do not tell it from the others."
             )
-    return counts, condition, lines
+    return counts, estimator.noise_variance is not None, condition, lines
 
 
 def _fit(
     form: Form, i: int, theta: NDArray, sigma2: float, stderr: NDArray, logs: float, level: float,
-    origin: Any, shared: tuple[Any, float, list[str]],
+    origin: Any, shared: tuple[Any, bool, float, list[str]],
 ) -> Fit:  # fmt: skip
-    counts, condition, undetermined = shared
-    freedom = counts.freedom
+    counts, known_noise, condition, undetermined = shared
+    left = counts.freedom  # for an estimate of the noise variance
+    freedom = math.inf if known_noise else left
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(np.isfinite(stderr), theta / stderr, np.nan)
         reach = stderr * (stdtrit(freedom, 0.5 + 0.5 * level) if freedom > 0 else math.inf)
@@ -239,21 +247,31 @@ def _fit(
     first = int(origin.intercept)
     r_squared = 1 - residual / total if total > 0 else math.nan
     # Under forgetting, as many rows of weight 1 as would leave the same degrees of freedom.
-    adjusted = 1 - (1 - r_squared) * (freedom + k - first) / freedom if freedom > 0 else math.nan
+    adjusted = 1 - (1 - r_squared) * (left + k - first) / left if left > 0 else math.nan
     slopes = form.rank - first
     f_statistic = f_pvalue = math.nan
     if not origin.ridge.any() and slopes > 0 and freedom > 0 and residual > 0:
-        f_statistic = (total - residual) / slopes / (residual / freedom)
-        f_pvalue = float(fdtrc(slopes, freedom, f_statistic))
+        f_statistic = (total - residual) / slopes / (sigma2 if known_noise else residual / freedom)
+        f_pvalue = float(f_probability(slopes, freedom, f_statistic))
     likelihood = math.nan
     if n > 0 and residual > 0 and math.isfinite(residual):
-        likelihood = 0.5 * (logs - n * (math.log(2 * math.pi * residual / n) + 1))
+        variance = sigma2 if known_noise else residual / n
+        likelihood = 0.5 * (logs - n * math.log(2 * math.pi * variance) - residual / variance)
     return Fit(
         theta, stderr, t, pvalue, theta - reach, theta + reach, n, freedom, k, float(sigma2),
         float(r_squared), float(adjusted), float(f_statistic), f_pvalue, likelihood,
         2 * k - 2 * likelihood, math.log(n) * k - 2 * likelihood if n > 0 else math.nan,
         condition, undetermined,
     )  # fmt: skip
+
+
+def f_probability(r: int, freedom: Any, F: Any) -> Any:
+    """Return the probability of a larger F under F(r, freedom), freedom > 0 or inf.
+
+    Where freedom is 0 it means nothing.
+    """
+    # SciPy's is NaN at inf; 1e300 has the same distribution to the last digit, chi-squared over r.
+    return fdtrc(r, np.where(freedom > 0, np.minimum(freedom, 1e300), 1.0), F)
 
 
 def _short(value: float) -> str:

@@ -32,6 +32,7 @@ from olsq.online.many.uncertainty import BankUncertainty
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.options import (
     check_forget,
+    check_noise_variance,
     check_weight,
     forget_from_half_life,
     forget_or_half_life,
@@ -74,6 +75,9 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
     prior : (mean, covariance) or Moments, optional
         What is known of every filter's coefficients before its first row, instead of the ridge; see
         :class:`RecursiveLeastSquares`.  With one it predicts before its first row.
+    noise_variance : float or array (m,), optional
+        The variance of the noise of all filters, where it is known; see
+        :class:`RecursiveLeastSquares`.
 
     Attributes
     ----------
@@ -114,7 +118,9 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
     array([50, 50, 51])
     """
 
-    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"forget", "half_life", "missing"})
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
+        {"forget", "half_life", "missing", "noise_variance"}
+    )
 
     def __init__(
         self,
@@ -130,6 +136,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         state_dtype: Any = "float64",
         cov: str = "posterior",
         prior: Any = None,
+        noise_variance: Any = None,
     ) -> None:
         self.n = n
         self.n_features = n_features
@@ -142,6 +149,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         self.state_dtype = state_dtype
         self.cov = cov
         self.prior = prior
+        self.noise_variance = noise_variance
 
     def __len__(self) -> int:
         return int(self.n)
@@ -266,6 +274,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             X, y, filters, n, self.n_features_in_ if fitted else self.n_features,
             self._n_targets if fitted else None, single, convert,
         )  # fmt: skip
+        noise = check_noise_variance(self.noise_variance, max(given.n_targets, 1))
         own = self._forget(which if single else filters) if forget is None else forget
         gates = given.per_row(check_forget(own), "forget")
         weights = given.per_row(1.0 if sample_weight is None else sample_weight, "sample_weight")
@@ -292,7 +301,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         if is_complex:
             uninterrupted(lambda: self._learn_pairs(rows, given.shape))
             return None
-        path = open_path(self._state, self._kind, rows) if want_path else None
+        path = open_path(self._state, self._kind, rows, noise) if want_path else None
         residual = learn(self._state, self._kind, rows, path)
         if path is not None:
             carry(path, rows)
@@ -304,7 +313,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         state, kind = self._state, self._kind
         pairs = rows.as_pairs(kind.complex_intercept)
         before = state.theta(rows.members, kind)
-        path = open_path(state, kind, pairs, statistics=False)
+        path = open_path(state, kind, pairs, None)
         seen = state.seen.copy()
         residual = learn(state, kind, pairs, path)
         state.seen[:] = seen + (state.seen - seen) // 2  # a pair is one sample
@@ -378,6 +387,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             ridge=self.ridge if np.ndim(self.ridge) < 2 else ridge[first:],
             fit_intercept=self.fit_intercept, method=self.method, missing=self.missing,
             state_dtype=self.state_dtype, cov=self.cov, prior=self.prior,
+            noise_variance=self.noise_variance,
         )  # fmt: skip
         origin = est._make_origin(
             self.n_features_in_, self._n_targets, self._dtype, ridge, is_complex=is_complex

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.rows.durations import DATES
-from olsq.online.rows.times import SMALLEST_GATE, Timing, time_between, time_shown
+from olsq.online.rows.times import SMALLEST_GATE, Clock, Timing, time_between, time_shown
 
 FIRST, LAST, FIRST_LEARNT, LAST_LEARNT = range(4)
 NO_DATE = np.iinfo(np.int64).min  # NumPy's NaT
@@ -24,10 +24,10 @@ class Clocks(NamedTuple):
 
     kind: str
     values: NDArray
-    zoned: bool | None = None
+    zoned: Clock = None
 
     @classmethod
-    def start(cls, kind: str, n: int, zoned: bool | None = None) -> Clocks:
+    def start(cls, kind: str, n: int, zoned: Clock = None) -> Clocks:
         """Make clocks of n groups without rows."""
         empty = NO_DATE if kind == DATES else np.nan
         return cls(kind, np.full((n, 4), empty, np.int64 if kind == DATES else np.float64), zoned)
@@ -98,7 +98,10 @@ class TimedRows:
         back = self._times < previous
         if back.any():
             t = int(np.argmax(back))
-            now, before = (time_shown(self._before.kind, a[t]) for a in (self._times, previous))
+            now, before = (
+                time_shown(self._before.kind, a[t], self._before.zoned)
+                for a in (self._times, previous)
+            )
             raise ValueError(
                 f"times must not go back within a group, but row {rows[self._order[t]]} of group "
                 f"{keys[self._codes[t]]!r} is at {now}, after one at {before}: sort the rows by "

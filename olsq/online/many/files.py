@@ -20,6 +20,7 @@ from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.state import BankState
 from olsq.online.rows.complex_rows import packed_prior, prior_is_complex
+from olsq.online.rows.options import check_noise_variance
 from olsq.problem import Moments
 
 NAME = "FilterBank"
@@ -71,6 +72,7 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
         bank._check_parameters()
         bank._forget(None)
         ridge = bank._full_ridge(header["n_features"])
+        check_noise_variance(bank.noise_variance, max(header["n_targets"], 1))
     except TypeError as error:
         raise ValueError(str(error)) from None
     want(bank.n_features in (None, header["n_features"]), "n_features", bank.n_features)

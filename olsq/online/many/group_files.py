@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.files.loading import loads
 from olsq.online.estimators.rolling import RollingLeastSquares
-from olsq.online.files.file_checks import want
+from olsq.online.files.file_checks import is_clock, want
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, LAST_LEARNT, Clocks
@@ -97,7 +97,7 @@ def read_windows(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDAr
     """Rebuild rolling regressions by group; ValueError if they cannot be such groups."""
     fields = {"estimator", "keys", "feature_names", "zoned", "metadata"}
     want(header.keys() == fields, "fields", sorted(header))
-    want(header["zoned"] in (None, True, False), "zoned", header["zoned"])
+    want(is_clock(header["zoned"]), "zoned", header["zoned"])
     want(arrays.keys() == {"states", "ends"}, "arrays", sorted(arrays))
     states, ends = arrays["states"], arrays["ends"]
     for name, array in arrays.items():
@@ -135,7 +135,7 @@ def read_windows(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDAr
 def _check_clocks(clocks: Clocks, n: int) -> None:
     """Raise ValueError unless the times of n groups can be those of a stream."""
     want(clocks.kind in (DATES, NUMBERS), "times", clocks.kind)
-    fits = clocks.zoned is None or (clocks.kind == DATES and type(clocks.zoned) is bool)
+    fits = is_clock(clocks.zoned) and (clocks.zoned is None or clocks.kind == DATES)
     want(fits, "zoned", clocks.zoned)
     like = Clocks.start(clocks.kind, n).values
     fits = clocks.values.dtype == like.dtype and clocks.values.shape == like.shape

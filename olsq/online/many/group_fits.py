@@ -14,7 +14,7 @@ from olsq.online.forms.statistics import statistics
 from olsq.online.many import fit_kernels
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.parallel import in_pieces, share
-from olsq.online.rows.options import check_weight
+from olsq.online.rows.options import check_noise_variance, check_weight
 
 PARALLEL_FROM = 1e6  # multiplications that pay for a thread
 
@@ -102,7 +102,8 @@ def _solve(
     counts[:, WEIGHT], counts[:, DECAY], counts[:, RANK] = total, 1.0, k
     coef[~solved] = variance[~solved] = squares[~solved] = 0.0
     loss = squares + coef**2 @ ridge
-    sigma2, stderr = np.empty((groups, 1)), np.empty((groups, 1, k))
+    noise = check_noise_variance(options["noise_variance"], 1)
+    sigma2, stderr = np.tile(noise, (groups, 1)), np.empty((groups, 1, k))
     statistics(
         loss[:, None], coef[:, None], variance, np.empty((0, k)), counts, ridge, True, sigma2,
         stderr,

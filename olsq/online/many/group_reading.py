@@ -37,6 +37,7 @@ class GroupReading(Locked):
     missing: str
     prior: Any
     half_life: Any
+    noise_variance: Any = None
     get_params: Callable[..., dict[str, Any]]
     _clocks: Clocks | None
     _bank: FilterBank
@@ -187,7 +188,9 @@ class GroupReading(Locked):
     # -- the state --------------------------------------------------------------------------------
 
     def _bank_or_raise(self) -> FilterBank:
-        return self._asked("_bank")
+        bank = self._asked("_bank")
+        bank.noise_variance = self.noise_variance  # which may have changed since the last row
+        return bank
 
     def _bank_or_prior(self) -> FilterBank:
         """Return the bank; before the first row one that knows the prior, where there is one."""

@@ -33,7 +33,7 @@ from olsq.online.rows.times import (
 )
 from olsq.online.sklearn import EstimatorConventions
 
-CHANGEABLE = ("forget", "half_life", "missing")
+CHANGEABLE = ("forget", "half_life", "missing", "noise_variance")
 
 
 class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
@@ -48,7 +48,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         As in :class:`RecursiveLeastSquares`: a number of rows of the group, or a length of time
         ("30D", or a number where ``times`` are numbers).  Each group forgets by the time since
         its own last row.
-    forget, ridge, fit_intercept, method, missing, state_dtype, cov, prior
+    forget, ridge, fit_intercept, method, missing, state_dtype, cov, prior, noise_variance
         As in :class:`FilterBank`, the same for all groups.  ``missing="skip"`` also passes over
         rows without a label (NaN, None, NaT); "raise" refuses them.
 
@@ -105,6 +105,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         state_dtype: Any = "float64",
         cov: str = "posterior",
         prior: Any = None,
+        noise_variance: Any = None,
     ) -> None:
         self.forget = forget
         self.half_life = half_life
@@ -115,6 +116,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         self.state_dtype = state_dtype
         self.cov = cov
         self.prior = prior
+        self.noise_variance = noise_variance
 
     # -- learning ---------------------------------------------------------------------------------
 

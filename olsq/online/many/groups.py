@@ -25,7 +25,7 @@ from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.inputs import no_usable_row
-from olsq.online.rows.times import as_values, name_of, of_frames, times_and_zone
+from olsq.online.rows.times import as_values, for_display, name_of, of_frames, times_and_zone
 
 
 def grouped_path(
@@ -77,7 +77,10 @@ def grouped_path(
     )  # fmt: skip
     apart = call.usable is not None and call.usable.ndim == 2
     learn_all = _by_target if apart else _together
-    found = learn_all(call, origin, kind, order, begins, ends, timed, options["statistics"])
+    noise = estimator._known_noise(origin)
+    found = learn_all(
+        call, origin, kind, order, begins, ends, timed, noise if options["statistics"] else None
+    )
     return found.labelled(labels)
 
 
@@ -102,8 +105,11 @@ def _in_time(
     values, zone = (None, None) if given is None else times_and_zone(given)
     if values is not None and values.shape != (n,):
         raise ValueError(f"times must hold one time for each of {n} rows, got {values.shape}")
-    of_path = {"times": values, "time_zone": zone, "time_name": name_of(times)}
-    return options | {"times": values if lengths else None}, {} if times is None else of_path
+    options = options | {"times": values if lengths else None}
+    if times is None or values is None:
+        return options, {}
+    shown, zone = for_display(values, zone)
+    return options, {"times": shown, "time_zone": zone, "time_name": name_of(times)}
 
 
 def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
@@ -161,7 +167,7 @@ def _in_order(
 
 def _by_target(
     call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
-    ends: NDArray[np.int64], timed: Timed | None, statistics: bool,
+    ends: NDArray[np.int64], timed: Timed | None, noise: NDArray | None,
 ) -> CoefficientPath:  # fmt: skip
     """Compute the path of targets that miss rows of their own; equal patterns go together."""
     assert call.usable is not None
@@ -170,7 +176,8 @@ def _by_target(
     for i in range(patterns.shape[1]):
         targets = np.flatnonzero(which.ravel() == i)
         part = call.of(targets)._replace(one_target=False, usable=patterns[:, i])
-        found = _together(part, origin, kind, order, begins, ends, timed, statistics)
+        own = None if noise is None else noise[targets]
+        found = _together(part, origin, kind, order, begins, ends, timed, own)
         if not whole:
             m = call.Y.shape[1]
             whole = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in found]
@@ -181,7 +188,7 @@ def _by_target(
 
 def _together(
     call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
-    ends: NDArray[np.int64], timed: Timed | None, statistics: bool,
+    ends: NDArray[np.int64], timed: Timed | None, noise: NDArray | None,
 ) -> CoefficientPath:  # fmt: skip
     N, m = call.Y.shape
     if timed is not None:
@@ -195,7 +202,7 @@ def _together(
         np.arange(begins.size), begins, ends, order, np.ascontiguousarray(call.X),
         np.ascontiguousarray(call.Y), call.gates, call.weights, usable,
     )  # fmt: skip
-    path = open_path(state, kind, rows, statistics)
+    path = open_path(state, kind, rows, noise)
     residual = learn(state, kind, rows, path)
     carry(path, rows)
     if order.size < N:

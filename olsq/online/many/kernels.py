@@ -332,6 +332,9 @@ def learn_path(
                     state, f, rows, n, following, settings, buffer, error[:n], trace
                 )
             if wanted:
+                for s in range(done):  # inf, or the known noise variance
+                    for target in range(m):
+                        sigma2[s, target] = path_sigma2[order[buffer[4][s]], target]
                 fill_statistics(
                     trace[2][:done], trace[0][:done], trace[1][:done],
                     trace[5][: done if robust else 0], trace[3][:done], ridge[f], discounted,

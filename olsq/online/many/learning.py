@@ -78,13 +78,17 @@ class BankPath(NamedTuple):
     recursive: NDArray[np.float64]
 
     @classmethod
-    def empty(cls, n: int, m: int, k: int, statistics: bool = True) -> BankPath:
-        """Return the values that rows keep which come before a group's first usable one."""
-        known = n if statistics else 0
+    def empty(cls, n: int, m: int, k: int, noise: NDArray | None) -> BankPath:
+        """Return the values that rows keep which come before a group's first usable one.
+
+        ``noise`` (m,) are the known noise variances, inf where they are to be estimated; None
+        leaves statistics out.
+        """
+        rows = 0 if noise is None else n
+        sigma2 = np.empty((0, m)) if noise is None else np.tile(noise, (n, 1))
         return cls(
-            np.zeros((n, m, k)), np.full((known, m), np.inf), np.full((known, m, k), np.inf),
-            np.full((n, m), np.nan),
-        )  # fmt: skip
+            np.zeros((n, m, k)), sigma2, np.full((rows, m, k), np.inf), np.full((n, m), np.nan)
+        )
 
     @property
     def has_statistics(self) -> bool:
@@ -225,7 +229,10 @@ def _take_alone(
         else:
             found = state.estimates(filters, kind)
             path.coef[chosen] = found.theta
-            path.sigma2[chosen], path.stderr[chosen] = state.statistics(filters, kind, found)
+            noise = path.sigma2[chosen]  # as it was made: inf, or the known variance
+            path.sigma2[chosen], path.stderr[chosen] = state.statistics(
+                filters, kind, found, noise
+            )
     if kind.method == "covariance":
         kernels.try_all(arrays, filters, kind.limits.covariance)
 

@@ -19,7 +19,7 @@ from olsq.online.rows.durations import half_life_duration
 from olsq.online.rows.times import same_clock, time_shown
 
 ZONE_IN_ONE = "cannot merge: the times of one have a time zone, those of the other have none"
-_MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing", "prior"}
+_MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing", "prior", "noise_variance"}
 
 
 def merge(first: FilterBank, second: FilterBank) -> FilterBank:
@@ -147,7 +147,8 @@ def _clocks_of_both(
     back = a.known[:, LAST] & b.known[:, FIRST] & (b.values[:, FIRST] < a.values[:, LAST])
     if back.any():
         f = int(np.argmax(back))
-        begins, ends = (time_shown(a.kind, t) for t in (b.values[f, FIRST], a.values[f, LAST]))
+        edges = b.values[f, FIRST], a.values[f, LAST]
+        begins, ends = (time_shown(a.kind, t, zoned) for t in edges)
         raise ValueError(
             f"cannot merge: group {list(places)[f]!r} of second begins at {begins}, before that of "
             f"first ends, at {ends}"

@@ -19,14 +19,14 @@ def untouched(state: BankState) -> NDArray[np.bool_]:
 
 
 def open_path(
-    state: BankState, kind: Kind, rows: BankRows, statistics: bool = True
+    state: BankState, kind: Kind, rows: BankRows, noise: NDArray | None
 ) -> BankPath:
-    """Start a path for these rows before they are learned.
+    """Start a path for these rows before they are learned; ``noise`` as for ``BankPath.empty``.
 
     Skipped rows at the start of a filter's own read what it has known since earlier calls.
     """
     N, m = rows.Y.shape
-    path = BankPath.empty(N, m, state.matrix.shape[1], statistics)
+    path = BankPath.empty(N, m, state.matrix.shape[1], noise)
     if not rows.usable.size:
         return path
     last = _last_usable(rows)
@@ -40,8 +40,8 @@ def open_path(
     found = state.estimates(filters, kind)
     chosen = _sequence(rows)[leading]
     path.coef[chosen] = found.theta[place]
-    if statistics:
-        sigma2, stderr = state.statistics(filters, kind, found)
+    if noise is not None:
+        sigma2, stderr = state.statistics(filters, kind, found, noise)
         path.sigma2[chosen], path.stderr[chosen] = sigma2[place], stderr[place]
     return path
 

@@ -23,6 +23,7 @@ from olsq.online.many.paths import untouched
 from olsq.online.many.rows import check_index, check_X
 from olsq.online.many.state import BankState, Estimates, Kind
 from olsq.online.rows import complex_rows, inputs
+from olsq.online.rows.options import check_noise_variance
 
 PREDICTED = 1e6  # multiplications that pay for a thread
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
@@ -49,6 +50,7 @@ class BankReading(Locked, Saved):
     missing: str
     fit_intercept: bool
     prior: Any
+    noise_variance: Any = None
     n_features_in_: int
     metadata_: dict[str, Any]
     _state: BankState
@@ -134,10 +136,11 @@ class BankReading(Locked, Saved):
         with self._locked():
             state = self._state_or_raise()
             every, parts = np.arange(len(state)) if chosen is None else chosen, []
+            noise = self._known_noise()
             for start in range(0, max(every.size, 1), READ_AT_ONCE):
                 filters = every[start : start + READ_AT_ONCE]
                 found = state.estimates(filters, self._kind)
-                parts.append((found, *state.statistics(filters, self._kind, found)))
+                parts.append((found, *state.statistics(filters, self._kind, found, noise)))
             everything = Estimates(
                 *(np.concatenate(a) for a in zip(*(p[0] for p in parts), strict=True))
             )
@@ -145,6 +148,11 @@ class BankReading(Locked, Saved):
             if self._kind.is_complex:
                 return everything, 2.0 * sigma2, complex_rows.combine_errors(stderr)
             return everything, sigma2, stderr
+
+    def _known_noise(self) -> NDArray[np.float64]:
+        """Return the known variances (m,) of the state's rows, inf where they are estimated."""
+        noise = check_noise_variance(self.noise_variance, max(self._n_targets, 1))
+        return noise / 2.0 if self._kind.is_complex else noise
 
     @property
     def _first(self) -> int:

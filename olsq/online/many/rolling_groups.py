@@ -50,7 +50,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
 
     Parameters
     ----------
-    window, min_samples, ridge, fit_intercept, missing, state_dtype, window_of
+    window, min_samples, ridge, fit_intercept, missing, state_dtype, window_of, noise_variance
         As in :class:`RollingLeastSquares`; a window of rows counts those of its group.
         ``missing="skip"`` also passes over rows without a label (NaN, None, NaT); "raise" refuses
         them.
@@ -92,6 +92,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
     metadata_: dict[str, Any]
     _windows: dict[Any, RollingLeastSquares]  # of every key, in order of appearance
     _residual: NDArray
+    noise_variance: Any = None  # in pickles of versions without it
     _zoned: bool | None  # whether the times of a window of time have a time zone
 
     def __init__(
@@ -104,6 +105,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
         missing: str = "skip",
         state_dtype: Any = "float64",
         window_of: str | None = None,
+        noise_variance: Any = None,
     ) -> None:
         self.window = window
         self.min_samples = min_samples
@@ -112,6 +114,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
         self.missing = missing
         self.state_dtype = state_dtype
         self.window_of = window_of
+        self.noise_variance = noise_variance
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -365,6 +368,8 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
     def _windows_or_raise(self) -> dict[Any, RollingLeastSquares]:
         if not self.__dict__.get("_windows"):
             raise inputs.not_fitted(self)
+        for window in self._windows.values():  # it may have changed since the last row
+            window.noise_variance = self.noise_variance
         return self._windows
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -229,13 +229,16 @@ class BankState:
         return Estimates(self.theta(filters, kind), variance, sandwich, rank, used)
 
     def statistics(
-        self, filters: NDArray[np.int64], kind: Kind, found: Estimates
+        self, filters: NDArray[np.int64], kind: Kind, found: Estimates, noise: NDArray
     ) -> tuple[NDArray, NDArray]:
         """Return sigma2 (b, m) and standard errors (b, m, k), the intercept's first if there is
         one.
+
+        ``noise`` (m,) or (b, m) are known noise variances, inf where they are to be estimated.
         """
         counts = np.column_stack([self.tally[filters], found.rank, found.used])
-        sigma2, stderr = np.empty(found.theta.shape[:2]), np.empty(found.theta.shape)
+        stderr = np.empty(found.theta.shape)
+        sigma2 = np.broadcast_to(noise, found.theta.shape[:2]).copy()
         batch_kernels.statistics_each(
             self.loss[filters], found.theta, found.variance, found.sandwich, counts,
             self.ridge[filters], kind.discounted, sigma2, stderr,

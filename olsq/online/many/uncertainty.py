@@ -58,16 +58,18 @@ class BankUncertainty(BankReading):
     ) -> NDArray[np.float64]:
         """Compute half of the width (n, m) of the intervals of rows (n, d), each of its filter."""
         state, kind = self._state_or_raise(), self._kind
+        noise = self._known_noise()
         out = np.empty((filters.size, state.coefs.shape[1]))
         for start in range(0, filters.size, READ_AT_ONCE):
             part = slice(start, start + READ_AT_ONCE)
             asked, place = np.unique(filters[part], return_inverse=True)
             found = state.estimates(asked, kind)
-            sigma2, _ = state.statistics(asked, kind, found)
-            freedom = freedom_of(state.tally[asked], state.ridge[asked], kind, found)
+            sigma2, _ = state.statistics(asked, kind, found, noise)
+            freedom = freedom_of(state.tally[asked], state.ridge[asked], kind, found)[:, None]
+            freedom = np.where(np.isfinite(noise), np.inf, freedom)
             known = freedom > 0
             quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
-            factor = np.where(known, quantile, np.inf)[:, None] * np.sqrt(sigma2)
+            factor = np.where(known, quantile, np.inf) * np.sqrt(sigma2)
             own = np.ascontiguousarray(rows[part], np.float64)
             spread = state.leverage(filters[part], own, kind.intercept, place.size)
             if state.spread.shape[1] > 0:

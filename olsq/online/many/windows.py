@@ -17,6 +17,7 @@ from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import carry, path_of
 from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.options import check_noise_variance
 from olsq.online.windows import row_kernels
 from olsq.online.windows.accuracy import refine
 from olsq.online.windows.window import BLOCKED_FROM, TOLERATED_ERROR
@@ -105,6 +106,9 @@ def roll_groups(
             continue
         done[g] = True
         if wanted:
+            for t in range(window, n):  # inf, or the known noise variance
+                for target in range(m):
+                    sigma2[t, target] = path_sigma2[order[begins[g] + t], target]
             fill_statistics(
                 trace[2][window:], trace[0][window:], trace[1][window:], trace[5],
                 trace[3][window:], ridge, True, sigma2[window:n], stderr[window:n],
@@ -152,6 +156,7 @@ def roll_together(
     """
     N, m = call.Y.shape
     k, window, statistics = origin.ridge.size, int(options["window"]), options["statistics"]
+    noise = check_noise_variance(options["noise_variance"], m)
     group = np.repeat(np.arange(begins.size), ends - begins)
     learnt = np.ones(order.size, np.bool_) if call.usable is None else call.usable[order]
     counts = np.bincount(group[learnt], minlength=begins.size)
@@ -168,7 +173,7 @@ def roll_together(
         np.ascontiguousarray(call.X), np.ascontiguousarray(call.Y), call.gates, call.weights,
         np.empty(0, np.bool_),
     )  # fmt: skip
-    path = BankPath.empty(N, m, k, statistics)
+    path = BankPath.empty(N, m, k, noise if statistics else None)
     residual = learn(state, kind, rows, path)
     done = np.zeros(members.size, np.bool_)
     leverage, inflation, largest = kind.limits.covariance

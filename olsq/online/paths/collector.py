@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.calls.call import Origin
 from olsq.online.forms.rows import Trace, clip_to
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.online.forms.statistics import statistics
+from olsq.online.forms.statistics import statistics, statistics_of
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows
 
@@ -17,30 +18,35 @@ from olsq.online.rows import complex_rows
 class PathCollector:
     """Collects the path of n rows; a skipped row has the estimate of the row before it.
 
-    ``count`` (n,) is how many samples the estimate rests on.
+    ``count`` (n,) is how many samples the estimate rests on.  ``noise`` (m,) are the known noise
+    variances, inf where they are to be estimated; None leaves all statistics out.
     """
 
     def __init__(
-        self, n: int, m: int, d: int, dtype: np.dtype, sandwich: bool, statistics: bool = True
+        self, shape: tuple[int, int, int], dtype: np.dtype, sandwich: bool, noise: NDArray | None
     ) -> None:
+        n, m, d = shape
         self.filled = np.zeros(n, np.bool_)
         self.coef = np.zeros((n, m, d), dtype)
         self.recursive = np.full((n, m), np.nan)
         self.count = np.zeros(n)
-        self.wants = {"sandwich": sandwich, "variance": statistics}
-        self.statistics = statistics
-        self.before: tuple[Any, Any] = np.inf, np.inf  # of rows that nothing was known in
-        if statistics:
-            self.stderr, self.sigma2 = np.empty((n, m, d)), np.empty((n, m))
+        self.wants = {"sandwich": sandwich, "variance": noise is not None}
+        self.noise = noise
+        self.before: tuple[Any, Any] = noise, np.inf  # of rows that nothing was known in
+        if noise is not None:
+            self.stderr, self.sigma2 = np.empty((n, m, d)), np.tile(noise, (n, 1))
         else:  # one number, whatever the shape
             self.stderr = np.broadcast_to(np.nan, (n, m, d))
             self.sigma2 = np.broadcast_to(np.nan, (n, m))
         self.scratch = Trace.empty(0, m, d)
 
-    def begin(self, form: Any, sigma2: NDArray, stderr: NDArray) -> None:
+    def begin(self, form: Any, origin: Origin) -> None:
         """Set the estimate of the rows that are skipped before the call's first usable one."""
         self.coef[:] = clip_to(form.coefficients(), self.coef.dtype)
-        self.before, self.count[:] = (sigma2, stderr), form.tally[COUNT]
+        self.count[:] = form.tally[COUNT]
+        if self.noise is not None:
+            how = origin.ridge, origin.discounted, origin.sandwich
+            self.before = statistics_of(form, *how, self.noise)
 
     def trace(self, block: slice | NDArray, n: int) -> Trace:
         """Return a trace for the n rows of a block, in the path's own arrays where possible."""
@@ -59,12 +65,9 @@ class PathCollector:
         if trace.coef.base is not self.coef:
             self.coef[block] = clip_to(trace.coef, self.coef.dtype)
             self.recursive[block] = trace.recursive
-        if not self.statistics:
+        if self.noise is None:
             return
-        if isinstance(block, slice):
-            sigma2, stderr = self.sigma2[block], self.stderr[block]
-        else:
-            sigma2, stderr = np.empty_like(trace.loss), np.empty(trace.coef.shape)
+        sigma2, stderr = self.sigma2[block], self.stderr[block]  # copies, unless it is a slice
         statistics(
             trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, ridge, discounted,
             sigma2, stderr,
@@ -76,9 +79,10 @@ class PathCollector:
         """Fill skipped rows with the estimate before them; NaN where it has fewer than ``need``
         rows.
         """
-        estimates = [self.coef, *([self.sigma2, self.stderr] if self.statistics else [])]
+        statistics = self.noise is not None
+        estimates = [self.coef, *([self.sigma2, self.stderr] if statistics else [])]
         if not self.filled.all():
-            if self.statistics:
+            if statistics:
                 empty = ~self.filled
                 self.sigma2[empty], self.stderr[empty] = self.before
             last = np.maximum.accumulate(np.where(self.filled, np.arange(self.filled.size), -1))
@@ -98,7 +102,7 @@ def joined(
         _by_target([getattr(c, name) for c in collectors], targets)
         for name in ("coef", "stderr", "sigma2", "recursive")
     )
-    known = collectors[0].statistics
+    known = collectors[0].noise is not None
     seen = sigma2 if known else coef[:, :, 0]
     hidden = np.where(np.isnan(seen), np.nan, 0.0).astype(coef.dtype)  # not enough samples
     first = 1 if intercept else 0

@@ -48,7 +48,8 @@ class CoefficientPath(PathArrays):
         (Brown, Durbin & Evans 1975, eq. 1); 0 in a row that determined a coefficient for the
         first time; NaN where ``residual`` is.
     sigma2 : array (n,) or (n, m)
-        Estimate of the noise variance; inf without degrees of freedom for one.
+        Estimate of the noise variance; inf without degrees of freedom for one.  The
+        ``noise_variance`` where that was given.
     stderr : array (n, d) or (n, m, d)
         Standard errors of ``coef``; inf where undetermined.
     intercept_stderr : array (n,) or (n, m)
@@ -240,10 +241,14 @@ class CoefficientPath(PathArrays):
         path = self if target is None else self.of_target(target)
         named = names is None and self.labels.features is None
         labels = None if named else self._feature_names(names)
-        times = self.labels.dates() if x is None else None
+        times, name = self.labels.dates() if x is None else None, self.labels.time_name
+        if times is not None and times.dtype.kind == "m":  # Matplotlib has no axis of lengths
+            long = times.max() - times.min() >= np.timedelta64(2, "D")
+            times = times / np.timedelta64(1, "D" if long else "s")
+            name = f"{name} ({'days' if long else 's'})"
         figure = plot_path(path, names=labels, x=x if times is None else times)
         if times is not None and times.dtype.kind == "f":  # dates speak for themselves
-            figure.axes[-1].set_xlabel(self.labels.time_name)
+            figure.axes[-1].set_xlabel(name)
         return figure
 
     def _feature_names(self, names: Sequence[str] | None) -> list[str]:

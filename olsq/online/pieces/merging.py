@@ -171,8 +171,8 @@ def timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Tim
     zoned = same_clock(a.zoned, b.zoned, bank_merging.ZONE_IN_ONE)
     if b.first < a.last:
         raise ValueError(
-            f"cannot merge: second begins at {time_shown(b.kind, b.first)}, before first ends, at "
-            f"{time_shown(a.kind, a.last)}"
+            f"cannot merge: second begins at {time_shown(b.kind, b.first, zoned)}, before first "
+            f"ends, at {time_shown(a.kind, a.last, zoned)}"
         )
     return Timing(a.kind, a.first, b.last, zoned)
 

@@ -11,7 +11,7 @@ from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.many.labels import group_rows
 from olsq.online.pieces.pieces import INSTEAD_OF_PIECES
 from olsq.online.rows.complex_rows import refuse_complex_data
-from olsq.online.rows.times import of_frames, read_times, times_array
+from olsq.online.rows.times import of_frames, read_times, times_and_zone
 
 
 class Rows(NamedTuple):
@@ -76,7 +76,7 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
         given = of_frames(rows.X, rows.y) if rows.times is None else rows.times
         if given is None:  # which is refused there
             window._in_time(call, None, rows.X, rows.y, None, False)
-        times = times_array(given)
+        times = times_and_zone(given)[0]
     usable = np.ones((n, 1), np.bool_) if call.usable is None else call.usable.reshape(n, -1)
     usable = usable & (call.weights > 0)[:, None]
     keep = np.zeros(n, np.bool_)

@@ -1,7 +1,8 @@
 """Lengths of time: windows and half-lives that do not count rows.
 
 The times of a stream are dates, held as whole nanoseconds so that differences are exact, or
-numbers in a unit of the user's own, held as float64.
+numbers in a unit of the user's own, held as float64.  Lengths of time since an origin (timedelta64)
+are held as the dates that long after the Unix epoch, on a clock of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import shown
 
 DATES, NUMBERS = "dates", "numbers"
+ELAPSED = "elapsed"  # the clock of times since an origin, in the place of a time zone
 _NANOSECONDS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9,
     "h": 3600 * 10**9, "d": 86400 * 10**9, "w": 7 * 86400 * 10**9,

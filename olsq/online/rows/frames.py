@@ -150,8 +150,12 @@ def _different_rows(first_name: str, first: Any, name: str, index: Any) -> str:
 
 
 def dates_of_index(index: Any) -> NDArray | None:
-    """Return an index of dates or periods as datetime64 (n,), in UTC if zoned; else None."""
+    """Return an index of dates or periods as datetime64 (n,), in UTC if zoned; one of lengths of
+    time as timedelta64; else None.
+    """
     kind = type(index).__name__
+    if kind == "TimedeltaIndex":
+        return index.to_numpy()
     if kind == "PeriodIndex":
         index, kind = index.to_timestamp(), "DatetimeIndex"
     if kind != "DatetimeIndex":

@@ -72,6 +72,31 @@ def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
     return np.ascontiguousarray(np.broadcast_to(vector, (n_features,)))
 
 
+def check_variances(value: ArrayLike, name: str, n_targets: int) -> NDArray[np.float64]:
+    """Return noise variances >= 0 as a float64 vector, one for each of ``n_targets``."""
+    variances = real_array(value, name).astype(np.float64)
+    if variances.ndim > 1 or variances.size not in (1, n_targets):
+        raise ValueError(
+            f"{name} must be a number or one number per target ({n_targets}), got an array of "
+            f"shape {variances.shape}"
+        )
+    if not (np.isfinite(variances).all() and (variances >= 0).all()):
+        raise ValueError(f"{name} must be finite and >= 0, got {shown(value)}")
+    return np.broadcast_to(variances, (n_targets,))
+
+
+def check_noise_variance(value: ArrayLike | None, n_targets: int) -> NDArray[np.float64]:
+    """Return the known noise variances (n_targets,); inf where they are to be estimated."""
+    if value is None:
+        return np.full(n_targets, np.inf)
+    variances = check_variances(value, "noise_variance", n_targets)
+    if not variances.all():
+        raise ValueError(
+            f"noise_variance must be > 0, got {shown(value)}; None estimates it from the residuals"
+        )
+    return variances
+
+
 def check_per_row(value: ArrayLike, n_rows: int, name: str) -> NDArray[np.float64]:
     """Return a scalar or (n_rows,) argument as a contiguous float64 vector (n_rows,)."""
     vector = real_array(value, name).astype(np.float64, copy=False)

@@ -10,23 +10,26 @@ from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
-from olsq.online.rows.durations import DATES, NUMBERS, Duration
+from olsq.online.rows.durations import DATES, ELAPSED, NUMBERS, Duration
 from olsq.online.rows.frames import Labels, dates_of_index, level_of, row_index, wrapped
 
 SMALLEST_GATE = float(np.finfo(np.float64).tiny)  # a gate of 0 would be a reset
 
 
+Clock = bool | str | None  # whether dates have a time zone, ELAPSED, or None for numbers
+
+
 class Timing(NamedTuple):
     """The times of a stream so far; ``last`` is that of its last row, learned or not.
 
-    ``zoned`` says whether its dates have a time zone; None for numbers and in files that do not say
-    it.
+    ``zoned`` says whether its dates have a time zone, or is ELAPSED; None for numbers and in files
+    that do not say it.
     """
 
     kind: str
     first: int | float
     last: int | float
-    zoned: bool | None = None
+    zoned: Clock = None
 
     @property
     def dtype(self) -> type[Any]:
@@ -38,12 +41,14 @@ class Times(NamedTuple):
 
     kind: str  # DATES or NUMBERS
     values: NDArray
-    zone: str | None = None  # name of the dates' time zone
+    zone: str | None = None  # name of the dates' time zone, or ELAPSED
 
     @property
-    def zoned(self) -> bool | None:
-        """True if dates have a time zone; None for numbers."""
-        return None if self.kind == NUMBERS else self.zone is not None
+    def zoned(self) -> Clock:
+        """True if dates have a time zone, ELAPSED for times since an origin; None for numbers."""
+        if self.kind == NUMBERS or self.zone == ELAPSED:
+            return None if self.kind == NUMBERS else ELAPSED
+        return self.zone is not None
 
 
 def read_times(times: Any, n_rows: int | None = None) -> Times:
@@ -56,7 +61,7 @@ def read_times(times: Any, n_rows: int | None = None) -> Times:
     values = read.values
     back = values[1:] < values[:-1]
     if back.any():
-        t, array = int(np.argmax(back)) + 1, times_array(times)
+        t, array = int(np.argmax(back)) + 1, for_display(*times_and_zone(times))[0]
         raise ValueError(
             f"times must not go back, but row {t} is at {array[t]}, after {array[t - 1]}: sort the "
             "rows by time first"
@@ -96,21 +101,20 @@ def as_values(times: NDArray) -> NDArray:
     return real_array(times, "times").astype(np.float64)
 
 
-def times_array(times: Any) -> NDArray:
-    """Convert times to an array of datetime64, in UTC if zoned, or of whatever else they are."""
-    return times_and_zone(times)[0]
-
-
 def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
-    """Return times as :func:`times_array` does, and the name of their time zone if they have one.
+    """Return times as an array of datetime64, in UTC if zoned, or of whatever else they are, and
+    the name of their time zone if they have one.
 
-    Raises ValueError where some have a time zone and others have none.
+    Lengths of time since an origin become dates that long after the Unix epoch, of the zone
+    ELAPSED.  Raises ValueError where some times have a time zone and others have none.
     """
+    if type(times) is Times:
+        return as_array(times.kind, times.values), times.zone
     if type(times) is np.ndarray and times.dtype.kind in "Mfiu":
         return times, None
     times = fill_masked(times)
     index = dates_of_index(times)
-    if index is not None:
+    if index is not None and index.dtype.kind == "M":
         tz = getattr(times, "tz", None)
         return index, None if tz is None else _zone_name(tz)
     part, zone = wrapped(times), None
@@ -119,6 +123,8 @@ def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
     if part is not None and (zone := getattr(part.dtype, "time_zone", None)) is not None:
         part = part.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     array = np.asarray(times) if part is None else part.to_numpy()
+    if array.dtype.kind == "O" and any(map(_is_length, array.flat)):
+        array = np.array([_length(t) for t in array.flat]).reshape(array.shape)
     if array.dtype.kind == "O" and any(map(_is_date, array.flat)):
         zone = _zone_of_dates(array)
         array = np.array([_date(t) for t in array.flat]).reshape(array.shape)
@@ -128,11 +134,32 @@ def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
             "instance with pandas.to_datetime or np.array(times, 'datetime64[s]')"
         )
     if array.dtype.kind == "m":
-        raise ValueError(
-            "times must be dates or numbers, got durations: divide by a unit, for instance "
-            "times / np.timedelta64(1, 's')"
-        )
+        return _after_epoch(array), ELAPSED
     return array, zone
+
+
+def _after_epoch(lengths: NDArray) -> NDArray:
+    """Convert lengths of time to the dates that long after the Unix epoch."""
+    if np.datetime_data(lengths.dtype)[0] in ("Y", "M", "generic"):
+        raise ValueError(
+            "times that are lengths of time must have a unit between weeks and nanoseconds, got "
+            f"{lengths.dtype}: months and years have no fixed length"
+        )
+    return np.datetime64(0, "s") + lengths
+
+
+def _is_length(value: Any) -> bool:
+    return isinstance(value, (datetime.timedelta, np.timedelta64))
+
+
+def _length(value: Any) -> np.timedelta64:
+    """Convert a length of time of any kind to timedelta64, to its last digit."""
+    if value is None or value != value:  # NaT
+        return np.timedelta64("NaT")
+    if not _is_length(value):
+        raise ValueError("times must be all dates, all lengths of time or all numbers, got a mix")
+    exact = getattr(value, "to_timedelta64", None)  # pandas', which has nanoseconds
+    return np.timedelta64(value) if exact is None else exact()
 
 
 def _zone_name(tz: Any) -> str:
@@ -163,14 +190,22 @@ SAME_CLOCK = (
 )
 
 
-def same_clock(before: bool | None, now: bool | None, refusal: str = "") -> bool | None:
+def same_clock(before: Clock, now: Clock, refusal: str = "") -> Clock:
     """Return whether the dates of a stream have a time zone, from its rows before and those now.
 
-    None where neither knows.  Raises ValueError where only one of the two has: what passed between
-    them is not known.
+    None where neither knows.  Raises ValueError where only one of the two has, or only one holds
+    lengths of time since an origin: what passed between them is not known.
     """
     if before is None or now is None:
         return now if before is None else before
+    if before != now and ELAPSED in (before, now):
+        lengths = "lengths of time since an origin"
+        kinds = ("dates", lengths) if before == ELAPSED else (lengths, "dates")
+        raise ValueError(
+            f"{'cannot merge: ' if refusal else ''}times are {kinds[0]}, and those of the rows "
+            f"before are {kinds[1]}: add the date of the origin to the lengths of time, or "
+            "subtract it from the dates"
+        )
     if before != now:
         if refusal:
             raise ValueError(f"{refusal}: {SAME_CLOCK}")
@@ -187,6 +222,7 @@ def with_times(labels: Labels, times: Any, *, in_order: bool = True) -> Labels:
     array, zone = times_and_zone(times)
     if in_order:
         array = as_array(*read_times(times)[:2])
+    array, zone = for_display(array, zone)
     return labels._replace(times=array, time_zone=zone, time_name=name_of(times))
 
 
@@ -213,7 +249,7 @@ def _date(value: Any) -> np.datetime64:
     if value is None or value != value:  # NaT
         return np.datetime64("NaT")
     if not _is_date(value):
-        raise ValueError("times must be all dates or all numbers, got some of each")
+        raise ValueError("times must be all dates, all lengths of time or all numbers, got a mix")
     if getattr(value, "tzinfo", None) is not None:
         value = value.astimezone(datetime.UTC).replace(tzinfo=None)
     exact = getattr(value, "to_datetime64", None)  # pandas', which has nanoseconds
@@ -237,8 +273,18 @@ def as_array(kind: str, values: NDArray) -> NDArray:
     return values.astype("datetime64[ns]") if kind == DATES else values
 
 
-def time_shown(kind: str, value: int | float) -> Any:
-    return np.datetime64(int(value), "ns") if kind == DATES else value
+def for_display(times: NDArray, zone: str | None) -> tuple[NDArray, str | None]:
+    """Return times and their zone as results show them: lengths of time as such."""
+    if zone != ELAPSED:
+        return times, zone
+    return times - np.datetime64(0, "s"), None
+
+
+def time_shown(kind: str, value: int | float, clock: Clock = None) -> Any:
+    """Return one time as messages show it."""
+    if kind != DATES:
+        return value
+    return (np.timedelta64 if clock == ELAPSED else np.datetime64)(int(value), "ns")
 
 
 def name_of(times: Any) -> str:
@@ -248,7 +294,7 @@ def name_of(times: Any) -> str:
 
 
 def of_frames(X: Any, y: Any) -> Any:
-    """Return X's index, or else y's, if it is one of dates; None where neither has such."""
+    """Return X's index, or else y's, if it is one of dates or lengths of time; else None."""
     for data in (X, y):
         index = row_index(data)
         if index is not None and dates_of_index(index) is not None:
@@ -277,8 +323,8 @@ def times_of_call(
     zoned = read.zoned if before is None else same_clock(before.zoned, read.zoned)
     if before is not None and first < before.last:
         raise ValueError(
-            f"times must not go back, but row 0 is at {time_shown(kind, first)}, and the last row "
-            f"before this call was at {time_shown(kind, before.last)}"
+            f"times must not go back, but row 0 is at {time_shown(kind, first, zoned)}, and the "
+            f"last row before this call was at {time_shown(kind, before.last, zoned)}"
         )
     begin = first if before is None else before.first
     return values, Timing(kind, begin, values[-1].item(), zoned)
