@@ -53,7 +53,7 @@ def absorb(
             shape = n, len(targets), k
             collector = PathCollector(shape, origin.dtype, origin.sandwich, known)
             if began and own.usable is not None:
-                collector.begin(part.form, origin)
+                collector.begin(part.form, origin.ridge, origin.discounted, origin.sandwich)
             collectors.append(collector)
         errors = residual if every else np.empty((n, len(targets)), origin.dtype)
         _feed(part, own, origin, errors, collector)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.calls.call import Origin
 from olsq.online.forms.rows import Trace, clip_to
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.forms.statistics import statistics, statistics_of
@@ -40,12 +39,14 @@ class PathCollector:
             self.sigma2 = np.broadcast_to(np.nan, (n, m))
         self.scratch = Trace.empty(0, m, d)
 
-    def begin(self, form: Any, origin: Origin) -> None:
-        """Set the estimate of the rows that are skipped before the call's first usable one."""
+    def begin(self, form: Any, *how: Any) -> None:
+        """Set the estimate of the rows that are skipped before the call's first usable one.
+
+        ``how`` are the ridge and so on that ``statistics_of`` takes.
+        """
         self.coef[:] = clip_to(form.coefficients(), self.coef.dtype)
         self.count[:] = form.tally[COUNT]
         if self.noise is not None:
-            how = origin.ridge, origin.discounted, origin.sandwich
             self.before = statistics_of(form, *how, self.noise)
 
     def trace(self, block: slice | NDArray, n: int) -> Trace:
