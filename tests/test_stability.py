@@ -358,9 +358,21 @@ def test_scores_are_their_definitions():
     assert tuned.loss == pytest.approx(scores.mse, rel=1e-9)
 
 
+@pytest.mark.parametrize("ridge", [1e-9, 1e-3, 10.0])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("constant", [0, 30])
+def test_under_a_ridge_all_but_the_first_k_rows_are_tested(ridge, intercept, constant):
+    X, y = broken()
+    X[:constant, -1] = 2.0
+    path = olsq.coefficient_path(X, y, ridge=ridge, fit_intercept=intercept)
+    row, _ = recursive_residuals(path)
+    np.testing.assert_array_equal(row, np.arange(X.shape[1] + intercept, len(y)))
+
+
 def test_bad_arguments_are_named():
     X, y = broken()
     path = olsq.coefficient_path(X, y)
+    by_group = olsq.coefficient_path(X, y, by=["a", "b"] * (len(y) // 2))
     for call, message in (
         (lambda: cusum(path, level=0.5), "level must be one of"),
         (lambda: cusum_squares(path, level=0.3), "level must be one of"),
@@ -376,6 +388,11 @@ def test_bad_arguments_are_named():
         (lambda: break_test(X, np.stack([y, y], 1)), "one target"),
         (lambda: break_test(X * np.nan, y), "X and y must have a complete row"),
         (lambda: ols_cusum(X[:2], y[:2]), "must have more complete rows than the"),
+        *(
+            (lambda test=test: test(by_group), r"2 groups.*path.of_group\('a'\)")
+            for test in (cusum, cusum_squares, harvey_collier, recursive_residuals)
+        ),
+        (lambda: one_step_scores(by_group, y), "2 groups"),
         (lambda: one_step_scores(path, y[:-1]), "shape of path.residual"),
         (lambda: one_step_scores(path, y, burn_in=-1), "burn_in must be"),
         (lambda: one_step_scores(path, y, burn_in=120), "none is left to score"),

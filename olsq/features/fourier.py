@@ -113,7 +113,7 @@ class Fourier(TimedBuilder):
         return waves
 
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
-        t, are_stamps = self._read_times(state, table)
+        t, are_stamps, after = self._read_times(state, table)
         parts, phase = [], {}
         for period, k, sine in self._waves():
             if isinstance(period, str) and not are_stamps:
@@ -126,7 +126,7 @@ class Fourier(TimedBuilder):
                 phase[period] = times.phases(t, are_stamps, period)
             angle = 2 * np.pi * np.mod(k * phase[period], 1.0)
             parts += ([np.sin(angle)] if sine else []) + [np.cos(angle)]
-        return np.stack(parts, axis=1), {**state, "rows": state["rows"] + table.n}
+        return np.stack(parts, axis=1), after
 
     def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
         names = []

@@ -13,6 +13,7 @@ from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_count, check_keys
 from olsq.features.table import Table
 from olsq.online.rows.durations import parse_duration
+from olsq.online.rows.times import same_clock
 
 
 def duration(text: Any, name: str) -> int:
@@ -22,13 +23,13 @@ def duration(text: Any, name: str) -> int:
     return int(parse_duration(text, name).length)
 
 
-def stamps(column: Any, *, local: bool) -> NDArray[np.int64] | None:
-    """Return a column of time stamps as nanoseconds since 1970, NaT as the least integer; else
-    None.
+def stamps(column: Any, *, local: bool) -> tuple[NDArray[np.int64], bool | None] | None:
+    """Return a column of time stamps as nanoseconds since 1970, NaT as the least integer, and
+    whether they have a time zone (None: all are missing); None for anything else.
 
     Stamps with a time zone count from 1970 on the clocks of their zone if ``local``, else in UTC.
     """
-    values = _without_zone(column, local)
+    values, zoned = _without_zone(column, local), _has_zone(column)
     if not isinstance(values, np.ndarray):
         # Arrow's to_numpy refuses to copy
         direct = hasattr(values, "type") or not hasattr(values, "to_numpy")
@@ -36,7 +37,7 @@ def stamps(column: Any, *, local: bool) -> NDArray[np.int64] | None:
     if values.dtype.kind == "O" and values.size:
         if not all(isinstance(v, (datetime.date, np.datetime64)) or v is None for v in values):
             return None
-        values = _dates(values, local)
+        values, zoned = _dates(values, local)
     if values.dtype.kind != "M":
         return None
     exact = values.astype("datetime64[ns]")
@@ -46,7 +47,13 @@ def stamps(column: Any, *, local: bool) -> NDArray[np.int64] | None:
             "time stamps must lie between the years 1678 and 2262 (they are held as nanoseconds), "
             f"got {values[wrapped][0]}"
         )
-    return exact.view(np.int64)
+    return exact.view(np.int64), zoned
+
+
+def _has_zone(values: Any) -> bool:
+    """Test whether the type of a column of pandas, Polars or Arrow says a time zone."""
+    kinds = getattr(values, "dtype", None), getattr(values, "type", None)
+    return any(getattr(kind, a, None) is not None for kind in kinds for a in ("tz", "time_zone"))
 
 
 def _without_zone(values: Any, local: bool) -> Any:
@@ -63,8 +70,10 @@ def _without_zone(values: Any, local: bool) -> Any:
     return values
 
 
-def _dates(dates: NDArray, local: bool) -> NDArray[np.datetime64]:
-    """Convert Python's dates to datetime64; ValueError where some have a zone and others have none.
+def _dates(dates: NDArray, local: bool) -> tuple[NDArray[np.datetime64], bool | None]:
+    """Convert Python's dates to datetime64; also return whether they have a zone (None: no dates).
+
+    Raises ValueError where some have a zone and others have none.
     """
     there = np.array([v is not None and v == v for v in dates])  # NaT is not itself
     zoned = [getattr(v, "tzinfo", None) is not None for v in dates[there]]
@@ -74,20 +83,13 @@ def _dates(dates: NDArray, local: bool) -> NDArray[np.datetime64]:
         dates = dates.copy()
         dates[there] = [clock_time(v, local) for v in dates[there]]
     # pandas' have nanoseconds
-    return np.array([getattr(v, "to_datetime64", lambda v=v: v)() for v in dates], "datetime64")
+    plain = [getattr(v, "to_datetime64", lambda v=v: v)() for v in dates]
+    return np.array(plain, "datetime64"), any(zoned) if zoned else None
 
 
 def clock_time(moment: datetime.datetime, local: bool) -> datetime.datetime:
     """Return a moment without its time zone: what the zone's clocks show if ``local``, else UTC."""
     return (moment if local else moment.astimezone(datetime.UTC)).replace(tzinfo=None)
-
-
-def read_times(table: Table, column: int, *, local: bool) -> tuple[NDArray[Any], bool]:
-    """Return a column's times: float64 numbers with False, or int64 nanoseconds with True."""
-    found = stamps(table.column(column), local=local)
-    if found is not None:
-        return found, True
-    return table.numbers([column])[:, 0], False
 
 
 def missing(times: NDArray[Any], are_stamps: bool) -> NDArray[np.bool_]:
@@ -131,14 +133,32 @@ class TimedBuilder(FeatureBuilder):
             raise ValueError(f"of={self.of!r} must be one column, which holds the time")
         return {"columns": columns, "rows": 0}
 
-    def _read_times(self, state: State, table: Table) -> tuple[NDArray[Any], bool]:
-        """Return times (n,) of the rows, and True where they are nanoseconds of time stamps."""
-        if state["columns"]:
-            return read_times(table, state["columns"][0], local=self._local)
-        return state["rows"] + np.arange(table.n), False
+    def _restart(self, state: State, table: Table) -> State:
+        return self._open(table) | {k: v for k, v in state.items() if k == "zoned"}
+
+    def _read_times(
+        self, state: State, table: Table
+    ) -> tuple[NDArray[Any], bool, State]:
+        """Return times (n,) of the rows, True where they are nanoseconds of time stamps, and the
+        state after them.
+
+        Raises ValueError where they have a time zone and those before had none, or the reverse.
+        """
+        after = {**state, "rows": state["rows"] + table.n}
+        if not state["columns"]:
+            return state["rows"] + np.arange(table.n), False, after
+        column = state["columns"][0]
+        found = stamps(table.column(column), local=self._local)
+        if found is None:
+            return table.numbers([column])[:, 0], False, after
+        zoned = same_clock(state.get("zoned"), found[1])
+        return found[0], True, after if zoned is None else {**after, "zoned": zoned}
 
     def _check_state(self, state: State, width: int, targets: int) -> None:
-        check_keys(state, {"columns", "rows"})
+        # Rows of numbers, and files of earlier versions, say nothing about zones.
+        check_keys(state, {"columns", "rows", "zoned"} & {"columns", "rows", *state})
+        if not isinstance(state.get("zoned", False), bool):
+            raise ValueError(f"zoned cannot be {state['zoned']!r}")
         check_columns(state["columns"], width)
         check_count("rows", state["rows"])
         if len(state["columns"]) != (self.of is not None):

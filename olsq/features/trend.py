@@ -102,7 +102,7 @@ class Trend(TimedBuilder):
         return int(origin.astype(np.int64)), scale
 
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
-        t, are_stamps = self._read_times(state, table)
+        t, are_stamps, after = self._read_times(state, table)
         if are_stamps:
             origin, scale = self._stamp_units()
             # The difference in integers: float64 would round nanoseconds since 1970 to 256.  Over
@@ -120,7 +120,7 @@ class Trend(TimedBuilder):
         with np.errstate(over="ignore"):  # an infinite feature makes the regression skip the row
             repeated = np.repeat(u[:, None], int(self.degree), axis=1)
             powers: NDArray[Any] = np.cumprod(repeated, axis=1)
-        return powers, {**state, "rows": state["rows"] + table.n}
+        return powers, after
 
     def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
         return ["trend"] + [f"trend^{k}" for k in range(2, int(self.degree) + 1)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online.many.labels import group_rows
+from olsq.online.many.labels import refuse_groups, rows_of_groups
 from olsq.plot.drawing import (
     Curves,
     draw_coefficient,
@@ -113,7 +113,7 @@ def plot_path(
     """
     coef, stderr, labels = _stack_coefficients(path, names)
     at = _axis(len(coef), x)
-    groups = _rows_of_groups(path)
+    groups = rows_of_groups(path)
     if len(groups) > MOST_GROUPS:
         raise ValueError(
             f"the path has {len(groups)} groups, and a figure shows up to {MOST_GROUPS}: draw one "
@@ -137,22 +137,6 @@ def plot_path(
             for ax in axes[-1]:
                 ax.set_xlabel("row")
     return figure
-
-
-def _rows_of_groups(path: CoefficientPath) -> dict[Any, NDArray[np.int64]]:
-    """Return the rows of every group of a path; nothing if it was made without ``by=``."""
-    groups = getattr(getattr(path, "labels", None), "groups", None)
-    return {} if groups is None else group_rows(groups, len(groups))
-
-
-def _refuse_groups(path: CoefficientPath) -> None:
-    """Raise ValueError for a path of several groups, whose rows are no single series."""
-    groups = _rows_of_groups(path)
-    if len(groups) > 1:
-        raise ValueError(
-            f"path has {len(groups)} groups, and this figure is of one series: choose one with "
-            f"path.of_group({next(iter(groups))!r})"
-        )
 
 
 def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figure:
@@ -183,7 +167,7 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
     >>> plot_residuals(path).axes[0].get_title(loc="left")
     'One-step-ahead errors'
     """
-    _refuse_groups(path)
+    refuse_groups(path)
     residual = np.asarray(path.residual)
     if residual.ndim != 1:
         raise ValueError(
@@ -269,7 +253,7 @@ def plot_fit(
     >>> [ax.get_title(loc="left") for ax in figure.axes][:3]
     ['intercept', 'm1', 'One-step-ahead errors']
     """
-    _refuse_groups(path)
+    refuse_groups(path)
     coef, stderr, labels = _stack_coefficients(path, names)
     at, rows = _axis(len(coef), x), _rows_to_draw(len(coef))
     test = cusum(path)

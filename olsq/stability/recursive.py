@@ -12,6 +12,7 @@ from scipy.special import stdtr
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import shown
+from olsq.online.many.labels import refuse_groups
 
 if TYPE_CHECKING:
     from olsq.online import CoefficientPath
@@ -111,8 +112,12 @@ def tested_rows(
     value, sigma2 = recursive[row], path.sigma2[row].astype(float)
     errors = np.column_stack([path.stderr, path.intercept_stderr])[row]
     undetermined = np.isinf(errors).sum(axis=1)
-    if row.size and value[0] != 0 and not (np.isfinite(sigma2[0]) and undetermined[0]):
-        return row[n_coefs:]  # a ridge
+    # Only a ridge determines all coefficients with k rows and a degree of freedom left, and only
+    # under one has a row an error of its own while there is none (an intercept has no ridge).
+    freed = np.flatnonzero(np.isfinite(sigma2))[:1]
+    early = freed.size and freed[0] < n_coefs and not undetermined[freed[0]]
+    if early or value[np.isinf(sigma2)].any():
+        return row[n_coefs:]
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 while every row fits exactly
         rank = np.arange(1, row.size + 1) - np.rint(np.cumsum(value**2) / sigma2)
     raised = (value == 0) & (np.diff(rank, prepend=0.0) > 0)
@@ -151,8 +156,8 @@ def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
     Raises
     ------
     ValueError
-        If the path has several targets, fewer than two rows have a recursive residual, or there
-        are no lines for the level.
+        If the path has several targets or groups, fewer than two rows have a recursive residual,
+        or there are no lines for the level.
 
     Notes
     -----
@@ -272,7 +277,7 @@ def harvey_collier(path: CoefficientPath) -> HarveyCollier:
     Raises
     ------
     ValueError
-        If the path has several targets, or fewer than two rows have a recursive residual.
+        If the path has several targets or groups, or fewer than two rows have a recursive residual.
 
     Notes
     -----
@@ -323,7 +328,7 @@ def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArr
     Raises
     ------
     ValueError
-        If the path has several targets, or fewer than two rows have one.
+        If the path has several targets or groups, or fewer than two rows have one.
 
     References
     ----------
@@ -342,6 +347,7 @@ def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArr
 
 def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the tested rows and their recursive residuals; raise if there are fewer than two."""
+    refuse_groups(path)
     recursive = np.asarray(path.recursive_residual, float)
     if recursive.ndim != 1:
         raise ValueError(

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
+from olsq.online.many.labels import refuse_groups
 
 if TYPE_CHECKING:
     from olsq.online import CoefficientPath
@@ -55,7 +56,8 @@ def one_step_scores(path: CoefficientPath, y: ArrayLike, *, burn_in: int | None 
     Raises
     ------
     ValueError
-        If y has not the shape of ``path.residual``, or a target has no row left.
+        If y has not the shape of ``path.residual``, a target has no row left, or the path has
+        several groups.
 
     References
     ----------
@@ -73,6 +75,7 @@ def one_step_scores(path: CoefficientPath, y: ArrayLike, *, burn_in: int | None 
     >>> scores.n, round(scores.mse, 1), round(scores.r2, 1)
     (997, 1.0, 0.8)
     """
+    refuse_groups(path)
     residual = np.asarray(real_array(path.residual, "path.residual"), np.float64)
     target = np.asarray(real_array(y, "y"), np.float64)
     if target.shape != residual.shape:

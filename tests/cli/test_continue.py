@@ -143,6 +143,53 @@ def test_what_is_refused(change, message, tables, olsq_command):
     assert state.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("saved", "default"),
+    [
+        (("--missing", "raise"), ("--missing", "skip")),
+        (("--ridge-mode", "fixed"), ("--ridge-mode", "discounted")),
+        (("--method", "sqrt"), ("--method", "auto")),
+        (("--lags", 2), ("--lags", 0)),
+        (("--forget", 0.9), ("--forget", 1)),
+        (("--ridge", 0.5), ("--ridge", 0)),
+    ],
+)
+def test_a_default_that_is_given_is_given(saved, default, tables, olsq_command):
+    folder, frame = tables
+    state = folder / "s.olsq"
+    for name, part in (("first", frame[:CUT]), ("second", frame[CUT:])):
+        write(part.drop_nulls(), folder / f"{name}.csv")
+    common = ("--features", "x", "--state", state)
+    assert olsq_command("fit", folder / "first.csv", "--target", "y", *common, *saved)[0] == 0
+    before = state.read_bytes()
+    for go_on in (("second.csv", "--continue"), ("first.csv", "--resume")):
+        more = (*go_on[1:], "--state", state, *default)
+        code, _, err = olsq_command("fit", folder / go_on[0], *more)
+        assert code == 2
+        assert f"cannot continue: {saved[0]} of the state is" in err
+        assert state.read_bytes() == before
+    again = ("--continue", "--state", state, *saved)
+    assert olsq_command("fit", folder / "second.csv", *again)[0] == 0
+
+
+def test_the_new_table_may_be_written_with_the_default(tables, olsq_command):
+    """A state of decimal commas goes on with a table of decimal points."""
+    folder, frame = tables
+    state, whole = folder / "s.olsq", folder / "whole.olsq"
+    text = frame.select(pl.col("x", "y").round(3).cast(pl.String))
+    text.select(pl.all().str.replace(".", ",", literal=True))[:CUT].write_csv(
+        folder / "first.csv", separator=";"
+    )
+    text[CUT:].write_csv(folder / "second.csv", separator=";")
+    text.write_csv(folder / "all.csv", separator=";")
+    separator = ("--target", "y", "--separator", ";", "--state")
+    assert olsq_command("fit", folder / "all.csv", *separator, whole)[0] == 0
+    assert olsq_command("fit", folder / "first.csv", *separator, state, "--decimal", ",")[0] == 0
+    go_on = ("--continue", "--state", state, "--decimal", ".")
+    assert olsq_command("fit", folder / "second.csv", *go_on)[0] == 0
+    same_states(olsq.load(whole), olsq.load(state))
+
+
 def test_tables_that_do_not_follow_are_refused(tables, olsq_command):
     folder, frame = tables
     state = folder / "s.olsq"
@@ -189,3 +236,29 @@ def test_the_commands_of_the_pages_run(page, tmp_path, olsq_command, monkeypatch
         state = Path(words[words.index("--state") + 1])
         assert olsq.load(state).metadata_["olsq fit"]["scores"][0]["rows"] == learned
     assert learned == N
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+@pytest.mark.parametrize("zoned", [False, True])
+def test_times_do_not_lose_or_gain_a_zone(zoned, end, tmp_path, olsq_command):
+    frame = rows().with_columns(pl.col("day").cast(pl.Datetime("us")))
+    with_zone = frame.with_columns(pl.col("day").dt.replace_time_zone("Europe/Berlin"))
+    first, second = (with_zone, frame) if zoned else (frame, with_zone)
+    if end == "csv":  # as 2024-01-01T00:00:00+0100
+        first, second = (
+            f.with_columns(pl.col("day").dt.strftime(f"%Y-%m-%dT%H:%M:%S{'%z' * (f is with_zone)}"))
+            for f in (first, second)
+        )
+    write(first[:CUT], tmp_path / f"first.{end}")
+    write(second[CUT:], tmp_path / f"second.{end}")
+    write(first[CUT:], tmp_path / f"right.{end}")
+    state = tmp_path / "state.olsq"
+    options = ("--features", "x", "--time", "day", "--half-life", "40D", "--state", state)
+    assert olsq_command("fit", tmp_path / f"first.{end}", "--target", "y", *options)[0] == 0
+    before = state.read_bytes()
+    go_on = ("--continue", "--state", state)
+    code, _, err = olsq_command("fit", tmp_path / f"second.{end}", *go_on)
+    assert code == 2
+    assert "time zone, and those of the rows before" in " ".join(err.split())
+    assert state.read_bytes() == before
+    assert olsq_command("fit", tmp_path / f"right.{end}", *go_on)[0] == 0

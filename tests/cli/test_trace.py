@@ -3,10 +3,13 @@
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
+import olsq
 from olsq.cli.fit import figures as module
 from olsq.cli.fit.figures import Trace
+from olsq.stability import cusum
 
 
 def make(n, seed=0):
@@ -92,3 +95,21 @@ def test_all_missing_and_never_determined_can_be_drawn():
     trace = Trace(["p"])
     trace.update(0, np.zeros((5, 1)), np.full((5, 1), np.inf), nothing, nothing)
     draw_fit(trace.curves(bounds=True)).canvas.draw()
+
+
+def test_the_figure_of_a_late_start_has_the_cusum_of_the_path(tmp_path, olsq_command, monkeypatch):
+    """Of a regressor that is constant at first, and with a ridge, which leaves out the first k."""
+    drawn = []
+    curves = Trace.curves
+    monkeypatch.setattr(Trace, "curves", lambda *a, **o: drawn.append(curves(*a, **o)) or drawn[-1])
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 2))
+    X[:30, 1] = 2.0
+    y = X @ [1.0, 2.0] + 3.0 + rng.standard_normal(200)
+    pl.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).write_csv(tmp_path / "t.csv")
+    for ridge in (0.0, 1e-9):
+        figure = ("--plot", tmp_path / "f.png", "--ridge", ridge)
+        assert olsq_command("fit", tmp_path / "t.csv", "--target", "y", *figure)[0] == 0
+        test = cusum(olsq.coefficient_path(X, y, fit_intercept=True, ridge=ridge))
+        assert len(test.row) == 197
+        np.testing.assert_allclose(drawn[-1].cusum[test.row], test.value, rtol=1e-6)

@@ -279,6 +279,23 @@ def test_stamps_with_and_without_a_zone_do_not_mix():
             builder.fit(mixed)
 
 
+@pytest.mark.parametrize("kind", ZONED)
+@pytest.mark.parametrize("builder", [Fourier("24h", of="t"), Trend(scale="1D", of="t")])
+def test_stamps_do_not_lose_or_gain_a_zone_between_calls(builder, kind, tmp_path):
+    zoned, naive = ZONED[kind], pd.DataFrame({"t": HOURS.tz_localize(None)})
+    missing = pd.DataFrame({"t": pd.Series([None, None], dtype=object)})
+    for first, second in ((zoned, naive), (naive, zoned)):
+        builder.fit(first).partial_transform(missing)
+        builder.save(tmp_path / "builder.olsq")
+        for seen in (builder, olsq.load(tmp_path / "builder.olsq")):
+            state = dict(seen._state)
+            for call in (seen.partial_transform, seen.transform, seen.peek):
+                with pytest.raises(ValueError, match="time zone, and those of the rows before"):
+                    call(second)
+            assert seen._state == state
+            seen.transform(first)
+
+
 def test_trends_are_powers_of_scaled_time():
     u = np.arange(30.0) / 10 - 0.5
     features = Trend(3, scale=10, origin=5).partial_transform(np.zeros((30, 2)))

@@ -28,6 +28,7 @@ from olsq.cli.options import (
 
 
 def fit(
+    context: typer.Context,
     data: Annotated[
         str,
         typer.Argument(
@@ -238,7 +239,11 @@ def fit(
     from olsq.cli.fit.options import FitOptions
     from olsq.cli.fit.output import DEFAULT_GROUPS
 
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    # By name, as typer comes with or without a click of its own.
+    typed = {n for n, source in sources.items() if source and "DEFAULT" not in source.name}
     options = FitOptions(
+        explicit=frozenset(typed),
         data=data, targets=split_names(target),
         features=None if features is None else split_names(features),
         exclude=split_names(exclude), categorical=split_levels(categorical), by=by, lags=lags,

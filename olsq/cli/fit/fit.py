@@ -212,11 +212,13 @@ class FitRun:
                 ]
                 self.output.append(chunk.start, np.column_stack(columns), chunk.time, chunk.by)
             for part, scores, trace in zip(parts, self.scores, self.traces, strict=False):
-                # The first rows say more about the start than about the regression.
+                # The first rows say more about the start than about the regression.  Without a
+                # ridge a recursive residual of 0 marks those that determined a coefficient.
                 tests = used & (scores.used + np.cumsum(used) > scores.burn_in)
                 trace.update(
                     chunk.start, part.coef, part.stderr, np.where(tests, part.residual, np.nan),
-                    np.where(tests, part.recursive, np.nan), chunk.time,
+                    np.where(tests if self.options.ridge else used, part.recursive, np.nan),
+                    chunk.time,
                 )  # fmt: skip
         residual = residual.reshape(y.shape)
         for j, scores in enumerate(self.scores):

@@ -66,6 +66,7 @@ class FitOptions(TableFormat):
     continued: bool = False  # --continue
     chunk_rows: int | None = None
     checkpoint_every: float = 5.0
+    explicit: frozenset[str] = frozenset()  # fields that the command line names, be it the default
 
     def check(self) -> None:
         """Raise InputError, naming the option, for a value that cannot be used."""
@@ -96,7 +97,7 @@ class FitOptions(TableFormat):
                 continue
             value = _restored(name, value)
             own, default = getattr(self, name), _default_of(fields[name])
-            if own == default:
+            if own == default and name not in self.explicit:
                 taken[name] = value
             elif own != value and name not in OF_THE_TABLE:
                 raise InputError(

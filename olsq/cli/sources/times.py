@@ -44,6 +44,7 @@ class TimeColumn:
         self.kind: str | None = None
         self.lasts = np.empty(0)
         self._kind_before: str | None = None  # of a table that this one follows
+        self._zoned: bool | None = None  # whether times so far have a time zone; None for numbers
 
     def settle(self, cells: pl.Series) -> None:
         """Determine the times' format from the first cells, unless it is known."""
@@ -97,8 +98,9 @@ class TimeColumn:
         Raises
         ------
         InputError
-            If a cell is not a time.
+            If a cell is not a time, or has a time zone where earlier ones had none, or the reverse.
         """
+        self._check_zone(cells.dtype, where)
         if self.kind == NUMBER:
             times = cells.cast(pl.Float64, strict=False)
         elif cells.dtype == pl.String:
@@ -115,6 +117,22 @@ class TimeColumn:
                 f"{self.name!r}, which is not {how}"
             )
         return np.array(times.to_numpy(), np.float64)
+
+    def _check_zone(self, dtype: pl.DataType, where: str) -> None:
+        """Raise InputError where only some of the times have a zone; remember whether they have."""
+        if self.kind == NUMBER:
+            return
+        zoned = getattr(dtype, "time_zone", None) is not None
+        if dtype == pl.String and self.pattern is not None:
+            zoned = any(code in self.pattern for code in ZONES[1:])
+        if self._zoned is not None and zoned != self._zoned:
+            has = "have a time zone, and those of the rows before have none"
+            none = "have no time zone, and those of the rows before have one"
+            raise InputError(
+                f"--time: times in column {self.name!r} of {where} {has if zoned else none}: "
+                "write all of them with one or all without"
+            )
+        self._zoned = zoned
 
     def check_order(
         self, found: NDArray[np.float64], first_row: int, where: str,
@@ -207,7 +225,7 @@ class TimeColumn:
     def as_dict(self) -> dict[str, Any]:
         """Return format and last times for the checkpoint."""
         lasts = [time if math.isfinite(time) else None for time in self.lasts.tolist()]
-        return {"kind": self.kind, "pattern": self.pattern, "lasts": lasts}
+        return {"kind": self.kind, "pattern": self.pattern, "lasts": lasts, "zoned": self._zoned}
 
     def continue_from(self, saved: dict[str, Any]) -> None:
         """Go on after the last times of :meth:`as_dict`; the format is that of this table."""
@@ -220,6 +238,7 @@ class TimeColumn:
         self.kind, self.pattern = saved["kind"], saved["pattern"]
         lasts = [-math.inf if time is None else time for time in saved["lasts"]]
         self.lasts = np.array(lasts, np.float64)
+        self._zoned = saved.get("zoned")  # files of olsq 0.2 do not say
 
 
 def _has_clock(pattern: str) -> bool:

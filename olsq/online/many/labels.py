@@ -57,6 +57,22 @@ def group_rows(by: Any, n_rows: int) -> dict[Any, NDArray[np.int64]]:
     return {key: order[ends[i] : ends[i + 1]] for i, key in enumerate(keys)}
 
 
+def rows_of_groups(path: Any) -> dict[Any, NDArray[np.int64]]:
+    """Return the rows of every group of a path; nothing if it was made without ``by=``."""
+    groups = getattr(getattr(path, "labels", None), "groups", None)
+    return {} if groups is None else group_rows(groups, len(groups))
+
+
+def refuse_groups(path: Any) -> None:
+    """Raise ValueError for a path of several groups, whose rows are no single series."""
+    groups = rows_of_groups(path)
+    if len(groups) > 1:
+        raise ValueError(
+            f"path has {len(groups)} groups, whose rows are no single series: choose one with "
+            f"path.of_group({next(iter(groups))!r})"
+        )
+
+
 def encode(by: Any, n_rows: int, known: dict[Any, int]) -> tuple[NDArray[np.int64], list[Any]]:
     """Encode the group (n,) of every row, MISSING without a label, and list the new labels.
 
