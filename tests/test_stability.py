@@ -361,12 +361,27 @@ def test_scores_are_their_definitions():
 @pytest.mark.parametrize("ridge", [1e-9, 1e-3, 10.0])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("constant", [0, 30])
-def test_under_a_ridge_all_but_the_first_k_rows_are_tested(ridge, intercept, constant):
+@pytest.mark.parametrize("noise", [None, 2.0])
+def test_under_a_ridge_all_but_the_first_k_rows_are_tested(ridge, intercept, constant, noise):
     X, y = broken()
     X[:constant, -1] = 2.0
-    path = olsq.coefficient_path(X, y, ridge=ridge, fit_intercept=intercept)
+    options = {"fit_intercept": intercept, "noise_variance": noise}
+    path = olsq.coefficient_path(X, y, ridge=ridge, **options)
     row, _ = recursive_residuals(path)
     np.testing.assert_array_equal(row, np.arange(X.shape[1] + intercept, len(y)))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("constant", [0, 30])
+def test_a_known_noise_variance_changes_no_recursive_residual(intercept, constant):
+    X, y = broken()
+    X[:constant, -1] = 2.0
+    paths = [
+        olsq.coefficient_path(X, y, fit_intercept=intercept, noise_variance=noise)
+        for noise in (None, 2.0)
+    ]
+    for own, other in zip(*map(recursive_residuals, paths), strict=True):
+        np.testing.assert_array_equal(own, other)
 
 
 def test_bad_arguments_are_named():

@@ -112,6 +112,10 @@ def tested_rows(
     value, sigma2 = recursive[row], path.sigma2[row].astype(float)
     errors = np.column_stack([path.stderr, path.intercept_stderr])[row]
     undetermined = np.isinf(errors).sum(axis=1)
+    if row.size and sigma2[0] > 0 and (sigma2 == sigma2[0]).all() and math.isfinite(sigma2[0]):
+        # A variance that was given tells no rank: rows of 0 before all is determined raised it.
+        before = np.concatenate([[True], undetermined[:-1] > 0])
+        return row[(value != 0) | ~before] if undetermined[0] else row[n_coefs:]
     # Only a ridge determines all coefficients with k rows and a degree of freedom left, and only
     # under one has a row an error of its own while there is none (an intercept has no ridge).
     freed = np.flatnonzero(np.isfinite(sigma2))[:1]
