@@ -13,6 +13,7 @@ from olsq.online.estimators.state import StateHolder
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import check_same_index, column_names
 from olsq.online.rows.options import check_weight, without_missing
+from olsq.online.rows.sparse import rows_or_array
 from olsq.online.rows.times import Timing, times_of_call
 
 
@@ -32,9 +33,11 @@ class CallChecker(StateHolder):
         if is_complex:
             self._refuse_for_complex()
         convert = complex_rows.complex_array if is_complex else real_array
+        by_block = not is_complex and self._stored == np.float64
         rows_X = inputs.check_X(
-            X, self, origin.n_features if origin else None, allow_empty=fitted, convert=convert
-        )
+            X, self, origin.n_features if origin else None, allow_empty=fitted,
+            convert=rows_or_array if by_block else convert,
+        )  # fmt: skip
         n = rows_X.shape[0]
         rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None, convert)
         names = inputs.feature_names(X) if type(X) is not np.ndarray else None

@@ -19,6 +19,7 @@ from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_weight
+from olsq.online.rows.sparse import SparseRows, rows_or_array
 from olsq.threads import threads_for
 
 BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
@@ -202,14 +203,17 @@ class Predictions(FittedAttributes):
 
     def _checked(self, X: Any) -> NDArray:
         """Check the rows of X (n, d); those with a missing value become NaN."""
-        convert = real_array
+        convert: Callable[[Any, str], NDArray] = rows_or_array
         if self._origin.is_complex:
             convert = complex_rows.complex_array
         elif getattr(self, "TAKES_COMPLEX", False) and complex_rows.holds_complex(X):
             raise complex_rows.real_model(type(self).__name__, "X")
         rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False, convert=convert)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        finite = np.logical_and.reduce(np.isfinite(rows), axis=1)
+        sparse = isinstance(rows, SparseRows)
+        finite = (
+            rows.finite_rows() if sparse else np.logical_and.reduce(np.isfinite(rows), axis=1)
+        )
         if finite.all():
             return rows
         if self.missing == "raise":
@@ -236,7 +240,8 @@ class Predictions(FittedAttributes):
     ) -> NDArray[np.float64]:
         """Compute ``read`` (n,) of checked rows with the intercept's 1, some thousand at a time."""
         out = np.full(rows.shape[0], np.nan)
-        known = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        finite = rows.finite_rows() if isinstance(rows, SparseRows) else np.isfinite(rows).all(1)
+        known = np.flatnonzero(finite)
         for start in range(0, known.size, BLOCK_ROWS):
             block = known[start : start + BLOCK_ROWS]
             whole = np.ones((block.size, rows.shape[1] + self._first), rows.dtype)
