@@ -143,3 +143,29 @@ def test_a_file_that_is_not_of_such_groups_is_refused(damage):
         header["parameters"] = {}
     with pytest.raises(olsq.StateFileError):
         olsq.loads(files.packed(header, arrays))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_groups_have_learned_the_rows_of_both(kind):
+    """Keys of both, of the first and of the second alone; nothing of the two changes."""
+    X, y, by, more = rows(kind)
+    half = np.arange(N) < N // 2
+    by[half & (by == "3")], by[~half & (by == "5")] = "4", "4"
+    options = {"ridge": 0.1, "fit_intercept": True} | KINDS[kind]
+
+    def learn(own):
+        given = {name: values[own] for name, values in more.items()}
+        groups = olsq.GroupedRollingLeastSquares(**options)
+        return groups.partial_fit(X[own], y[own], by=by[own], **given)
+
+    whole, first, second = learn(half | True), learn(half), learn(~half)
+    before = [groups.to_bytes() for groups in (first, second)]
+    both = olsq.merge(first, second)
+    assert [groups.to_bytes() for groups in (first, second)] == before
+    assert sorted(both) == sorted(whole)
+    for key in whole:
+        np.testing.assert_allclose(both[key].coef_, whole[key].coef_, rtol=1e-8, atol=1e-10)
+        assert both[key].n_samples_seen_ == whole[key].n_samples_seen_
+    other = olsq.GroupedRollingLeastSquares(**options | {"ridge": 0.2}).fit(X, y, by=by, **more)
+    with pytest.raises(ValueError, match="cannot merge: ridge differs"):
+        olsq.merge(first, other)

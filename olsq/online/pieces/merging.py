@@ -18,6 +18,7 @@ from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.many import merging as bank_merging
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.rows.durations import is_duration, parse_duration
 from olsq.online.rows.options import check_forget
 from olsq.online.rows.times import Timing, same_clock, time_shown
@@ -28,7 +29,7 @@ from olsq.problem import AnArray, Moments
 from olsq.threads import one_blas_thread
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
-Many = TypeVar("Many", FilterBank, GroupedLeastSquares)
+Many = TypeVar("Many", FilterBank, GroupedLeastSquares, GroupedRollingLeastSquares)
 
 _NUMPY = (np.ndarray, np.generic, int, float, list, tuple)
 _MAY_DIFFER = {
@@ -55,7 +56,7 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         Estimators: fitted, with the same features, targets, dtype and parameters; forgetting may
         differ, since each state knows how much it forgot.  Of streams with times second must
         begin at or after the last time of first.  Neither is changed.  Filters of a
-        :class:`FilterBank` are merged one by one, those of :class:`GroupedLeastSquares` by key.
+        :class:`FilterBank` are merged one by one, groups by key.
     forget : number or array, optional
         For Moments only, which do not know it: the product of all gates of the second piece
         (default 1).
@@ -106,6 +107,9 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         return bank_merging.merge(first, second)
     if isinstance(first, GroupedLeastSquares) and isinstance(second, GroupedLeastSquares):
         return bank_merging.merge_groups(first, second)
+    rolling = GroupedRollingLeastSquares
+    if isinstance(first, rolling) and isinstance(second, rolling):
+        return _merge_rolling_groups(first, second)
     if type(first) is not type(second) or not isinstance(first, StreamingRegressor):
         raise TypeError(
             f"merge needs two estimators of one kind, got {type(first).__name__} and "
@@ -139,6 +143,30 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     result._log_weights = merged_logs(first, second, length)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
+
+
+def _merge_rolling_groups(
+    first: GroupedRollingLeastSquares, second: GroupedRollingLeastSquares
+) -> GroupedRollingLeastSquares:
+    """Return the groups of both: windows of keys of both are merged, those of one are kept."""
+    first, second = copy.copy(first), copy.copy(second)
+    windows, others = first._windows_or_raise(), second._windows_or_raise()
+    for window in windows.values():
+        window.set_params(**{name: getattr(second, name) for name in window.CHANGEABLE})
+    check_same(next(iter(windows.values())), next(iter(others.values())))
+    names, given = (getattr(own, "feature_names_in_", None) for own in (first, second))
+    if names is not None and given is not None and list(names) != list(given):
+        raise ValueError("cannot merge: feature names differ")
+    if names is not None:
+        second.feature_names_in_ = names
+    zoned = same_clock(first._zoned, second._zoned, bank_merging.ZONE_IN_ONE)
+    for key, window in others.items():
+        try:
+            windows[key] = merge(windows[key], window) if key in windows else window
+        except ValueError as error:
+            raise type(error)(f"group {key!r}: {error}") from None
+    second.__dict__.update(_windows=windows, _zoned=zoned, _residual=second._residual[:0])
+    return second
 
 
 def merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: Any) -> Any:

@@ -1,0 +1,149 @@
+"""What regressions by group have in common: keys, labels of calls, copies."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.online.files.format import Saved
+from olsq.online.forms.locking import Locked
+from olsq.online.many.labels import MISSING, encode, taken_out, with_groups
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows import inputs
+from olsq.online.rows.frames import Labels, check_same_index
+from olsq.online.rows.times import named_times, with_times
+from olsq.online.sklearn import EstimatorConventions
+
+
+class ByKey(EstimatorConventions, Locked, Saved):
+    """Base of the regressions by group; subclasses define ``_learn`` and ``_known``."""
+
+    missing: str
+    fit_intercept: bool
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+    metadata_: dict[str, Any]
+    noise_variance: Any = None  # in pickles of versions without it
+    _residual: NDArray
+    _learn: Callable[..., CoefficientPath | None]
+
+    def _known(self) -> Collection[Any]:
+        """Return the keys so far, in order of appearance."""
+        raise NotImplementedError
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
+        times: Any = None,
+    ) -> Self:  # fmt: skip
+        """Forget every group and learn as :meth:`partial_fit` does."""
+        with self._locked():
+            fresh = type(self)(**self.get_params())
+            fresh._learn(X, y, sample_weight, by, times)
+            self.__dict__.pop("feature_names_in_", None)
+            self.__dict__.update(fresh.__getstate__())
+        return self
+
+    def _learn_path(
+        self, X: Any, y: Any, sample_weight: Any, by: Any, times: Any, **options: Any
+    ) -> CoefficientPath:
+        """Learn the rows, and return their path with the labels of the call."""
+        labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
+        times = named_times(times, X, y)
+        with self._locked():
+            path = self._learn(X, y, sample_weight, by, times, want_path=True, **options)
+            assert path is not None
+            labels = with_times(labels, times, in_order=False)
+            labels = with_groups(labels, taken_out(X, by)[1], by if isinstance(by, str) else None)
+            return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
+
+    def _refuse_unlabelled(self, codes: NDArray[np.int64]) -> None:
+        """Raise ValueError for a row to learn that has no label, with ``missing="raise"``."""
+        if self.missing == "raise" and (codes == MISSING).any():
+            raise ValueError(
+                f"by has no label in row {int(np.argmax(codes == MISSING))}; such rows are passed "
+                "over with missing='skip'"
+            )
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    @property
+    def groups_(self) -> list[Any]:
+        """The keys, in order of appearance."""
+        self._check_fitted()
+        return self.keys()
+
+    def keys(self) -> list[Any]:
+        """Return the keys in order of appearance; none before the first row."""
+        return list(self._known())
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._known()
+
+    def _named(self, estimator: Any) -> Any:
+        """Give the estimator of one group the names of the features."""
+        if (names := getattr(self, "feature_names_in_", None)) is not None:
+            estimator._origin = estimator._origin._replace(names=names)
+            estimator.feature_names_in_ = names
+        return estimator
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _rows_asked(
+        self, X: Any, by: Any, d: int, new_too: bool = False
+    ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
+        """Return rows to predict, the number of each one's group, and which groups are known.
+
+        A new label has the number of groups so far or a larger one, and is known if ``new_too``.
+        Raises ValueError for what is not known, with ``missing="raise"``.
+        """
+        X, by = taken_out(X, by)
+        check_same_index(X=X, by=by)
+        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        rows = inputs.check_X(X, self, d, allow_empty=True)
+        places = {key: place for place, key in enumerate(self._known())}
+        codes, fresh = encode(by, rows.shape[0], places)
+        known = (codes != MISSING) & (new_too | (codes < len(places)))
+        if self.missing == "raise" and not known.all():
+            row = int(np.argmin(known))
+            what = "has no label" if codes[row] == MISSING else f"is {fresh[0]!r}, a new label,"
+            raise ValueError(f"by {what} in row {row}; such rows predict NaN with 'skip'")
+        return rows, codes, known
+
+    @property
+    def residual_(self) -> NDArray:
+        """A-priori residuals of the last call's rows; NaN in skipped rows."""
+        self._check_fitted()
+        return self._residual
+
+    # -- the state --------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        raise NotImplementedError
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise inputs.not_fitted(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickle and copy, with states of its own and without the lock."""
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        """Copy the groups with states of their own."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__getstate__())
+        if "metadata_" in other.__dict__:
+            other.metadata_ = copy.deepcopy(self.metadata_)
+        return other
