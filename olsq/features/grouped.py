@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_keys
+from olsq.features.formula import Formula
 from olsq.features.one_hot import OneHot
 from olsq.features.table import Table
 from olsq.features.union import Union
@@ -24,7 +25,7 @@ class Grouped(FeatureBuilder):
     builder : builder
         Its parameters are read and it stays as it is: history and files are of this object.  Any
         but :class:`OneHot`, whose columns are the same for all groups: ``Union([Grouped(...),
-        OneHot(...)])``.
+        OneHot(...)])``, and :class:`Formula`.
     by : column
         The column of X that holds the labels, by name (of a data frame) or position.  It is no
         source of features; positions in the builder count the columns without it.
@@ -60,6 +61,12 @@ class Grouped(FeatureBuilder):
         return self.builder._uses_y
 
     def _check_parameters(self) -> None:
+        if isinstance(self.builder, Formula):
+            raise ValueError(
+                "a Formula cannot be in Grouped, as its transforms and levels are learned from all "
+                "rows: use Grouped(Lags(...)) for lags within groups, or one Formula for the frame "
+                "of each group"
+            )
         if not isinstance(self.builder, FeatureBuilder):
             raise ValueError(f"builder must be an object of olsq.features, got {self.builder!r}")
         inside = self.builder.builders if isinstance(self.builder, Union) else [self.builder]

@@ -211,6 +211,18 @@ def test_groups():
         assert_same_path(distributed.coefficient_path(cut(X), cut(y), **options), path)
 
 
+@pytest.mark.parametrize("more", [{}, {"window": 9}])
+def test_frames_of_paths_by_group_carry_the_key(more):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.standard_normal(60), "y": rng.standard_normal(60)})
+    table.insert(0, "shop", np.array(["u", "v"])[np.arange(60) % 2])
+    frame = dd.from_pandas(table, npartitions=3)
+    path = distributed.coefficient_path(frame[["shop", "a"]], frame["y"], by="shop", **more)
+    found = pd.concat([part.compute().to_frame() for part in path.partitions])
+    whole = olsq.coefficient_path(table[["shop", "a"]], table["y"], by="shop", **more).to_frame()
+    pd.testing.assert_frame_equal(found, whole, check_column_type=False)
+
+
 def test_groups_with_a_half_life_in_time():
     X, y, weight = stream(9)
     rng = np.random.default_rng(1)

@@ -12,6 +12,7 @@ from olsq.features import (
     ARX,
     FIR,
     NARX,
+    Formula,
     Fourier,
     Grouped,
     Lags,
@@ -111,6 +112,7 @@ def test_a_regression_by_group_on_lags_of_its_own_past():
     [
         (lambda X, y: Grouped(OneHot("u"), "shop").fit(X, y), "OneHot has the same columns"),
         (lambda X, y: Grouped(Union([OneHot("u")]), "shop").fit(X, y), "OneHot has the same"),
+        (lambda X, y: Grouped(Formula("u"), "shop").fit(X, y), "a Formula cannot be in Grouped"),
         (lambda X, y: Grouped("lags", "shop").fit(X, y), "builder must be an object of"),
         (lambda X, y: Grouped(Lags(2), "stock").fit(X, y), "no column 'stock'"),
         (lambda X, y: Grouped(Lags(2), ["u", "v"]).fit(X, y), "must be one column"),

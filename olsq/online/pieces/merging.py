@@ -151,8 +151,8 @@ def _merge_rolling_groups(
     """Return the groups of both: windows of keys of both are merged, those of one are kept."""
     first, second = copy.copy(first), copy.copy(second)
     windows, others = first._windows_or_raise(), second._windows_or_raise()
-    for window in windows.values():
-        window.set_params(**{name: getattr(second, name) for name in window.CHANGEABLE})
+    for kept in windows.values():
+        kept.set_params(**{name: getattr(second, name) for name in kept.CHANGEABLE})
     check_same(next(iter(windows.values())), next(iter(others.values())))
     names, given = (getattr(own, "feature_names_in_", None) for own in (first, second))
     if names is not None and given is not None and list(names) != list(given):
@@ -160,9 +160,9 @@ def _merge_rolling_groups(
     if names is not None:
         second.feature_names_in_ = names
     zoned = same_clock(first._zoned, second._zoned, bank_merging.ZONE_IN_ONE)
-    for key, window in others.items():
+    for key, other in others.items():
         try:
-            windows[key] = merge(windows[key], window) if key in windows else window
+            windows[key] = merge(windows[key], other) if key in windows else other
         except ValueError as error:
             raise type(error)(f"group {key!r}: {error}") from None
     second.__dict__.update(_windows=windows, _zoned=zoned, _residual=second._residual[:0])
