@@ -11,17 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.online.files import frozen
-from olsq.online.files.format import Saved
 from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.group_reading import GroupReading
-from olsq.online.many.labels import MISSING, encode, taken_out, with_groups
+from olsq.online.many.labels import MISSING, encode, taken_out
 from olsq.online.many.paths import path_of, spread_out
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
-from olsq.online.rows.frames import Labels, check_same_index
+from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import forget_or_half_life
 from olsq.online.rows.times import (
     check_kind,
@@ -29,14 +28,12 @@ from olsq.online.rows.times import (
     read_times_in_any_order,
     same_clock,
     times_or_index,
-    with_times,
 )
-from olsq.online.sklearn import EstimatorConventions
 
 CHANGEABLE = ("forget", "half_life", "missing", "noise_variance")
 
 
-class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
+class GroupedLeastSquares(GroupReading):
     """Recursive least squares by key: one regression for every label that rows come with.
 
     Each group is a :class:`RecursiveLeastSquares` on the rows of its label; a label that was never
@@ -85,12 +82,6 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
     """
 
     CHANGEABLE = FilterBank.CHANGEABLE
-    n_features_in_: int
-    feature_names_in_: NDArray[np.object_]
-    metadata_: dict[str, Any]
-    _bank: FilterBank
-    _places: dict[Any, int]  # the filter of every key, in order of appearance
-    _residual: NDArray
     _clocks: Clocks | None = None  # of all filters, if the half-life is a length of time
 
     def __init__(
@@ -169,7 +160,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         array([3.4, 5. ])
         """
         with self._locked():
-            self._learn(X, y, sample_weight, by, forget, times)
+            self._learn(X, y, sample_weight, by, times, forget)
         return self
 
     def partial_fit_path(
@@ -199,29 +190,10 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         >>> groups.partial_fit_path([[1.0], [1.0]], [4.0, 5.0], by=["a", "b"]).coef[:, 0]
         array([3., 5.])
         """
-        labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
-        times = named_times(times, X, y)
-        with self._locked():
-            path = self._learn(X, y, sample_weight, by, forget, times, want_path=True)
-            assert path is not None
-            labels = with_times(labels, times, in_order=False)
-            labels = with_groups(labels, taken_out(X, by)[1], by if isinstance(by, str) else None)
-            return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
-
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
-        times: Any = None,
-    ) -> Self:  # fmt: skip
-        """Forget every group and learn as :meth:`partial_fit` does."""
-        with self._locked():
-            fresh = type(self)(**self.get_params())
-            fresh._learn(X, y, sample_weight, by, None, times)
-            self.__dict__.pop("feature_names_in_", None)
-            self.__dict__.update(fresh.__getstate__())
-        return self
+        return self._learn_path(X, y, sample_weight, by, times, forget=forget)
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, by: Any, forget: Any, times: Any, *,
+        self, X: Any, y: Any, sample_weight: Any, by: Any, times: Any, forget: Any = None, *,
         want_path: bool = False,
     ) -> CoefficientPath | None:  # fmt: skip
         fitted = "_bank" in self.__dict__
@@ -246,11 +218,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
             places[key] = len(places)
         labelled = codes != MISSING
         if not labelled.all():
-            if self.missing == "raise":
-                raise ValueError(
-                    f"by has no label in row {int(np.argmin(labelled))}; such rows are passed over "
-                    "with missing='skip'"
-                )
+            self._refuse_unlabelled(codes)
             if y.shape[:1] != X.shape[:1]:
                 inputs.check_y(y, self, X.shape[0], None)  # refuses it
             chosen = [
@@ -351,14 +319,6 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
                 state |= {"_bank": copy.copy(self._bank), "_places": dict(self._places)}
         state.pop("_lock", None)
         return state
-
-    def __copy__(self) -> Self:
-        """Copy the groups with states of their own."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__getstate__())
-        if "metadata_" in other.__dict__:
-            other.metadata_ = copy.deepcopy(self.metadata_)
-        return other
 
     def _snapshot(
         self, metadata: dict[str, Any] | None

@@ -10,17 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.estimators.rolling import RollingLeastSquares
-from olsq.online.files.format import Saved
-from olsq.online.forms.locking import Locked
 from olsq.online.many import group_files
+from olsq.online.many.by_key import ByKey
 from olsq.online.many.groups import fill_rows, rows_like
-from olsq.online.many.labels import MISSING, encode, taken_out, with_groups
+from olsq.online.many.labels import MISSING, encode, taken_out
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
-from olsq.online.rows.frames import Labels, check_same_index
+from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_weight
-from olsq.online.rows.times import named_times, of_frames, same_clock, times_and_zone, with_times
-from olsq.online.sklearn import EstimatorConventions
+from olsq.online.rows.times import named_times, of_frames, same_clock, times_and_zone
 
 
 def _of_each_window(name: str, empty: float = np.nan) -> Any:
@@ -42,7 +40,7 @@ def _read_or_none(window: RollingLeastSquares, name: str) -> Any:
     return getattr(window, name) if window._has_estimate() else None
 
 
-class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
+class GroupedRollingLeastSquares(ByKey):
     """Rolling least squares by key: one window for every label that rows come with.
 
     Each group is a :class:`RollingLeastSquares` on the rows of its label; a label that was never
@@ -87,12 +85,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
     array([-1., nan])
     """
 
-    n_features_in_: int
-    feature_names_in_: NDArray[np.object_]
-    metadata_: dict[str, Any]
     _windows: dict[Any, RollingLeastSquares]  # of every key, in order of appearance
-    _residual: NDArray
-    noise_variance: Any = None  # in pickles of versions without it
     _zoned: bool | None  # whether the times of a window of time have a time zone
 
     def __init__(
@@ -147,7 +140,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
             cannot be keys.  After an error the states are what they were.
         """
         with self._locked():
-            self._learn(X, y, sample_weight, by, times, want_path=False)
+            self._learn(X, y, sample_weight, by, times)
         return self
 
     def partial_fit_path(
@@ -163,29 +156,10 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
             stream it is what ``coefficient_path(..., by=, window=)`` of all rows gives, with this
             object's ridge and intercept.
         """
-        labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
-        times = named_times(times, X, y)
-        with self._locked():
-            path = self._learn(X, y, sample_weight, by, times, want_path=True)
-            assert path is not None
-            labels = with_times(labels, times, in_order=False)
-            labels = with_groups(labels, taken_out(X, by)[1], by if isinstance(by, str) else None)
-            return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
-
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
-        times: Any = None,
-    ) -> Self:  # fmt: skip
-        """Forget every group and learn as :meth:`partial_fit` does."""
-        with self._locked():
-            fresh = type(self)(**self.get_params())
-            fresh._learn(X, y, sample_weight, by, times, want_path=False)
-            self.__dict__.pop("feature_names_in_", None)
-            self.__dict__.update(fresh.__getstate__())
-        return self
+        return self._learn_path(X, y, sample_weight, by, times)
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, by: Any, times: Any, *, want_path: bool
+        self, X: Any, y: Any, sample_weight: Any, by: Any, times: Any, *, want_path: bool = False
     ) -> CoefficientPath | None:
         known = self.__dict__.get("_windows", {})
         fitted = bool(known)
@@ -212,11 +186,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
         if times is not None and times.shape != (n,):
             raise ValueError(f"times must hold one time for each of {n} rows, got {times.shape}")
         codes, fresh = encode(by, n, {key: place for place, key in enumerate(known)})
-        if self.missing == "raise" and (codes == MISSING).any():
-            raise ValueError(
-                f"by has no label in row {int(np.argmax(codes == MISSING))}; such rows are passed "
-                "over with missing='skip'"
-            )
+        self._refuse_unlabelled(codes)
         keys = [*known, *fresh]
         windows, whole = dict(known), None
         residual = np.full(y.shape, np.nan, np.result_type(X, np.float32))
@@ -252,23 +222,8 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
 
     # -- groups -----------------------------------------------------------------------------------
 
-    @property
-    def groups_(self) -> list[Any]:
-        """The keys, in order of appearance."""
-        return list(self._windows_or_raise())
-
-    def keys(self) -> list[Any]:
-        """Return the keys in order of appearance; none before the first row."""
-        return list(self.__dict__.get("_windows", {}))
-
-    def __len__(self) -> int:
-        return len(self.__dict__.get("_windows", {}))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.keys())
-
-    def __contains__(self, key: Any) -> bool:
-        return key in self.__dict__.get("_windows", {})
+    def _known(self) -> dict[Any, RollingLeastSquares]:
+        return self.__dict__.get("_windows", {})
 
     def __getitem__(self, key: Any) -> RollingLeastSquares:
         """Return the group of a key as an estimator with a copy of its state, which continues from
@@ -277,11 +232,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
         Raises KeyError for a key that no row came with.
         """
         with self._locked():
-            window: Any = copy.copy(self._windows_or_raise()[key])
-            if (names := getattr(self, "feature_names_in_", None)) is not None:
-                window._origin = window._origin._replace(names=names)
-                window.feature_names_in_ = names
-            return window
+            return self._named(copy.copy(self._windows_or_raise()[key]))
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -321,16 +272,7 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
         """Return what ``ask`` gives for each group's rows, NaN for rows without an estimate."""
         with self._locked():
             windows = self._windows_or_raise()
-            X, by = taken_out(X, by)
-            check_same_index(X=X, by=by)
-            inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-            X = inputs.check_X(X, self, self.n_features_in_, allow_empty=True)
-            codes, fresh = encode(by, len(X), {key: place for place, key in enumerate(windows)})
-            unknown = (codes == MISSING) | (codes >= len(windows))
-            if self.missing == "raise" and unknown.any():
-                row = int(np.argmax(unknown))
-                what = "has no label" if codes[row] == MISSING else f"is {fresh[0]!r}, a new label,"
-                raise ValueError(f"by {what} in row {row}; such rows predict NaN with 'skip'")
+            X, codes, _ = self._rows_asked(X, by, self.n_features_in_)
             origin = next(iter(windows.values()))._origin
             shape = (len(X),) if origin.n_targets == 0 else (len(X), origin.n_targets)
             found = [np.full(shape, np.nan, origin.dtype) for _ in range(results)]
@@ -357,17 +299,10 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
             windows = self._windows_or_raise().values()
             return np.array([window.n_samples_seen_ for window in windows], np.int64)
 
-    @property
-    def residual_(self) -> NDArray:
-        """A-priori residuals of the last call's rows; NaN in skipped rows."""
-        self._windows_or_raise()
-        return self._residual
-
     # -- the state --------------------------------------------------------------------------------
 
     def _windows_or_raise(self) -> dict[Any, RollingLeastSquares]:
-        if not self.__dict__.get("_windows"):
-            raise inputs.not_fitted(self)
+        self._check_fitted()
         for window in self._windows.values():  # it may have changed since the last row
             window.noise_variance = self.noise_variance
         return self._windows
@@ -383,15 +318,6 @@ class GroupedRollingLeastSquares(EstimatorConventions, Locked, Saved):
                 state["_windows"] = {key: copy.copy(w) for key, w in self._windows.items()}
         state.pop("_lock", None)
         return state
-
-    def __copy__(self) -> Self:
-        """Copy the groups with states of their own."""
-        other = object.__new__(type(self))
-        other.__dict__.update(copy.deepcopy({"metadata_": self.__dict__.get("metadata_", {})}))
-        other.__dict__.update(
-            {name: value for name, value in self.__getstate__().items() if name != "metadata_"}
-        )
-        return other
 
     def _snapshot(
         self, metadata: dict[str, Any] | None
