@@ -3,9 +3,9 @@
     python -m benchmarks.reports.busy [--only path] [--before]
 
 A library that splits thin work over threads waits for a core that another program has, and spins
-meanwhile: ten times the processor time for the same numbers.  Each call here is timed by processor
-time, first with one BLAS thread and quiet cores, then as it comes with one busy loop per core beside
-it (loops that end by themselves).  Minimum of several calls; the ratio should be 1.
+meanwhile: ten times the processor time for the same numbers.  Each call is timed by processor time,
+first with one BLAS thread and quiet cores, then as it comes with one busy loop per core beside it
+(loops that end by themselves).  Minimum of several calls; the ratio should be 1.
 """
 
 from __future__ import annotations
