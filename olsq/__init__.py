@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from olsq import testing as testing
     from olsq import train as train
     from olsq import tuning as tuning
+    from olsq.compiling import compile_kernels
     from olsq.files.loading import load, loads
     from olsq.local import LocalSolution, local_lstsq
     from olsq.online import (
@@ -85,6 +86,7 @@ _HOME = {
     "StateFileError": "olsq.online",
     "TotalLeastSquares": "olsq.online",
     "coefficient_path": "olsq.online",
+    "compile_kernels": "olsq.compiling",
     "load": "olsq.files.loading",
     "loads": "olsq.files.loading",
     "LocalSolution": "olsq.local",
@@ -129,6 +131,7 @@ __all__ = [
     "StateFileError",
     "TotalLeastSquares",
     "coefficient_path",
+    "compile_kernels",
     "load",
     "loads",
     "local_lstsq",

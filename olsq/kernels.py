@@ -9,6 +9,7 @@ edit, an update or another Numba version uses another folder.
 from __future__ import annotations
 
 import ast
+import ctypes
 import functools
 import hashlib
 import logging
@@ -17,6 +18,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +28,9 @@ import numba
 from numba import config, njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.ccallback import CFunc
+from numba.core.registry import cpu_target
+
+from olsq import first_call
 
 # Without "nnan" and "ninf", with which a compiler may remove tests for finiteness.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
@@ -68,13 +73,17 @@ def kernel(
 
 
 def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles a function at once and makes it callable by ``symbol``.
+    """Return a decorator that makes a function callable by ``symbol`` from compiled code.
 
     Numba optimises a kernel that is left standing again in every library that calls it, which for
     dense algebra takes half a minute in each of a user's functions.  A call by symbol is opaque:
     the code is compiled once, kept on disk, and found when the caller is loaded.  So the module
     that defines it must have been imported before any caller runs, which importing it to call it
     does.  ``signature`` is a Numba signature of numbers and pointers.  The function must not raise.
+
+    What is on disk is loaded at once; nothing is compiled before :func:`compile_external_kernels`,
+    which whoever compiles or runs a caller calls first.  A caller that was loaded from a cache of
+    its own meanwhile goes through Python, which compiles the kernel at the first call.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -82,16 +91,64 @@ def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]
             return function
         options = {"nopython": True, "error_model": "numpy", "fastmath": FASTMATH}
         callback = CFunc(function, (signature.args, signature.return_type), {}, options)
-        attach_callback(callback, function)
-        callback.compile()
-        llvmlite.binding.add_symbol(symbol, callback.address)
-        _live_callbacks[symbol] = callback  # its code must outlive every caller
+        kernel = ExternalKernel(symbol, signature, callback)
+        _external_kernels[symbol] = kernel  # its code must outlive every caller
+        if kernel.is_on_disk():
+            kernel.compile()
+        else:
+            llvmlite.binding.add_symbol(symbol, kernel.address_in_python())
+            waiting_kernels.add(kernel)
         return types.ExternalFunction(symbol, signature)
 
     return decorate
 
 
-_live_callbacks: dict[str, CFunc] = {}
+class ExternalKernel:
+    """A function that compiled code calls by symbol."""
+
+    def __init__(self, symbol: str, signature: Any, callback: CFunc) -> None:
+        self.symbol, self.is_compiled = symbol, False
+        self._signature, self._callback, self._lock = signature, callback, threading.Lock()
+        attach_callback(callback, callback._pyfunc)
+        plain = [_C_TYPES.get(kind, ctypes.c_void_p) for kind in signature.args]
+        self._c_type = ctypes.CFUNCTYPE(_C_TYPES[signature.return_type], *plain)
+        self._in_python = self._c_type(self._run)
+
+    def is_on_disk(self) -> bool:
+        """Test whether the compiled code is in the cache."""
+        cache = self._callback._cache
+        return isinstance(cache, KernelCache) and cache.holds(self._signature)
+
+    def compile(self) -> int:
+        """Compile or load the code, if that is still to do; return its address."""
+        with self._lock:
+            if not self.is_compiled:
+                with first_call.waiting(self.symbol):
+                    self._callback.compile()
+                llvmlite.binding.add_symbol(self.symbol, self._callback.address)
+                self.is_compiled = True
+        return self._callback.address
+
+    def address_in_python(self) -> int:
+        """Return the address of a function that compiles this one, and calls it."""
+        address = ctypes.cast(self._in_python, ctypes.c_void_p).value
+        assert address is not None
+        return address
+
+    def _run(self, *arguments: Any) -> Any:
+        return self._c_type(self.compile())(*arguments)
+
+
+_C_TYPES = {types.float64: ctypes.c_double, types.intp: ctypes.c_ssize_t}
+_external_kernels: dict[str, ExternalKernel] = {}
+waiting_kernels: set[ExternalKernel] = set()  # those to compile before a caller
+
+
+def compile_external_kernels() -> None:
+    """Compile the kernels that are called by symbol, or load them, if that is still to do."""
+    for kernel in list(waiting_kernels):
+        kernel.compile()
+        waiting_kernels.discard(kernel)
 
 
 _log = logging.getLogger("olsq")
@@ -102,14 +159,14 @@ def attach(dispatcher: Any) -> None:
     function = getattr(dispatcher, "py_func", None)
     if function is None:  # NUMBA_DISABLE_JIT
         return
-    folders = _cache_folders(function.__module__.partition(".")[0])
+    folders = cache_folders(function.__module__.partition(".")[0])
     if folders.usable:
         dispatcher._cache = KernelCache(function, folders)
 
 
 def attach_callback(callback: Any, function: Any) -> None:
     """Give a C callback its cache on disk, before it is compiled."""
-    folders = _cache_folders(function.__module__.partition(".")[0])
+    folders = cache_folders(function.__module__.partition(".")[0])
     if folders.usable:
         callback._cache = KernelCache(function, folders)
 
@@ -137,15 +194,20 @@ class KernelCache(FunctionCache):
         self._impl = _Implementation(function, places[-1] / function.__module__)
         self._cache_path = self._impl.locator.get_cache_path()
         self._files = [
-            IndexDataCacheFile(
-                cache_path=str(place / function.__module__),
-                filename_base=self._impl.filename_base,
-                source_stamp="",
-            )
+            CodeFile(str(place / function.__module__), self._impl.filename_base, "")
             for place in places
         ]
         self._cache_file = self._files[-1]
         self.enable()
+
+    def holds(self, signature: Any) -> bool:
+        """Test whether code for a C callback's signature is there, without loading it."""
+        target = cpu_target.target_context
+        key = self._index_key(signature, target.codegen())
+        try:
+            return any(key in file._load_index() for file in self._files)
+        except Exception:  # a damaged file may raise anything
+            return False
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         for file in self._files:
@@ -171,6 +233,26 @@ class KernelCache(FunctionCache):
             _warn_once(f"{self._cache_path}: {error.strerror}")
 
 
+class CodeFile(IndexDataCacheFile):
+    """Numba's index of a kernel's code, with files named after the types that they are for.
+
+    Numba numbers them, so that two processes that compile for two types at once may both write
+    number 1, and a reader then runs the code for the other types.
+    """
+
+    def __init__(self, folder: str, name: str, stamp: str) -> None:
+        super().__init__(cache_path=folder, filename_base=name, source_stamp=stamp)
+        self._name = name
+
+    def save(self, key: Any, data: Any) -> None:
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        name = f"{self._name}.{digest}.nbc"
+        self._save_data(name, data)  # before the index says that it is there
+        known = self._load_index()
+        if known.get(key) != name:
+            self._save_index(known | {key: name})
+
+
 class _Implementation(CompileResultCacheImpl):
     def __init__(self, function: Any, folder: Path) -> None:
         code = function.__code__
@@ -191,7 +273,7 @@ class _Locator:
 
 
 @functools.cache
-def _cache_folders(package: str) -> CacheFolders:
+def cache_folders(package: str) -> CacheFolders:
     """Return the folders for the kernels of a package's present sources."""
     origin = getattr(sys.modules.get(package), "__file__", None)
     digest = source_digest(Path(origin).parent) if origin else None

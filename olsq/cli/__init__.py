@@ -1,4 +1,4 @@
-"""The command ``olsq``: demo, fit, predict, train, sample.
+"""The command ``olsq``: demo, fit, predict, train, sample, compile.
 
 Needs ``pip install "online-least-squares[cli]"``; the last three also the extra ``nn``.
 """

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 import olsq
+from olsq.cli.compile import compile_
 from olsq.cli.errors import CommandError, printable
 from olsq.cli.fit.command import fit
 from olsq.cli.predict.command import predict
@@ -124,3 +125,4 @@ app.command(epilog=EXIT_CODES)(fit)
 app.command(epilog=EXIT_CODES)(predict)
 app.command(epilog=EXIT_CODES)(train)
 app.command(epilog=EXIT_CODES)(sample)
+app.command("compile", epilog=EXIT_CODES)(compile_)

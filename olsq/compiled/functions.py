@@ -15,6 +15,7 @@ from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
 from olsq.compiled import calls
 from olsq.compiled.state import State, check_state
+from olsq.kernels import compile_external_kernels, waiting_kernels
 from olsq.online.many.rows import check_number
 from olsq.online.rows.inputs import check_ridge_size
 from olsq.online.rows.options import check_forget, check_ridge
@@ -152,6 +153,8 @@ def predict(state: State, x: ArrayLike) -> float:
     0.0
     """
     row = _check_x(x, check_state(state))
+    if waiting_kernels:
+        compile_external_kernels()
     return calls.predict_arrays(*state, row)
 
 
@@ -224,6 +227,8 @@ def update(state: State, x: ArrayLike, y: float, forget: float = 1.0, weight: fl
             f"x or y contains a value of magnitude {size:.3g} and the weight is {own:.3g}; squares "
             f"of values beyond {_LARGEST:.0e}, times the weight, overflow. Rescale them"
         )
+    if waiting_kernels:
+        compile_external_kernels()
     return calls.update_arrays(*state, row, target, factor, own)
 
 
@@ -256,6 +261,7 @@ def coef(state: State) -> NDArray[np.float64]:
     array([0. , 1.5])
     """
     check_state(state, many=True)
+    compile_external_kernels()
     return calls.coef(state) if state.matrix.ndim == 2 else calls.coef_all(state)
 
 

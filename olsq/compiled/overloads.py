@@ -17,6 +17,7 @@ from numba.extending import overload
 from olsq.compiled import calls, functions
 from olsq.compiled.state import State
 from olsq.compiled.symbols import view
+from olsq.kernels import compile_external_kernels
 
 
 def _check_state(state: Any, name: str, ndims: tuple[int, ...]) -> int:
@@ -52,6 +53,7 @@ def _check_number(value: Any, name: str) -> None:
 def _predict(state: Any, x: Any) -> Any:
     _check_state(state, "state", (2,))
     _check_x(x)
+    compile_external_kernels()
     if x.layout != "C":
         return lambda state, x: calls.predict(state, np.ascontiguousarray(x))
     return lambda state, x: calls.predict(state, x)
@@ -63,6 +65,7 @@ def _update(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) ->
     _check_x(x)
     for value, name in ((y, "y"), (forget, "forget"), (weight, "weight")):
         _check_number(value, name)
+    compile_external_kernels()
     if x.layout != "C":
 
         def strided(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) -> Any:
@@ -79,6 +82,7 @@ def _update(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) ->
 
 @overload(functions.coef, strict=False)
 def _coef(state: Any) -> Any:
+    compile_external_kernels()
     if _check_state(state, "state", (2, 3)) == 2:
         return lambda state: calls.coef(state)
     return lambda state: calls.coef_all(state)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,120 @@ def test_a_folder_that_can_be_written_completes_one_that_cannot(tmp_path):
         path.unlink()
     assert tiny.ask(elsewhere) == (20, 0, "")
     assert tiny.ask(elsewhere) == (20, 1, "")
+
+
+def test_processes_fill_a_folder_at_once(tmp_path):
+    tiny = Tiny(tmp_path)
+    with ThreadPoolExecutor(4) as threads:
+        answers = [done.result() for done in [threads.submit(tiny.ask) for _ in range(4)]]
+    assert [answer for answer, _, _ in answers] == [20] * 4
+    assert tiny.ask() == (20, 1, "")
+
+
+KILLED = """
+import builtins, os, shutil
+import tiny.caller, tiny.helper
+
+def killed_at(step):
+    left = [step]
+    def count(call):
+        def counted(*args, **kwargs):
+            if call is not opened or (len(args) > 1 and "w" in args[1]):
+                left[0] -= 1
+                if left[0] < 0:
+                    os.kill(os.getpid(), 9)
+            return call(*args, **kwargs)
+        return counted
+    opened = builtins.open
+    builtins.open, os.replace = count(opened), count(os.replace)
+
+killed = 0
+for kill in range(20):
+    if kill == 10:
+        shutil.rmtree(os.environ["NUMBA_CACHE_DIR"])
+    child = os.fork()
+    if child == 0:
+        killed_at(kill % 5)
+        assert tiny.caller.caller(1) == 20
+        os._exit(0)
+    killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+print(killed)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="SIGKILL and fork are POSIX's")
+def test_processes_killed_while_they_fill_a_folder_leave_it_usable(tmp_path):
+    tiny = Tiny(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, env=tiny.environment,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 8
+    assert tiny.ask()[0] == 20
+    assert tiny.ask() == (20, 1, "")
+
+
+def test_another_processor_has_kernels_of_its_own(tmp_path):
+    tiny = Tiny(tmp_path)
+    assert tiny.ask() == (20, 0, "")
+    own = dict(tiny.environment)
+    tiny.environment["NUMBA_CPU_NAME"] = "generic"
+    assert tiny.ask() == (20, 0, "")
+    assert tiny.ask() == (20, 1, "")
+    tiny.environment = own
+    assert tiny.ask() == (20, 1, "")
+
+
+def test_kernels_saved_at_once_keep_their_own_code(tmp_path):
+    """Numba numbers files, so that two processes may give one number to kernels of two types."""
+    first, second = (_cache.CodeFile(str(tmp_path), "kernel-1", "") for _ in range(2))
+    seen = first._load_index()
+    first._load_index = lambda: dict(seen)  # before the second one saves
+    second.save("floats", b"code for floats")
+    first.save("integers", b"code for integers")
+    reader = _cache.CodeFile(str(tmp_path), "kernel-1", "")
+    assert reader.load("floats") in (None, b"code for floats")
+    assert reader.load("integers") == b"code for integers"
+
+
+def test_who_waits_is_told_once(tmp_path):
+    tiny = Tiny(tmp_path)
+    program = (
+        "import logging, sys, time\n"
+        "logging.basicConfig(level=logging.INFO, format='%(name)s %(message)s')\n"
+        "from olsq import first_call\n"
+        "first_call.PATIENCE = 0.05\n"
+        "for kernel in ('one', 'two'):\n"
+        "    with first_call.waiting(kernel):\n"
+        "        with first_call.waiting('needed by it'):\n"
+        "            time.sleep(0.3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=tiny.environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("`olsq compile`") == 1
+    assert done.stderr.startswith("olsq olsq compiles its kernels (one and what it needs)")
+
+
+def test_importing_compiles_nothing(tmp_path):
+    program = (
+        "import numba\n"
+        "from numba.core import event\n"
+        "with event.install_recorder('numba:compile') as recorder:\n"
+        "    from olsq import compiled, distributed, local, online, polars, sequence\n"
+        "    import olsq.river, olsq.tuning\n"
+        "names = [e.data['dispatcher'].py_func.__module__ for _, e in recorder.buffer]\n"
+        "from olsq.kernels import waiting_kernels\n"
+        "print(len([n for n in names if n.startswith('olsq')]), len(waiting_kernels))\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "empty")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0", "3"]
 
 
 def test_old_folders_are_few(tmp_path):
