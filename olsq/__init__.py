@@ -17,6 +17,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from olsq import attention as attention
     from olsq import compiled as compiled
+    from olsq import compiling as compiling
     from olsq import datasets as datasets
     from olsq import distributed as distributed
     from olsq import features as features
@@ -147,6 +148,7 @@ _SUBMODULES = frozenset(
     (
         "attention",
         "compiled",
+        "compiling",
         "datasets",
         "distributed",
         "features",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import olsq
+from olsq import first_call
 from olsq.kernels import cache_folders
 
 Step = tuple[str, Callable[[], Any]]
@@ -79,6 +80,7 @@ def compile_kernels(
         raise OSError(
             "no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one that can"
         )
+    first_call.say_nothing()
     steps = [step for part in parts or _installed() for step in PARTS[part]()]
     with np.errstate(all="ignore"):
         for done, (name, call) in enumerate(steps):

@@ -79,6 +79,11 @@ _waiting = _Waiting()
 event.register("numba:compile", _waiting)
 
 
+def say_nothing() -> None:
+    """Tell nobody in this process: who compiles beforehand knows."""
+    _waiting.was_told = True
+
+
 @contextmanager
 def waiting(name: str) -> Iterator[None]:
     """Count what happens within as compilation of a kernel."""

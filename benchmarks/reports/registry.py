@@ -77,6 +77,12 @@ def busy(found: dict) -> Blocks:
     return {("speed.md", "busy"): table(found)}
 
 
+def first_call(found: dict) -> Blocks:
+    from .first_call import table
+
+    return {("speed.md", "first call"): table(found)}
+
+
 def forgetting(found: dict) -> Blocks:
     from .forgetting_report import tables
 
@@ -270,6 +276,7 @@ REPORTS = (
     Report(
         "busy", ("busy",), busy, 0.3, 4
     ),
+    Report("first_call", ("first_call",), first_call, 0.5, 8),
     Report(
         "many", ("many",), text_of("many", "many-regressions.md", "many"),
         0.4, 2,

@@ -16,7 +16,7 @@ def compile_(
         typer.Argument(
             help="streams, windows, variants, banks, sequences, compiled, polars.",
             show_default=False,
-            metavar="[PARTS]...",
+            metavar="PARTS",
         ),
     ] = None,
     all_: Annotated[
