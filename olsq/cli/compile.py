@@ -28,8 +28,8 @@ def compile_(
     For images of containers and systems that cannot be written later; set NUMBA_CACHE_DIR for a
     folder of your choice. Name the parts that you use, or take --all.
     """
-    from olsq.progress import make_progress
     from olsq.compiling import compile_kernels
+    from olsq.progress import make_progress
 
     if bool(parts) == all_:
         raise InputError(
