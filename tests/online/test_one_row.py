@@ -182,7 +182,10 @@ def test_step_takes_a_weight():
     for make in (
         lambda: olsq.RecursiveLeastSquares(forget=0.9),
         lambda: olsq.RecursiveLeastSquares(forget=walk, prior=(np.zeros(4), np.eye(4))),
+        lambda: olsq.RecursiveLeastSquares(method="information", cov="sandwich"),
         lambda: olsq.RollingLeastSquares(10),
+        lambda: olsq.RobustLeastSquares(forget=0.9),
+        lambda: olsq.ConstrainedLeastSquares(bounds=(0, 1)),
         lambda: olsq.FilterBank(1, forget=0.9),
     ):
         stepped, learnt = make(), make()
@@ -195,6 +198,14 @@ def test_step_takes_a_weight():
             else:
                 learnt.partial_fit(X[t : t + 1], y[t : t + 1], w[t : t + 1])
         np.testing.assert_array_equal(stepped.coef_, learnt.coef_)
+        if not one:
+            assert stepped.n_samples_seen_ == learnt.n_samples_seen_
+            assert one_row.learn(stepped, X[:1], y[:1], 0.5) is not None
+            stepped.step(X[1], y[1])  # forgets the logarithms of the weights before it
+            learnt.partial_fit(X[:2], y[:2], np.array([0.5, 1.0]))
+            sums = stepped._log_weight_sums(), learnt._log_weight_sums()
+            np.testing.assert_allclose(*sums, rtol=1e-12)
+            assert stepped.coef_ == pytest.approx(learnt.coef_, rel=1e-12)
     est = olsq.RecursiveLeastSquares()
     assert np.isnan(est.step(X[0], y[0], sample_weight=np.nan)[1])
     assert est.n_samples_seen_ == 0

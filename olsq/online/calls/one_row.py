@@ -32,6 +32,7 @@ from olsq.problem import LARGEST
 
 DOUBLE = np.dtype(np.float64)
 SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
+NUMBERS = (float, int, np.float64, np.int64)  # of weights: no bool is among them
 COMPLEX = np.dtype(np.complex128)
 ONE, TWO = read_only(np.ones(1)), read_only(np.ones(2))
 PER_ROW = (np.ndarray, list, tuple)  # what factors of rows come as
@@ -88,7 +89,6 @@ def _found(estimator: Any) -> ShortWay:
     if (
         estimator.ROW_BY_ROW
         and not engine.parting
-        and estimator._log_weights is None
         and origin.dtype == DOUBLE and switch.form.precision[0] == DOUBLE.name
         and (not isinstance(switch, RollingWindow) or switch.ring_X.dtype == DOUBLE)
         and estimator._duration(estimator._timing is not None) is None
@@ -117,7 +117,9 @@ def _fits(way: ShortWay, X: Any) -> bool:
     )  # fmt: skip
 
 
-def learn(estimator: Any, X: Any, y: Any, *, predicts: bool = True) -> tuple[Any, NDArray] | None:
+def learn(
+    estimator: Any, X: Any, y: Any, weight: Any = None, *, predicts: bool = True
+) -> tuple[Any, NDArray] | None:
     """Learn a row X (1, d), y (1,) or (1, m); return the prediction before and the residual (1, m).
 
     The prediction is a number, or an array (m,) where the targets are several; it may be anything
@@ -131,8 +133,11 @@ def learn(estimator: Any, X: Any, y: Any, *, predicts: bool = True) -> tuple[Any
     if way is None or not _fits(way, X) or y.shape != way.target or y.dtype is not way.dtype:
         return None
     form = way.switch.form
-    if not (way.by_kernel and type(form) is CovarianceForm):
-        return _learn_by_engine(estimator, way, X, y, predicts)
+    weighs = weight is not None or estimator._log_weights is not None
+    if weighs and way.dtype is COMPLEX:
+        return None
+    if weighs or not (way.by_kernel and type(form) is CovarianceForm):
+        return _learn_by_engine(estimator, way, X, y, weight, predicts)
     prediction: Any
     if y.ndim == 1:
         residual = np.empty((1, 1))
@@ -157,11 +162,15 @@ def learn(estimator: Any, X: Any, y: Any, *, predicts: bool = True) -> tuple[Any
 
 
 def _learn_by_engine(
-    estimator: Any, way: ShortWay, X: NDArray, y: NDArray, predicts: bool
+    estimator: Any, way: ShortWay, X: NDArray, y: NDArray, weight: Any, predicts: bool
 ) -> tuple[Any, NDArray] | None:
     """Learn as :func:`learn` does, by what the engine does with any call's rows."""
     is_complex, form = way.dtype is COMPLEX, way.switch.form
-    if not (np.vdot(X, X).real <= SETTLED and np.vdot(y, y).real <= SETTLED):
+    if weight is not None and not (type(weight) in NUMBERS and 0 < weight <= SETTLED):
+        return None
+    Y = np.ascontiguousarray(y.reshape(1, -1))
+    most = SETTLED if weight is None else SETTLED / max(weight, 1.0)
+    if not (np.vdot(X, X).real <= most and np.vdot(y, y).real <= most):
         return None
     if not estimator._has_estimate() or (
         is_complex and not keeps_pairs_orthogonal(form, way.gates)
@@ -170,17 +179,19 @@ def _learn_by_engine(
     if way.intercept:
         row, X = X, np.empty((1, X.shape[1] + 1), way.dtype)
         X[0, 0], X[0, 1:] = 1.0, row[0]
-    Y = y.reshape(1, -1)
     if is_complex:
-        X, Y, weights = embed_rows(X), embed_targets(Y), TWO
-    else:
-        Y, weights = np.ascontiguousarray(Y), ONE
+        X, Y = embed_rows(X), embed_targets(Y)
+    weights = TWO if is_complex else ONE
+    if weight is not None:
+        weights = read_only(np.array((weight,), np.float64))
     kind = PairedRows if is_complex else Rows
     learned = estimator._learn_row(
         kind(read_only(X), read_only(Y), way.gates, weights), predicts=predicts
     )
     if learned is None:
         return None
+    if weight is not None or estimator._log_weights is not None:
+        estimator._log_weights = estimator._log_weights_after_row(way.gates.item(0), weight)
     prediction: Any = learned[0]
     residual: Any = learned[1]
     if is_complex:

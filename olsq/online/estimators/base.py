@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -161,8 +162,8 @@ class StreamingRegressor(CallChecker):
                 f"step takes one row, got x of shape {np.shape(x)} and y of shape {np.shape(y)}"
             )
         with self._locked():
-            ordinary = time is None and sample_weight is None
-            if ordinary and (short := one_row.learn(self, X, Y)) is not None:
+            short = one_row.learn(self, X, Y, sample_weight) if time is None else None
+            if short is not None:
                 return short[0], (short[1][0].copy() if several else short[1].item())
             known = self._has_estimate()
             if known:
@@ -285,7 +286,7 @@ class StreamingRegressor(CallChecker):
             return path
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
-        """Learn one checked row of weight 1 (a pair, of complex rows) in a state that has begun.
+        """Learn one checked row (a pair, of complex rows) in a state that has begun.
 
         Returns what was predicted and the a-priori residual, one row each; the prediction may be
         anything unless it is asked for.  None where the row has to go the general way, with nothing
@@ -295,6 +296,13 @@ class StreamingRegressor(CallChecker):
         self._engine.engine.update(rows, residual, Trace.none(rows.Y.shape[1], rows.X.shape[1]))
         return (rows.Y - residual if predicts else None), residual
 
+    def _log_weights_after_row(
+        self, gate: float, weight: float | None
+    ) -> NDArray[np.float64] | None:
+        """Return what :meth:`_log_weights_after` does, for one row that all targets have."""
+        before = np.zeros(self._origin.columns) if self._log_weights is None else self._log_weights
+        return before * gate + (0.0 if weight is None else math.log(weight))
+
     def _log_weights_after(
         self, found: Absorbed, *, began: bool, weighted: Any
     ) -> NDArray[np.float64] | None:
@@ -303,7 +311,6 @@ class StreamingRegressor(CallChecker):
         if before is None and weighted is None:
             return None
         if before is None:
-            self.__dict__.pop("_short_way", None)  # which does not know of it
             before = np.zeros(found.residual.shape[1])
         after = before.copy()
         for (targets, _), own in zip(found.engine.groups, found.calls, strict=True):

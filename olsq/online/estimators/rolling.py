@@ -188,6 +188,9 @@ class RollingLeastSquares(StreamingRegressor):
     def _log_weights_after(self, *_: Any, **__: Any) -> None:
         """Return None: the window keeps its rows, and with them their weights."""
 
+    def _log_weights_after_row(self, *_: Any) -> None:
+        """Return None, as :meth:`_log_weights_after` does."""
+
     @locked
     def partial_fit_path(
         self,

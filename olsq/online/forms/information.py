@@ -32,6 +32,7 @@ from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import DECAY, USED
 from olsq.problem import Moments
 
+EPS = float(np.finfo(np.float64).eps)
 _BLOCK = 512  # rows per matrix product
 BLOCKED_FROM = 128  # coefficients from which the product is added in place, by BLAS
 SINGLE_ROWS = 64  # one at a time before blocks are tried again; doubles with every failure
@@ -96,7 +97,7 @@ class InformationForm(Form):
     @property
     def _lost(self) -> float:
         """Largest part of a pivot, relative to its diagonal entry, that is rounding error."""
-        return max(8 * self.H.shape[0] * float(np.finfo(np.float64).eps), self.limits.coarse**2)
+        return max(8 * self.H.shape[0] * EPS, self.limits.coarse**2)
 
     @classmethod
     def start(
@@ -176,7 +177,7 @@ class InformationForm(Form):
             root, loss = self.root(), self.loss
             root.loss = loss if self.past is None else root.loss
             self.past = Past(root, self.known_before())
-        if gate < float(np.finfo(np.float64).eps):
+        if gate < EPS:
             # Restart the sums: what is left of old rows is below rounding, and in a column that
             # new rows do not excite it would be mistaken for information.
             loss = self.loss
@@ -206,7 +207,7 @@ class InformationForm(Form):
             z = solve_triangular(R, self.G.T, trans=1).T
         else:  # eigenvalues, which take some twenty times as long
             gram = self.H + self._decay * np.diag(ridge)
-            R, z, error, _ = factor(gram, self.G, float(np.finfo(np.float64).eps))
+            R, z, error, _ = factor(gram, self.G, EPS)
         return SquareRootForm(
             np.ascontiguousarray(R), np.ascontiguousarray(z),
             np.repeat((R**2).sum(0)[None], 2, axis=0), tally_of(error, self.tally),
@@ -259,7 +260,7 @@ class InformationForm(Form):
         if trace.wanted or self.past is not None:
             return self._solve_rows(rows, start, stop, residual, trace)
         # As many rows as coefficients: then a row's share of the factor is O(d^2).
-        block = int(np.clip(self.H.shape[0], 8, 64))
+        block = min(max(self.H.shape[0], 8), 64)
         state = self.H, self.G, self.squares, self.columns, self.tally, self.spread
         limits, t, single = (self.floor, self._lost), start, SINGLE_ROWS
         while t < stop:

@@ -72,6 +72,8 @@ class SquareRootForm(Form):
 
     def widen(self) -> None:
         """Convert R, z and spread to float64 before an update."""
+        if self.precision[0] == "float64":
+            return
         self.R, self.z, self.spread = (
             a.astype(np.float64, copy=False) for a in (self.R, self.z, self.spread)
         )

@@ -48,8 +48,9 @@ class RobustSwitch(VariantSwitch):
         while t < n:
             if rows.gates[t] == 0:  # a new start, for the scale too
                 self.recent_at[:] = 0, 0, 0
-            resets = np.flatnonzero(rows.gates[t + 1 :] == 0)
-            stop = t + 1 + int(resets[0]) if resets.size else n
+            stop = n
+            if t + 1 < n and (resets := np.flatnonzero(rows.gates[t + 1 :] == 0)).size:
+                stop = t + 1 + int(resets[0])
             room = len(self.first) - self.recent_at[HELD]
             if self.recent_at[HELD] < 0 or not room:
                 self._pass(rows, t, stop, residual, passed)

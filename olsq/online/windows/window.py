@@ -135,7 +135,7 @@ class RollingWindow:
             leaving = self._make_room(rows.weights > 0, times)
         elif self.paired:
             leaving = self._pairs_leaving(rows.weights > 0)
-        exits = np.flatnonzero(leaving)
+        exits = np.flatnonzero(leaving) if leaving.size else EVERY_ROW
         window = (
             self.ring_X, self.ring_Y, self.ring_w, self.place, self.ridge, self.monitor, self.sizes,
         )  # fmt: skip
