@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting
+from olsq.online.calls.constant_columns import values_after_rows
 from olsq.online.files.frozen import IMMUTABLE, fingerprint, has_fingerprint
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms.covariance import CovarianceForm
@@ -157,6 +158,8 @@ def learn(
         return None
     way.switch.clock[IN_FORM] += 1
     estimator.n_samples_seen_ += 1
+    if estimator._constant_values is not None:
+        estimator._constant_values = values_after_rows(estimator._constant_values, X)
     estimator._residual = residual
     return prediction, residual
 
@@ -165,7 +168,7 @@ def _learn_by_engine(
     estimator: Any, way: ShortWay, X: NDArray, y: NDArray, weight: Any, predicts: bool
 ) -> tuple[Any, NDArray] | None:
     """Learn as :func:`learn` does, by what the engine does with any call's rows."""
-    is_complex, form = way.dtype is COMPLEX, way.switch.form
+    is_complex, form, own = way.dtype is COMPLEX, way.switch.form, X
     if weight is not None and not (type(weight) in NUMBERS and 0 < weight <= SETTLED):
         return None
     Y = np.ascontiguousarray(y.reshape(1, -1))
@@ -198,6 +201,8 @@ def _learn_by_engine(
         residual = combine_rows(residual)
         prediction = combine_rows(prediction) if predicts else None
     estimator.n_samples_seen_ += 1
+    if estimator._constant_values is not None:
+        estimator._constant_values = values_after_rows(estimator._constant_values, own)
     estimator._residual = residual if getattr(estimator, "RESIDUALS", True) else None
     if predicts:
         prediction = prediction[0] if y.ndim == 2 else prediction.item()

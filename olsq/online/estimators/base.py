@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.calls import one_row
+from olsq.online.calls.constant_columns import values_after_call
 from olsq.online.calls.learning import Absorbed, absorb
 from olsq.online.estimators.checking import CallChecker
 from olsq.online.forms import square_root_blocks
@@ -264,6 +265,8 @@ class StreamingRegressor(CallChecker):
                     fewest=self._fewest * (2 if origin.is_complex else 1),
                     noise=noise if statistics else None,
                 )  # fmt: skip
+            values = self._constant_values if fitted else self._no_values()
+            values = values_after_call(values, call)
             logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
             known = want_path or engine.form.reports_residuals
             residual, path = found.residual if known else None, found.path
@@ -273,12 +276,12 @@ class StreamingRegressor(CallChecker):
             if fitted:
                 self.__dict__.update(
                     _engine=found.engine, n_samples_seen_=seen + call.n_samples,
-                    _residual=residual, _log_weights=logs, _timing=timing,
+                    _residual=residual, _log_weights=logs, _timing=timing, _constant_values=values,
                 )  # fmt: skip
             else:
                 self._settle(
                     origin, found.engine, samples=call.n_samples, residual=residual, logs=logs,
-                    timing=timing,
+                    timing=timing, constant_values=values,
                 )  # fmt: skip
             if labels is not None:
                 self._labelled_residual = residual, labels

@@ -39,6 +39,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     TIMED: ClassVar[str]  # the parameter that may be a length of time
     TAKES_COMPLEX: ClassVar[bool] = False  # rows; else they are refused
     _fewest = 0  # samples below which there is no estimate
+    _constant_values: NDArray | None = None  # see calls/constant_columns.py
     _timing: Timing | None = None  # of the rows so far, if they are told apart by time
 
     # -- to be given by subclasses ----------------------------------------------------------------
@@ -116,7 +117,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     def _settle(
         self, origin: Origin, engine: TargetGroups, *, residual: NDArray | None, samples: int = 0,
         metadata: dict[str, Any] | None = None, logs: NDArray | None = None,
-        timing: Timing | None = None,
+        timing: Timing | None = None, constant_values: NDArray | None = None,
     ) -> None:  # fmt: skip
         """Replace the estimator's state; every fitted estimator is made here."""
         self.__dict__.pop("feature_names_in_", None)
@@ -124,7 +125,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         self.__dict__.update(  # all at once, so that an interrupt finds all or nothing
             _origin=origin, _engine=engine, _residual=residual, n_features_in_=origin.n_features,
             n_samples_seen_=samples, metadata_=metadata or {}, _log_weights=logs,
-            _timing=timing, **names,
+            _timing=timing, _constant_values=constant_values, **names,
         )  # fmt: skip
 
     @property
@@ -143,6 +144,11 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
                 f"missing is {self.missing!r} now, but this {kind} has learned rows with {old}, "
                 "which its state depends on: call fit to start anew, or set missing back"
             )
+
+    def _no_values(self) -> NDArray[np.float64] | None:
+        """Return the values of columns before any row; None where no intercept is looked for."""
+        known = self.fit_intercept or getattr(self, "prior", None) is not None
+        return None if known else np.empty(0)
 
     def _log_weight_sums(self) -> NDArray[np.float64]:
         """Return the forgotten log weights (m,) as numbers, zeros while all weights were 1."""
@@ -197,6 +203,8 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
                 arrays["last_residual"] = self._residual.view(self._origin.dtype)
         if self._log_weights is not None:
             arrays["log_weights"] = self._log_weights
+        if self._constant_values is not None:
+            arrays["constant_values"] = self._constant_values
         return header, arrays
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
@@ -216,7 +224,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         self._settle(
             origin, engine, residual=residual,
             samples=header["n_samples_seen"], metadata=header["metadata"],
-            logs=arrays.get("log_weights"),
+            logs=arrays.get("log_weights"), constant_values=arrays.get("constant_values"),
             timing=(
                 Timing(*header["timing"], zoned=header.get("zoned")) if "timing" in header else None
             ),

@@ -195,7 +195,7 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     d += int(bool(estimator.fit_intercept))
     of_complex = header.get("complex", False)
     d *= 2 if of_complex else 1
-    optional = {"last_residual", "log_weights"}
+    optional = {"last_residual", "log_weights", "constant_values"}
     optional |= {"solution"} if getattr(estimator, "KEEPS_SOLUTION", False) else set()
     known = {"full_ridge"} | (arrays.keys() & optional)
     for prefix, part, size in _parts(engine):
@@ -211,6 +211,10 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
         want(bool((halves[0] == halves[1]).all()), "full_ridge", "unlike for both parts")
     if "log_weights" in arrays:
         _check_array("log_weights", arrays["log_weights"], (m,), np.float64)
+    if "constant_values" in arrays:
+        size = d if arrays["constant_values"].size else 0
+        _check_array("constant_values", arrays["constant_values"], (size,), np.float64)
+        want(not estimator.fit_intercept and not of_complex, "constant_values", "an intercept")
     if "solution" in arrays:
         _check_array("solution", arrays["solution"], (m, d), np.float64)
     width = 2 * m if of_complex else m

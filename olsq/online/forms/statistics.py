@@ -142,6 +142,20 @@ def objective_of(
     return residual, float(form.explained()[target] + form.loss[target])
 
 
+def squares_about_mean(
+    form: Form, target: int, column: int, value: float, ridge: NDArray, discounted: bool
+) -> float:
+    """Return the weighted sum of squares of y about its mean; ``column`` is always ``value``."""
+    H, cross = form.moments(ridge, discounted)
+    H = H if discounted else H + np.diag(ridge)
+    theta = form.coefficients()[target]
+    step = -theta
+    step[column] += (mean := cross[target, column] / (value**2 * form.tally[WEIGHT]))
+    # The objective at the mean: that at theta, and how far it rises on the way.
+    decay = float(form.tally[DECAY]) if discounted else 1.0
+    return float(form.loss[target] + step @ H @ step - decay * ridge[column] * mean**2)
+
+
 def statistics_of(
     form: Form, ridge: NDArray, discounted: bool, sandwich: bool, noise: NDArray
 ) -> tuple[NDArray, NDArray]:

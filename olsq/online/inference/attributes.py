@@ -34,6 +34,7 @@ class FittedAttributes(Locked):
     _residual: NDArray | None
     _labelled: Callable[..., Any]
     _log_weights: NDArray | None
+    _constant_values: NDArray | None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for pickle and copy, with an engine of its own and without the lock."""

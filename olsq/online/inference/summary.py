@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc, stdtr, stdtrit
 
 from olsq.online.forms.form import Form
-from olsq.online.forms.statistics import counts_of, objective_of
+from olsq.online.forms.statistics import counts_of, objective_of, squares_about_mean
 
 WIDTH = 78  # of the text, in characters
 
@@ -36,7 +36,8 @@ class Fit:
     sigma2 : float
         Noise variance [scale].
     r_squared, adjusted_r_squared : float
-        About the mean with an intercept, about 0 without one.
+        About the mean with an intercept, or a regressor that has had one value in every row; about
+        0 without one.
     f_statistic, f_pvalue : float
         Of all coefficients but the intercept being 0 [fvalue, f_pvalue]; NaN with a ridge.
     log_likelihood, aic, bic : float
@@ -181,14 +182,18 @@ def summarise(estimator: Any, level: float) -> Summary:
     origin = estimator._origin
     theta, (sigma2, errors) = estimator._theta(), estimator._statistics()
     logs = estimator._log_weight_sums()
-    names, fits = estimator._names(), []
+    names, fits, values = estimator._names(), [], estimator._constant_values
+    constant = None
+    if values is not None and values.any():
+        at = int(np.flatnonzero(values)[0])
+        constant = at, float(values[at])
     for targets, engine in estimator._engine.groups:
         form = engine.form
         shared = _shared(form, estimator, names)
         for i, target in enumerate(targets):
             fits.append(
                 (target, _fit(form, i, theta[target], sigma2[target], errors[target],
-                              logs[target], level, origin, shared))
+                              logs[target], level, origin, shared, constant))
             )  # fmt: skip
     ordered = [fit for _, fit in sorted(fits, key=lambda pair: pair[0])]
     kind = "sandwich" if origin.sandwich else "posterior"
@@ -232,7 +237,7 @@ def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, bool, fl
 
 def _fit(
     form: Form, i: int, theta: NDArray, sigma2: float, stderr: NDArray, logs: float, level: float,
-    origin: Any, shared: tuple[Any, bool, float, list[str]],
+    origin: Any, shared: tuple[Any, bool, float, list[str]], constant: tuple[int, float] | None,
 ) -> Fit:  # fmt: skip
     counts, known_noise, condition, undetermined = shared
     left = counts.freedom  # for an estimate of the noise variance
@@ -243,8 +248,10 @@ def _fit(
         reach[np.isnan(reach)] = np.inf  # no spread at all, and no degrees of freedom
         pvalue = np.where(np.isfinite(t), 2 * stdtr(max(freedom, 1e-300), -np.abs(t)), np.nan)
     residual, total = objective_of(form, i, origin.ridge, origin.discounted)
+    if constant is not None:
+        total = squares_about_mean(form, i, *constant, origin.ridge, origin.discounted)
     n, k = counts.rows, counts.coefficients
-    first = int(origin.intercept)
+    first = int(origin.intercept or constant is not None)
     r_squared = 1 - residual / total if total > 0 else math.nan
     # Under forgetting, as many rows of weight 1 as would leave the same degrees of freedom.
     adjusted = 1 - (1 - r_squared) * (left + k - first) / left if left > 0 else math.nan

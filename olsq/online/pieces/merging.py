@@ -10,6 +10,7 @@ import numpy as np
 from olsq.arrays.checks import shown
 from olsq.arrays.masked import takes_masked
 from olsq.forgetting.base import Forgetting
+from olsq.online.calls.constant_columns import values_of_both
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.files import frozen
 from olsq.online.forms import form_switch, moments, targets
@@ -141,6 +142,7 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
             ridge=first._origin.ridge, made_with=frozen.snapshot(result)
         )
     result._log_weights = merged_logs(first, second, length)
+    result._constant_values = values_of_both(first._constant_values, second._constant_values)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
 

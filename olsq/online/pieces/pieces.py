@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Call, Origin, forgetting_in_time, prepare
+from olsq.online.calls.constant_columns import values_after_call, values_of_both
 from olsq.online.calls.learning import Absorbed
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms import blocks, covariance, form_switch, targets
@@ -93,8 +94,9 @@ def learnt(
         Absorbed(engine, nothing, calls, None), began=False, weighted=sample_weight
     )
     piece._settle(
-        origin, engine, samples=call.n_samples, residual=nothing, logs=logs, timing=timing
-    )
+        origin, engine, samples=call.n_samples, residual=nothing, logs=logs, timing=timing,
+        constant_values=values_after_call(piece._no_values(), call),
+    )  # fmt: skip
     return piece
 
 
@@ -134,7 +136,7 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
         other._start(origin), origin.columns, other.missing == "skip_target"
     )
     nothing = np.empty((0, origin.columns), dtype)
-    other._settle(origin, engine, residual=nothing)
+    other._settle(origin, engine, residual=nothing, constant_values=other._no_values())
     result = _put_together(other, piece)
     for form in result._engine.forms:
         if isinstance(form, InformationForm):
@@ -153,6 +155,7 @@ def _put_together(first: Any, second: Any) -> Any:
         first._engine, second._engine, lambda a, b: _stacked(a, b, length)
     )
     result._log_weights = merging.merged_logs(first, second, length)
+    result._constant_values = values_of_both(first._constant_values, second._constant_values)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
 

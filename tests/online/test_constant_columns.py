@@ -1,0 +1,102 @@
+"""A column that has had one value in every row is an intercept, as in statsmodels."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+import olsq
+
+N = 80
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, 3))
+    X[:, 1] = -2.5
+    y = X @ [1.0, 2.0, -0.5] + 1e3 + rng.standard_normal(N)
+    return X, y, rng.random(N) + 0.2
+
+
+def make(**options):
+    return olsq.RecursiveLeastSquares(fit_intercept=False, **options)
+
+
+def same(estimator, theirs):
+    found = estimator.summary()
+    numbers = found.r_squared, found.adjusted_r_squared, found.f_statistic, found.f_pvalue
+    expected = theirs.rsquared, theirs.rsquared_adj, theirs.fvalue, theirs.f_pvalue
+    np.testing.assert_allclose(numbers, expected, rtol=1e-7)
+
+
+def by_rows(X, y):
+    est = make()
+    for t in range(len(X)):
+        est.partial_fit(X[t : t + 1], y[t : t + 1])
+    return est
+
+
+def by_steps(X, y):
+    est = make()
+    for t in range(len(X)):
+        est.step(X[t], y[t])
+    return est
+
+
+def late(X, y):
+    """Begun by rows that cannot be learned, and saved then."""
+    est = make().partial_fit(np.full((2, 3), np.nan), [1.0, 2.0])
+    return olsq.loads(est.to_bytes()).partial_fit(X, y)
+
+
+WAYS = {
+    "at once": lambda X, y: make().fit(X, y),
+    "sqrt": lambda X, y: make(method="sqrt").fit(X, y),
+    "information": lambda X, y: make(method="information").fit(X, y),
+    "row by row": by_rows,
+    "steps": by_steps,
+    "saved": lambda X, y: olsq.loads(make().fit(X[:9], y[:9]).to_bytes()).partial_fit(X[9:], y[9:]),
+    "copied": lambda X, y: copy.copy(make().fit(X, y)),
+    "pickled": lambda X, y: pickle.loads(pickle.dumps(make().fit(X, y))),
+    "merged": lambda X, y: olsq.merge(make().fit(X[:30], y[:30]), make().fit(X[30:], y[30:])),
+    "late": late,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_r_squared_and_f_are_statsmodels(way):
+    X, y, _ = data()
+    same(WAYS[way](X, y), sm.OLS(y, X).fit())
+    X[30:, 1] = 2.5  # of one size, and no intercept
+    same(WAYS[way](X, y), sm.OLS(y, X).fit())
+
+
+def test_weights_windows_and_skipped_rows():
+    X, y, w = data()
+    same(make().fit(X, y, w), sm.WLS(y, X, w).fit())
+    window = olsq.RollingLeastSquares(window=30, fit_intercept=False).fit(X, y)
+    same(window, sm.OLS(y[-30:], X[-30:]).fit())
+    theirs = sm.WLS(np.delete(y, [3, 7, 9]), np.delete(X, [3, 7, 9], 0), np.delete(w, [3, 7, 9]))
+    X[[3, 7, 9], 1] = [np.nan, 5.0, 6.0]
+    y[7], w[9] = np.nan, 0.0
+    same(make().fit(X, y, w), theirs.fit())
+
+
+@pytest.mark.parametrize("mode", ["discounted", "fixed"])
+def test_under_forgetting_and_a_ridge_it_is_the_share_of_the_spread_about_the_mean(mode):
+    X, y, w = data()
+    y -= 1e3
+    est = make(forget=0.97, ridge=2.0, ridge_mode=mode).fit(X, y, w)
+    weights = w * 0.97 ** np.arange(N)[::-1]
+    about = y - (weights @ y) / weights.sum()
+    share = 1 - (weights @ (y - X @ est.coef_) ** 2) / (weights @ about**2)
+    assert est.summary().r_squared == pytest.approx(share, rel=1e-9)
+
+
+def test_states_that_cannot_know_it_say_nothing():
+    X, y, _ = data()
+    plain = 1 - ((y - X @ make().fit(X, y).coef_) ** 2).sum() / (y @ y)
+    began = make(prior=(np.zeros(3), np.full(3, 1e12))).fit(X, y)
+    assert began.summary().r_squared == pytest.approx(plain, rel=1e-6)
