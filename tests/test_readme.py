@@ -89,6 +89,6 @@ def test_the_command_lines_page_has_the_numbers_measured():
         assert int(peak) == round(run["peak_mb"])
         assert int(rate.replace(",", "")) == round(run["rows_per_second"], -3)
     named = re.search(r"^(\w+) commands", page.partition("checkout). ")[2])[1]
-    assert named.lower() == "five"
+    assert named.lower() == "six"
     block = re.search(r"^```\n(olsq demo.*?)^```", page, re.S | re.M)[1]
     assert len(block.splitlines()) == 5
