@@ -91,4 +91,4 @@ def test_the_command_lines_page_has_the_numbers_measured():
     named = re.search(r"^(\w+) commands", page.partition("checkout). ")[2])[1]
     assert named.lower() == "six"
     block = re.search(r"^```\n(olsq demo.*?)^```", page, re.S | re.M)[1]
-    assert len(block.splitlines()) == 5
+    assert len(block.splitlines()) == 6
