@@ -53,7 +53,7 @@ def test_a_file_of_another_kind_is_refused_before_its_arrays_are_read(tmp_path):
         tensors.read(path, refuse)
 
 
-@pytest.mark.parametrize("content", [b"", b"text" * 9, b"\x08\0\0\0\0\0\0\0{\"a\": 1}"])
+@pytest.mark.parametrize("content", [b"", b"text" * 9, b'\x08\0\0\0\0\0\0\0{"a": 1}'])
 def test_what_is_no_file_of_the_format_is_unreadable(tmp_path, content):
     path = tmp_path / "a.safetensors"
     path.write_bytes(content)

@@ -101,9 +101,7 @@ def growth(name, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "kinds", nargs="*", help="speed, step, growth; none: only write the page"
-    )
+    parser.add_argument("kinds", nargs="*", help="speed, step, growth; none: only write the page")
     parser.add_argument("--rules", default=",".join(NAMES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=4096, help="of speed")

@@ -131,9 +131,7 @@ DOORS: dict[str, Callable[[], Callable[[], object]]] = {
     "`ConstrainedLeastSquares`, d = 16": lambda: of(
         "ConstrainedLeastSquares", 16, 2_000, bounds=(0, None)
     ),
-    "`KernelLeastSquares`, 100 points": lambda: of(
-        "KernelLeastSquares", 4, 500, budget=100
-    ),
+    "`KernelLeastSquares`, 100 points": lambda: of("KernelLeastSquares", 4, 500, budget=100),
     "`FilterBank`, 100 filters, d = 8": bank,
     "`GroupedLeastSquares`, 200 groups, d = 8": groups,
     "`online_lstsq`, 512 tokens, d = 32": lambda: sequence("online_lstsq", ridge=1.0),

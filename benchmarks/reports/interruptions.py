@@ -125,9 +125,7 @@ def pandas_ewm(stream: Stream) -> NDArray:
     times = pd.Timestamp("2026-01-01") + pd.to_timedelta(stream.minutes, unit="min")
     length = pd.Timedelta(minutes=half_life(stream))
     x, y = pd.Series(stream.x), pd.Series(stream.y)
-    means = [
-        s.ewm(halflife=length, times=times).mean().to_numpy() for s in (x, y, x * y, x * x)
-    ]
+    means = [s.ewm(halflife=length, times=times).mean().to_numpy() for s in (x, y, x * y, x * x)]
     mx, my, mxy, mxx = means
     with np.errstate(all="ignore"):
         slope = (mxy - mx * my) / (mxx - mx * mx)
@@ -135,9 +133,9 @@ def pandas_ewm(stream: Stream) -> NDArray:
 
 
 LIBRARIES: dict[str, tuple[Callable[[Stream], NDArray], str]] = {
-    "olsq, `method=\"covariance\"`": (ours("covariance"), "`times=`"),
-    "olsq, `method=\"sqrt\"`": (ours("sqrt"), "`times=`"),
-    "olsq, `method=\"information\"`": (ours("information"), "`times=`"),
+    'olsq, `method="covariance"`': (ours("covariance"), "`times=`"),
+    'olsq, `method="sqrt"`': (ours("sqrt"), "`times=`"),
+    'olsq, `method="information"`': (ours("information"), "`times=`"),
     "olsq, `RobustLeastSquares`": (robust, "`times=`"),
     "padasip": (padasip, "`mu` of the row"),
     "river": (river, "`smoothing` of the row"),

@@ -63,7 +63,10 @@ def run(
 ) -> tuple[Any, dict[str, Any]]:
     """Train one model; accuracy as it goes."""
     model = olsq.nn.LanguageModel(
-        2, mixer="mesa", mixer_options={"mesa": GATES[gates]}, key=jax.random.key(seed),
+        2,
+        mixer="mesa",
+        mixer_options={"mesa": GATES[gates]},
+        key=jax.random.key(seed),
         **{**MODEL, **sizes},
     )
     test = Tokens(*parity(512, 8_000_000 + seed, length=length))

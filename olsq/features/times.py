@@ -136,9 +136,7 @@ class TimedBuilder(FeatureBuilder):
     def _restart(self, state: State, table: Table) -> State:
         return self._open(table) | {k: v for k, v in state.items() if k == "zoned"}
 
-    def _read_times(
-        self, state: State, table: Table
-    ) -> tuple[NDArray[Any], bool, State]:
+    def _read_times(self, state: State, table: Table) -> tuple[NDArray[Any], bool, State]:
         """Return times (n,) of the rows, True where they are nanoseconds of time stamps, and the
         state after them.
 

@@ -171,9 +171,7 @@ def draw_residuals(
     ax.set_title(note, loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
 
 
-def draw_cusum(
-    ax: Axes, x: NDArray, value: NDArray, bound: NDArray, level: float = 0.05
-) -> None:
+def draw_cusum(ax: Axes, x: NDArray, value: NDArray, bound: NDArray, level: float = 0.05) -> None:
     """Draw the CUSUM path, its lines of this level, and the first crossing."""
     ax.axhline(0, color=MUTED, linewidth=0.7)
     ax.plot(x, value, color=BLUE, linewidth=_line_width(len(x)))

@@ -14,6 +14,7 @@ from olsq.train.losses import COUNT, check_extra
 
 __all__ = ["accumulate_gradient"]
 
+
 def accumulate_gradient(
     value_and_grad: Callable[..., Any], model: Any, batch: Any, key: Any, parts: int
 ) -> tuple[Any, Any, Any]:

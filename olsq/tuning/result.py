@@ -112,8 +112,10 @@ class Tuning(NamedTuple):
     def __repr__(self) -> str:
         """Summarise the choice, its loss, and where the search ended, in a few lines."""
         ridge = np.asarray(self.ridge)
-        shown = f"{float(ridge):.6g}" if ridge.ndim == 0 else (
-            f"{ridge.size} numbers from {ridge.min():.4g} to {ridge.max():.4g}"
+        shown = (
+            f"{float(ridge):.6g}"
+            if ridge.ndim == 0
+            else (f"{ridge.size} numbers from {ridge.min():.4g} to {ridge.max():.4g}")
         )
         lines = [
             f"Tuning: forget={self.forget:.8g} (half-life {self.half_life:.4g} rows), "

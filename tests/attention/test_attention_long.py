@@ -47,7 +47,9 @@ RULES = {
     "kda": {"forget": VECTOR, "weight": SCALAR},
     "rwkv7": {"forget": VECTOR, "removal_rate": VECTOR},
     "preconditioned_delta vector": {
-        "forget": VECTOR, "weight": SCALAR, "curvature_forget": SCALAR,
+        "forget": VECTOR,
+        "weight": SCALAR,
+        "curvature_forget": SCALAR,
     },
     "preconditioned_delta": {"forget": SCALAR, "weight": SCALAR, "curvature_forget": SCALAR},
 }

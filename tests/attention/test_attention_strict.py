@@ -21,7 +21,7 @@ def shapes(row, dtype, batch=2, token=False):
     names = timed(row, arrays)
 
     def shape(n, a):
-        return ((batch, *a.shape[2 if token else 1 :]) if n in names else a.shape)
+        return (batch, *a.shape[2 if token else 1 :]) if n in names else a.shape
 
     return {n: jax.ShapeDtypeStruct(shape(n, a), dtype) for n, a in arrays.items()}
 

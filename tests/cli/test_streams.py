@@ -156,8 +156,10 @@ def test_what_a_pipe_cannot_hold_is_named(tmp_path, olsq_command):
     table = pl.DataFrame({"a": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]})
     buffer = io.BytesIO()
     table.write_parquet(buffer)
-    texts = {buffer.getvalue(): "is Parquet, which is read from a file, not from a pipe",
-             gzip.compress(table.write_csv().encode()): "is compressed with gzip: decompress it"}
+    texts = {
+        buffer.getvalue(): "is Parquet, which is read from a file, not from a pipe",
+        gzip.compress(table.write_csv().encode()): "is compressed with gzip: decompress it",
+    }
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for content, message in texts.items():

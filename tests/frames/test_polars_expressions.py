@@ -285,8 +285,6 @@ def test_one_row_and_constant_groups():
         assert group["intercept"] + a * group["a"] == pytest.approx(mean)  # the smallest that fits
 
 
-
-
 @given(
     regressions(length=(1, 30), features=(1, 3), targets=1), st.data(),
     st.sampled_from(["ols", "rls", "rolling"]),

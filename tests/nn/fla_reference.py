@@ -358,7 +358,6 @@ HGRN = projections(DIM, DIM, DIM, "qfi") | taps(DIM, DIM, "qfi") | {"g_norm.weig
 SIGMOID = {"output_gate_activation": "sigmoid", "allow_neg_eigval": True}
 
 
-
 def space(groups, angles):
     rows = 2 * V + 2 * groups * KEY + 3 * HEADS + angles
     shapes = {"in_proj.weight": (rows, DIM), "out_proj.weight": (DIM, V)}

@@ -59,7 +59,6 @@ print("equal")
 """
 
 
-
 @pytest.mark.slow
 def test_every_mixer_along_time():
     """Values, gradients and the compiled program's messages: see ``sharded_mixers.py``."""

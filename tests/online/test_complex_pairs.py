@@ -61,9 +61,7 @@ def test_a_pair_is_its_two_rows(d, m, spread):
         *want, np.empty((0, 0)), np.zeros(1), *rows, 0, n, LIMITS, residuals[1], traces[1].arrays
     )
     assert done == n
-    for name, one, other in zip(
-        NAMES, [*found, residuals[0]], [*want, residuals[1]], strict=True
-    ):
+    for name, one, other in zip(NAMES, [*found, residuals[0]], [*want, residuals[1]], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11, err_msg=name)
     for name, one, other in zip(Trace._fields, *traces, strict=True):
         np.testing.assert_allclose(one[1::2], other[1::2], rtol=1e-9, atol=1e-11, err_msg=name)

@@ -39,9 +39,9 @@ def estimator_calls(kind):
 
 CALLS = {f"{k.__name__}.{n}": f for k in (RLS, ROLLING) for n, f in estimator_calls(k).items()}
 CALLS["path"] = lambda X, y, w: olsq.coefficient_path(X, y, sample_weight=w).coef
-CALLS["rolling path"] = lambda X, y, w: olsq.coefficient_path(
-    X, y, sample_weight=w, window=5, window_of="samples"
-).coef
+CALLS["rolling path"] = lambda X, y, w: (
+    olsq.coefficient_path(X, y, sample_weight=w, window=5, window_of="samples").coef
+)
 
 
 def takes(call, name):

@@ -287,8 +287,7 @@ NARROW = {"float32 state", "sequence, JAX"}
     [
         (door, kind, size)
         for door, (kind, size) in itertools.product(DOORS, CASES)
-        if size in (6, 60, 100, 200, 960)
-        and not (door in NARROW and kind.startswith("amplitude"))
+        if size in (6, 60, 100, 200, 960) and not (door in NARROW and kind.startswith("amplitude"))
     ],
 )
 def test_after_twenty_half_lives_the_past_is_over(door, kind, size):

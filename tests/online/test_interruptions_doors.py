@@ -270,9 +270,7 @@ ONE_BY_ONE = {
     "one arm": arm_rows,
     "groups": group_rows,
     "constrained": rows_of(
-        lambda ridge: olsq.ConstrainedLeastSquares(
-            bounds=(-1e60, 1e60), half_life=1.0, ridge=ridge
-        )
+        lambda ridge: olsq.ConstrainedLeastSquares(bounds=(-1e60, 1e60), half_life=1.0, ridge=ridge)
     ),
     "sandwich": rows_of(
         lambda ridge: olsq.RecursiveLeastSquares(half_life=1.0, ridge=ridge, cov="sandwich")

@@ -171,9 +171,7 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
     kernel(*arguments)
 
 
-@pytest.mark.parametrize(
-    "place", [[-1, 0, 0], [WINDOW + 1, 0, 0], [0, -1, 0], [0, WINDOW, 0]]
-)
+@pytest.mark.parametrize("place", [[-1, 0, 0], [WINDOW + 1, 0, 0], [0, -1, 0], [0, WINDOW, 0]])
 def test_a_place_outside_the_ring_is_refused(place):
     for which in (3, 4):
         kernel, arguments = list(calls(False))[which]

@@ -99,9 +99,7 @@ def test_residuals_by_one_factor_are_those_of_a_solve_for_each_row(kind, options
 def test_a_fixed_ridge_that_rows_outgrow_costs_no_factor_a_row(kind, options, monkeypatch):
     X, y, weight, _ = stream(kind, 40, 2, n=400)
     options = {"fit_intercept": False, "ridge_mode": "fixed", "ridge": 1.0} | options
-    blocks, rows = (
-        olsq.RecursiveLeastSquares(method="information", **options) for _ in range(2)
-    )
+    blocks, rows = (olsq.RecursiveLeastSquares(method="information", **options) for _ in range(2))
     singles = []
     solve_rows = InformationForm._solve_rows
 

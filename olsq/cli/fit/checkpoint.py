@@ -137,9 +137,7 @@ def continue_source(options: FitOptions, source: Source, notes: dict[str, Any]) 
     source.table.continue_from(notes["table"])
 
 
-def _begins_with_learned_rows(
-    options: FitOptions, source: Source, notes: dict[str, Any]
-) -> bool:
+def _begins_with_learned_rows(options: FitOptions, source: Source, notes: dict[str, Any]) -> bool:
     same = notes["input"]["header"] == source.header
     if not same or notes["position"].keys() != source.position().keys():
         return False

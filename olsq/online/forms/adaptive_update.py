@@ -182,9 +182,7 @@ def update(
                     own[0, k] = noise[k]
                 start_trial(aside, memory, R, z, columns, tally, loss)
             if kind == RESET and memory[TRIAL] > 0:
-                learn_aside(
-                    aside, options, X[t], Y[t], weight, limits, own[0], own[1], y, theta, d
-                )
+                learn_aside(aside, options, X[t], Y[t], weight, limits, own[0], own[1], y, theta, d)
             if not by_factor:
                 tally[DECAY] = 0.0  # the ridge is no penalty of a known size any more
         elif full:

@@ -153,9 +153,7 @@ def absorb_moments(H, X, root_w, gates, t, block):
         for c in range(0, block - 3, 4):
             a0, a1, a2, a3 = K[c, i], K[c + 1, i], K[c + 2, i], K[c + 3, i]
             for k in range(d):
-                H[i, k] += (a0 * K[c, k] + a1 * K[c + 1, k]) + (
-                    a2 * K[c + 2, k] + a3 * K[c + 3, k]
-                )
+                H[i, k] += (a0 * K[c, k] + a1 * K[c + 1, k]) + (a2 * K[c + 2, k] + a3 * K[c + 3, k])
         for c in range(block - block % 4, block):
             factor = K[c, i]
             for k in range(d):

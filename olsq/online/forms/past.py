@@ -91,6 +91,4 @@ class Past:
         root = {name: arrays[place] for name, place in PLACES.items() if place in arrays}
         if not root:
             return None
-        return cls(
-            SquareRootForm(**root, intercept=intercept, precision=precision), arrays["old"]
-        )
+        return cls(SquareRootForm(**root, intercept=intercept, precision=precision), arrays["old"])

@@ -62,9 +62,7 @@ class Trace(NamedTuple):
     sandwich: NDArray[np.float64]
 
     @classmethod
-    def empty(
-        cls, n: int, m: int, d: int, sandwich: bool = False, variance: bool = True
-    ) -> Trace:
+    def empty(cls, n: int, m: int, d: int, sandwich: bool = False, variance: bool = True) -> Trace:
         return cls(
             np.empty((n, m, d)), np.empty((n if variance else 0, d)), np.empty((n, m)),
             np.empty((n, 6)), np.empty((n, m)), np.empty((n if sandwich and variance else 0, d)),

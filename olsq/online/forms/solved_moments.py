@@ -169,9 +169,7 @@ class SingularMoments:
             parts.append(X[:, :1] / np.sqrt(self.total))
             mean = X[:, :1] * self.mean
             unit = max(8 * X.shape[1] * _EPS, self.coarse)
-            rounding = unit * np.linalg.norm(
-                (np.abs(X[:, 1:]) + np.abs(mean)) / self.scale, axis=1
-            )
+            rounding = unit * np.linalg.norm((np.abs(X[:, 1:]) + np.abs(mean)) / self.scale, axis=1)
             X = X[:, 1:] - mean
         scaled = X / self.scale
         inside = scaled @ self.vectors

@@ -130,9 +130,7 @@ def counts_of(form: Form, ridge: NDArray, discounted: bool) -> Counts:
     return Counts(rows, squared, weight, effective)
 
 
-def objective_of(
-    form: Form, target: int, ridge: NDArray, discounted: bool
-) -> tuple[float, float]:
+def objective_of(form: Form, target: int, ridge: NDArray, discounted: bool) -> tuple[float, float]:
     """Return two weighted sums of squares of one target: of the residuals, and of y about the
     prediction of an intercept alone (about 0 without one).
     """

@@ -211,9 +211,7 @@ class Predictions(FittedAttributes):
         rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False, convert=convert)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         sparse = isinstance(rows, SparseRows)
-        finite = (
-            rows.finite_rows() if sparse else np.logical_and.reduce(np.isfinite(rows), axis=1)
-        )
+        finite = rows.finite_rows() if sparse else np.logical_and.reduce(np.isfinite(rows), axis=1)
         if finite.all():
             return rows
         if self.missing == "raise":

@@ -230,9 +230,7 @@ def _take_alone(
             found = state.estimates(filters, kind)
             path.coef[chosen] = found.theta
             noise = path.sigma2[chosen]  # as it was made: inf, or the known variance
-            path.sigma2[chosen], path.stderr[chosen] = state.statistics(
-                filters, kind, found, noise
-            )
+            path.sigma2[chosen], path.stderr[chosen] = state.statistics(filters, kind, found, noise)
     if kind.method == "covariance":
         kernels.try_all(arrays, filters, kind.limits.covariance)
 

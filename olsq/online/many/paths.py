@@ -18,9 +18,7 @@ def untouched(state: BankState) -> NDArray[np.bool_]:
     return (tally[:, DECAY] == 1) & (tally[:, COUNT] == 0) & (tally[:, WEIGHT] == 0)
 
 
-def open_path(
-    state: BankState, kind: Kind, rows: BankRows, noise: NDArray | None
-) -> BankPath:
+def open_path(state: BankState, kind: Kind, rows: BankRows, noise: NDArray | None) -> BankPath:
     """Start a path for these rows before they are learned; ``noise`` as for ``BankPath.empty``.
 
     Skipped rows at the start of a filter's own read what it has known since earlier calls.

@@ -340,9 +340,7 @@ def noise_levels(tally: NDArray, d: int, kind: Kind) -> NDArray[np.float64]:
     return eps * (2 * np.sqrt(d) + 3 * np.sqrt(tally[:, 0])) + coarse
 
 
-def freedom_of(
-    tally: NDArray, ridge: NDArray, kind: Kind, found: Estimates
-) -> NDArray[np.float64]:
+def freedom_of(tally: NDArray, ridge: NDArray, kind: Kind, found: Estimates) -> NDArray[np.float64]:
     """Compute degrees of freedom (b,) of sigma2 of some filters, as ``statistics.Counts`` does."""
     rows, squared = tally[:, COUNT], tally[:, COUNT_SQUARED]
     decay = tally[:, DECAY] if kind.discounted else np.ones(len(tally))

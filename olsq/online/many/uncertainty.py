@@ -48,8 +48,9 @@ class BankUncertainty(BankReading):
             rows = asked.rows
             if self._kind.is_complex:  # both rows of a pair have the same leverage
                 rows = complex_rows.embed_first(complex_rows.with_ones(rows, bool(self._first)))
-            found = asked.state.leverage(asked.filters, rows, self._kind.intercept,
-                                         math.prod(asked.axes))
+            found = asked.state.leverage(
+                asked.filters, rows, self._kind.intercept, math.prod(asked.axes)
+            )
         found = found.reshape(asked.axes)
         return found[0] if asked.single else found
 

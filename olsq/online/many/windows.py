@@ -186,9 +186,7 @@ def roll_together(
     arrays = state.forms, state.matrix, state.coefs, state.columns, state.tally, state.loss
     given = arrays, own_begins[members], own_ends[members], own_order, rows.X, rows.Y, settings
     in_pieces(
-        lambda begin, end: roll_groups(
-            *given, begin, end, residual, tuple(path), done
-        ),
+        lambda begin, end: roll_groups(*given, begin, end, residual, tuple(path), done),
         share(counts[members] * k**2, PARALLEL_FROM),
     )
     left[members[~done]] = True

@@ -29,9 +29,7 @@ SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 TOLERANCE = {SINGLE: 1e-7, DOUBLE: 1e-14}  # of a query's residual
 
 
-def start_decoding(
-    state: Moments, *, ridge: ArrayLike | None = None
-) -> DecodeState[NDArray[Any]]:
+def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState[NDArray[Any]]:
     """Run :func:`olsq.sequence.start_decoding` for NumPy states."""
     moments = _as_moments(state)
     batch, d = moments.gram.shape[:-2], moments.gram.shape[-1]
