@@ -119,7 +119,7 @@ class Corpus:
                 )
 
     def batch(self, *, seed: int, step: int, batch: int, length: int) -> NDArray[np.int32]:
-        """Return the training sequences of one step (batch, length + 1), each from a uniform start."""
+        """Return the sequences of one step (batch, length + 1), each from a uniform start."""
         rng = np.random.default_rng((seed, step))
         starts = rng.integers(0, len(self.train) - length, batch)
         return self.train[starts[:, None] + np.arange(length + 1)].astype(np.int32, copy=False)
@@ -150,7 +150,7 @@ class Corpus:
 
 
 def training_size(size: int, validation: float) -> int:
-    """Count the tokens or bytes, of ``size``, before the validation part, which has at least one."""
+    """Count the tokens or bytes of ``size`` before the validation part, which has at least one."""
     if not 0 < validation < 1:
         raise ValueError(f"validation must lie between 0 and 1, got {validation!r}")
     return size - max(round(validation * size), 1)

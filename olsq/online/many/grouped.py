@@ -294,7 +294,7 @@ class GroupedLeastSquares(GroupReading):
         return timed
 
     def _grown(self, groups: int) -> FilterBank:
-        """Return the bank with room for so many groups, and spare ones, so that few calls grow it."""
+        """Return the bank with room for so many groups, and spare ones: few calls grow it."""
         if "_bank" not in self.__dict__:
             return FilterBank(max(groups, 1), **self._bank_parameters())
         bank = self._bank
