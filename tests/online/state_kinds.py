@@ -46,6 +46,7 @@ ESTIMATORS = {
     "rolling positions, targets apart": Rolling(
         window=9, missing="skip_target", window_of="positions", state_dtype="float32"
     ),
+    "rolling, few rows": Rolling(window=2),
     "window in time": Rolling(window="9D"),
     "robust": olsq.RobustLeastSquares(scale_window=12, warm_up=14, forget=0.98),
     "constrained": olsq.ConstrainedLeastSquares(bounds=(0.0, np.inf)),

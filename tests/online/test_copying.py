@@ -17,6 +17,7 @@ ESTIMATORS = {
     "information": olsq.RecursiveLeastSquares(method="information"),
     "half-life in time": olsq.RecursiveLeastSquares(half_life="2D"),
     "window": olsq.RollingLeastSquares(window=9),
+    "window of few rows": olsq.RollingLeastSquares(window=3),
 }
 
 
@@ -25,6 +26,8 @@ def arrays(state, path=""):
     if isinstance(state, np.ndarray):
         return {path: state}
     inner = vars(state) if hasattr(state, "__dict__") else {}
+    if isinstance(state, tuple):
+        inner = {str(i): part for i, part in enumerate(state)}
     return {k: v for name, x in inner.items() for k, v in arrays(x, f"{path}.{name}").items()}
 
 

@@ -6,6 +6,9 @@ in ``DOORS``.
 
 from __future__ import annotations
 
+import contextlib
+import copy
+
 import numpy as np
 import polars as pl
 import pytest
@@ -133,6 +136,67 @@ def test_windows_of_fewer_rows_than_coefficients(door, monkeypatch, tmp_path):
     assert count > 30
 
 
+def test_single_rows_are_those_of_one_call():
+    """Factors of few rows are kept from call to call, also by copies, files and readings."""
+    for kind in departed.KINDS:
+        for seed in range(4):
+            stream = departed.make(seed, kind, few=True)
+            whole = olsq.RollingLeastSquares(**stream.options).fit(
+                stream.X, stream.y, stream.weights
+            )
+            est = olsq.RollingLeastSquares(**stream.options)
+            for t, (x, y) in enumerate(zip(stream.X, stream.y, strict=True)):
+                weight = None if stream.weights is None else stream.weights[t]
+                assert est.step(x, y, sample_weight=weight)[1] == whole.residual_[t]
+                window = est._engine.engine
+                assert window.has_factors == window.is_outdated == (t >= stream.window)
+                if t % 3 == 0:
+                    assert np.isfinite(est.coef_).all()
+                if t % 5 == 0:
+                    est = copy.copy(est)
+                if t % 7 == 0:
+                    est = olsq.loads(est.to_bytes())
+            np.testing.assert_array_equal(est.coef_, whole.coef_)
+
+
+def test_single_rows_survive_dependent_rows_and_interrupts(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 6)), rng.standard_normal(60)
+    X[20:22] = X[19]
+    est = olsq.RollingLeastSquares(4, fit_intercept=False)
+    update, kept = few_rows.update, []
+
+    def interrupted(*given):
+        update(*given)
+        raise KeyboardInterrupt
+
+    for t in range(60):
+        with monkeypatch.context() as patch:
+            if t in (19, 20, 40, 50):
+                patch.setattr(few_rows, "update", interrupted)
+            with contextlib.suppress(KeyboardInterrupt):
+                est.step(X[t], y[t])
+        window = est._engine.engine
+        kept.append(window.has_factors)
+        rows = window.rows()
+        if t > 22:
+            coef = np.linalg.lstsq(rows.X, rows.Y[:, 0], rcond=None)[0]
+            np.testing.assert_allclose(est.coef_, coef, rtol=1e-9, atol=1e-12)
+            np.testing.assert_array_equal(rows.X[-1], X[t])
+    assert not any(kept[20:24])
+    assert all(kept[4:19] + kept[32:])
+
+
+@pytest.mark.parametrize("name", ["factor_Q", "factor_R"])
+def test_factors_of_other_rows_are_refused(name):
+    stream = departed.make(0, "row", few=True)
+    est = olsq.RollingLeastSquares(**stream.options).fit(stream.X, stream.y)
+    factors = dict(zip(rolling_window.FACTORS, est._engine.engine.factors, strict=True))
+    factors[name][0] *= 1.5
+    with pytest.raises(olsq.StateFileError, match=name):
+        olsq.loads(est.to_bytes())
+
+
 def test_few_rows_agree_with_the_general_way(monkeypatch):
     """The factors of the rows take all rows but dependent ones, and agree with the general way."""
     rng = np.random.default_rng(0)
@@ -151,7 +215,7 @@ def test_few_rows_agree_with_the_general_way(monkeypatch):
                 path = olsq.coefficient_path(X, y, **options)
             assert sum(taken) >= (30 if repeats else 80 - options["window"])
             with monkeypatch.context() as patch:
-                patch.setattr(few_rows, "update", lambda *given: given[3])
+                patch.setattr(few_rows, "update", lambda *given: given[4])
                 general = olsq.coefficient_path(X, y, **options)
             for name in ("coef", "intercept", "residual", "recursive_residual", "sigma2", "stderr"):
                 a, b = getattr(path, name), getattr(general, name)
@@ -160,7 +224,7 @@ def test_few_rows_agree_with_the_general_way(monkeypatch):
 
 def spied(update, given, taken):
     stop = update(*given)
-    taken.append(stop - given[3])
+    taken.append(stop - given[4])
     return stop
 
 

@@ -108,6 +108,7 @@ ESTIMATORS = {
     ),
     "ridges": lambda _: olsq.RecursiveLeastSquares(ridge=np.array([1.0, 2.0, 0.5]), forget=0.99),
     "rolling": lambda _: olsq.RollingLeastSquares(30, min_samples=5),
+    "window of few rows": lambda _: olsq.RollingLeastSquares(3),
     "constrained": lambda _: olsq.ConstrainedLeastSquares(bounds=(np.zeros(3), np.full(3, 2.0))),
     "robust": lambda _: olsq.RobustLeastSquares(forget=0.99),
     "sandwich": lambda _: olsq.RecursiveLeastSquares(cov="sandwich"),

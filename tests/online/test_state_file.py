@@ -153,6 +153,7 @@ KINDS = {
     "sqrt": olsq.RecursiveLeastSquares(method="sqrt", ridge=[0.1, 0.2]),
     "information": olsq.RecursiveLeastSquares(method="information", half_life=9.0),
     "rolling": olsq.RollingLeastSquares(window=9, min_samples=2),
+    "rolling, few rows": olsq.RollingLeastSquares(window=2),
     "sandwich": olsq.RecursiveLeastSquares(forget=0.95, cov="sandwich"),
     "small": olsq.RecursiveLeastSquares(state_dtype="float32", cov="sandwich"),
     "groups": olsq.RecursiveLeastSquares(missing="skip_target"),

@@ -85,17 +85,18 @@ def _found(estimator: Any) -> ShortWay:
     parameters = attrgetter(*estimator._parameter_names())
     values, engine, origin = parameters(estimator), estimator._engine, estimator._origin
     switch, shape, gates = engine.engine, UNUSUAL, ONE
+    form = switch.latest_form if isinstance(switch, RollingWindow) else switch.form
     mutable = [value for value in values if type(value) not in IMMUTABLE]
     mutable = [value for value in mutable if not isinstance(value, Forgetting)]
     if (
         estimator.ROW_BY_ROW
         and not engine.parting
-        and origin.dtype == DOUBLE and switch.form.precision[0] == DOUBLE.name
+        and origin.dtype == DOUBLE and form.precision[0] == DOUBLE.name
         and (not isinstance(switch, RollingWindow) or switch.ring_X.dtype == DOUBLE)
         and estimator._duration(estimator._timing is not None) is None
         and all(map(has_fingerprint, mutable))
         and not isinstance(getattr(estimator, "forget", None), PER_ROW)  # for one call of many rows
-        and switch.form.reports_residuals
+        and form.reports_residuals
     ):  # fmt: skip
         gates = estimator._gates(None, 1)
         gates = np.append(gates, ONE) if origin.is_complex else gates
@@ -133,11 +134,12 @@ def learn(
     way = of(estimator)
     if way is None or not _fits(way, X) or y.shape != way.target or y.dtype is not way.dtype:
         return None
-    form = way.switch.form
     weighs = weight is not None or estimator._log_weights is not None
     if weighs and way.dtype is COMPLEX:
         return None
-    if weighs or not (way.by_kernel and type(form) is CovarianceForm):
+    # A window's form is not read: it may have to be made first.
+    form = way.switch.form if way.by_kernel and not weighs else None
+    if type(form) is not CovarianceForm:
         return _learn_by_engine(estimator, way, X, y, weight, predicts)
     prediction: Any
     if y.ndim == 1:
@@ -168,7 +170,7 @@ def _learn_by_engine(
     estimator: Any, way: ShortWay, X: NDArray, y: NDArray, weight: Any, predicts: bool
 ) -> tuple[Any, NDArray] | None:
     """Learn as :func:`learn` does, by what the engine does with any call's rows."""
-    is_complex, form, own = way.dtype is COMPLEX, way.switch.form, X
+    is_complex, own = way.dtype is COMPLEX, X
     if weight is not None and not (type(weight) in NUMBERS and 0 < weight <= SETTLED):
         return None
     Y = np.ascontiguousarray(y.reshape(1, -1))
@@ -176,7 +178,7 @@ def _learn_by_engine(
     if not (np.vdot(X, X).real <= most and np.vdot(y, y).real <= most):
         return None
     if not estimator._has_estimate() or (
-        is_complex and not keeps_pairs_orthogonal(form, way.gates)
+        is_complex and not keeps_pairs_orthogonal(way.switch.form, way.gates)
     ):
         return None
     if way.intercept:
@@ -215,10 +217,10 @@ def predict(estimator: Any, X: Any) -> NDArray | None:
         way = of(estimator, keep=False)
     except (TypeError, ValueError):  # parameters that no row can be learnt with
         return None
-    if way is None or not _fits(way, X):
+    if way is None or not _fits(way, X) or not way.by_kernel:
         return None
     form = way.switch.form
-    if not (way.by_kernel and type(form) is CovarianceForm):
+    if type(form) is not CovarianceForm:
         return None
     out = np.empty((1, form.theta.shape[0]))
     # A row that is not finite is missing, which the parameters say what to do with.

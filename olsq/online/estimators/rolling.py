@@ -13,7 +13,6 @@ from olsq.online.calls.call import Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.locking import locked
-from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
@@ -70,9 +69,11 @@ class RollingLeastSquares(StreamingRegressor):
     32 coefficients on, four rows at a time).  A running bound on the rounding errors, which a row
     multiplies by 1/(1 - leverage) when it leaves, asks for a refinement with the window's rows
     (O(window d)) or a rebuild from them (O(window d^2)), so that the estimate never drifts.  Nearly
-    collinear windows are kept in square-root form (several times slower); where coefficients are
-    undetermined every row is a rebuild.  Complex rows: see :class:`RecursiveLeastSquares`; the
-    window counts each once.
+    collinear windows are kept in square-root form (several times slower).  A window of fewer rows
+    than coefficients, without a ridge, is kept as a factor of its rows, in O(window d) per row;
+    reading an estimate then takes O(window d^2).  Where coefficients are undetermined otherwise,
+    every row is a rebuild.  Complex rows: see :class:`RecursiveLeastSquares`; the window counts
+    each once.
 
     Examples
     --------
@@ -171,7 +172,8 @@ class RollingLeastSquares(StreamingRegressor):
     def _samples_held(self) -> int:
         """Return the number of samples in the window, for the target that has the fewest."""
         pair = 2 if self._origin.is_complex else 1
-        return min(int(form.tally[COUNT]) for form in self._engine.forms) // pair
+        engines: Any = (group.engine for group in self._engine.groups)
+        return min(engine.n_samples for engine in engines) // pair
 
     def _has_estimate(self) -> bool:
         return "_engine" in self.__dict__ and self._samples_held() >= self._fewest

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
 from olsq.forgetting.entries import N_MEMORY, aside_shape
-from olsq.online.files.invariants import MOST_ROWS, check_clock, check_form, want
+from olsq.online.files.invariants import (
+    MOST_ROWS,
+    check_clock,
+    check_factors,
+    check_form,
+    want,
+)
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.past import PLACES as PAST
@@ -46,7 +52,8 @@ _RING: dict[str, tuple[Any, ...]] = {
     "ring_X": ("w", "d"), "ring_Y": ("w", "m"), "ring_w": ("w",), "place": (3,),
     "monitor": (2,), "ridge": ("d",), "sizes": (3, "m"),
 }  # fmt: skip
-_COUNTS = {"held", PAST["held"], "clock", "place", "recent_at"}
+_FACTORS = {"factor_Q": ("f", "n"), "factor_R": ("f", "f"), "factor_age": (1,)}
+_COUNTS = {"factor_age", "held", PAST["held"], "clock", "place", "recent_at"}
 _TIMES = {"ring_t", "span"}  # int64 nanoseconds of dates, or float64
 # Of the state's dtype; in a window these are the rows, and the form is float64.
 _STORED = {"sqrt": {"R", "z", "spread"}, "rolling": {"ring_X", "ring_Y"}}
@@ -269,6 +276,8 @@ def _check_engine(
         want(form != InformationForm.name, "form", form)
         wanted = _RING | {f"form_{name}": shape for name, shape in _FORMS[form].items()}
         stored = _STORED["rolling"]
+        if arrays.keys() & _FACTORS.keys():  # of a window of fewer rows than coefficients
+            wanted, sizes["f"] = wanted | _FACTORS, min(window, sizes["d"] - 1)
         if "sizes" not in arrays:  # of a file older than they are
             wanted.pop("sizes")
     prefix = "" if window is None else "form_"
@@ -298,6 +307,8 @@ def _check_engine(
         of = estimator.window_of or ("positions" if header["in_time"] else "samples")
         of = "samples" if duration is not None else of
         place = arrays["place"]
+        if arrays.keys() & _FACTORS.keys():
+            check_factors(arrays, sizes["d"] - sizes["n"])
         want(place[2] == int(of == "positions"), "place", place.tolist())
     return wanted
 

@@ -107,6 +107,25 @@ def check_orthonormal(name: str, basis: NDArray) -> None:
     want(bool(odd <= 1e-6), name, "so far from orthonormal")
 
 
+def check_factors(arrays: dict[str, NDArray], first: int) -> None:
+    """Raise ValueError unless the factors of a window of few rows are those of its rows' slopes.
+
+    ``first`` is the column of the first slope.
+    """
+    (count, slot, _), age = arrays["place"], arrays["factor_age"]
+    Q, R = arrays["factor_Q"], arrays["factor_R"]
+    want(0 < count <= len(Q) and not arrays["ridge"].any(), "factor_Q", "that of this window")
+    want(0 <= age[0] <= MOST_ROWS, "factor_age", age.tolist())
+    order = (slot - count + np.arange(count)) % arrays["ring_w"].size
+    want(bool((arrays["ring_w"][order] > 0).all()), "factor_Q", "that of rows of weight 0")
+    check_orthonormal("factor_Q", Q[:count])
+    rows = arrays["ring_X"][order, first:].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = np.abs(np.triu(R[:count, :count]).T @ Q[:count] - rows).max(axis=1)
+    fits = error <= ROUNDING[Q.dtype] * np.abs(rows).max(axis=1)
+    want(bool(fits.all()), "factor_R", "that of other rows than the window's")
+
+
 def check_tally(name: str, tally: NDArray) -> None:
     """Raise ValueError unless the product of all gates (the third of (..., 4)) is at most 1."""
     want(bool((tally[..., 2] <= 1.0).all()), name, "a product of factors above 1")

@@ -28,6 +28,7 @@ from olsq.online.windows.row_kernels import FILLED, POSITIONS, SLOT, count_leavi
 SMALLEST_PART = 1e-5
 FAINTEST_SQUARE = 1e-280  # of a row's length: the squares of its parts must be normal numbers
 FREE = DETERMINED**2  # share of a coefficient's direction outside of it, squared
+UNMADE = -1  # age of factors that are not those of the rows in the window
 REFRESHED_AFTER = 4  # windows of rows: roundings in Q add up, and factors anew cost a quarter
 
 
@@ -168,42 +169,82 @@ def nothing_is_determined(Q, count, intercept, u):
     return True
 
 
+@kernel(forceinline=True, borrows=True)
+def record_few(Q, count, ring, solution, trace, t, scratch):
+    """Record the coefficients after row t; False where one of them may be determined."""
+    _, _, ring_w, place = ring
+    b, constants, u = solution
+    theta, tally, loss = scratch
+    _, diags, _, _, _, _ = trace
+    m, d, s = theta.shape[0], theta.shape[1], Q.shape[1]
+    first, slots = d - s, ring_w.shape[0]
+    if diags.shape[0] > 0:
+        if not nothing_is_determined(Q, count, first == 1, u):
+            return False
+        for k in range(d):
+            diags[t, k] = math.inf
+    for target in range(m):
+        for k in range(s):
+            theta[target, first + k] = 0.0
+        if first == 1:
+            theta[target, 0] = constants[target]
+        for i in range(count):
+            share = b[target, i]
+            for k in range(s):
+                theta[target, first + k] += share * Q[i, k]
+    tally[WEIGHT] = 0.0
+    for i in range(count):
+        tally[WEIGHT] += ring_w[(place[SLOT] - 1 - i) % slots]
+    tally[COUNT] = tally[COUNT_SQUARED] = count
+    record(trace, t, theta, loss, tally, count, 0.0)
+    return True
+
+
 @kernel()
-def update(form, window, rows, start, stop, intercept, residual, trace):
+def update(form, factors, window, rows, start, stop, residual, trace):
     """Take rows start..stop into a window whose rows are independent; return the first one left.
 
-    ``window`` and ``rows`` as in ``row_kernels``; the ``form`` has to be made anew.  The last row
-    taken may be without its trace: a row after which a coefficient may be determined is the last.
+    ``window`` and ``rows`` as in ``row_kernels``; the ``form`` is not changed, and has to be made
+    anew.  ``factors`` = (Q (w, s), R (w, w), age), age (1,) the number of rows since they were
+    made, ``UNMADE`` where they are not those of the rows in the window.  The last row taken is
+    without its trace; a row after which a coefficient may be determined is the last.
     """
     check_rolling(form, window, rows, start, stop, residual, trace)
     ring = window[:4]
     ring_X, ring_Y, ring_w, place = ring
+    Q, R, age = factors
     X, Y, weights, leaving = rows
     d, m, slots = X.shape[1], Y.shape[1], ring_X.shape[0]
-    coefs, diags, _, _, recursive, _ = trace
-    path, first = coefs.shape[0] > 0, 1 if intercept else 0
-    s = d - first
-    most = min(slots, s)
-    Q, R = np.empty((most, s)), np.empty((most, most))
+    most, s = Q.shape
+    path, first, intercept = trace[0].shape[0] > 0, d - s, s < d
+    if not 0 <= first <= 1 or most != min(slots, d - 1) or R.shape != (most, most) or age.size != 1:
+        raise ValueError("the shapes of the factors do not fit the window")
     p, q, u, b = np.empty(most), np.empty(s), np.empty(most), np.empty((m, most))
     x, theta, constants = np.empty(s), np.empty((m, d)), np.empty(m)
     tally, loss = np.zeros(4), np.zeros(m)
     tally[DECAY] = 1.0
-    age = REFRESHED_AFTER * slots
     for t in range(start, stop):
-        count = place[FILLED]
-        enters = weights[t] > 0
-        out = count_leaving(leaving, t, enters, count, slots)
-        after = count - out + (1 if enters else 0)
-        if not enters and (out > 0 or place[POSITIONS] != 0):  # moves the window without a sample
+        count, made = place[FILLED], age[0]
+        age[0] = UNMADE  # until the row has been taken
+        if not 0 < count <= most:
             return t
-        if not 0 < count <= most or after > most:
-            return t
-        if age >= REFRESHED_AFTER * slots:
+        if not 0 <= made < REFRESHED_AFTER * slots:
             if not factor(Q, R, ring, first, (x, p, q)):
                 return t
-            solve(R, ring, intercept, b, constants, u)
-            age = 0
+            made = 0
+        # The one place that solves: where a call ends must not decide about the last bit.
+        solve(R, ring, intercept, b, constants, u)
+        if path and t > start:
+            scratch = theta, tally, loss
+            if not record_few(Q, count, ring, (b, constants, u), trace, t - 1, scratch):
+                age[0] = made
+                return t
+        enters = weights[t] > 0
+        out = count_leaving(leaving, t, enters, count, slots)
+        if not enters and (out > 0 or place[POSITIONS] != 0):  # moves the window without a sample
+            return t
+        if count - out + (1 if enters else 0) > most:
+            return t
         for k in range(s):
             x[k] = X[t, first + k]
         part = project(Q, count, x, p, q)
@@ -222,7 +263,7 @@ def update(form, window, rows, start, stop, intercept, residual, trace):
                 total -= b[target, i] * p[i]
             residual[t, target] = total
             if path:
-                recursive[t, target] = 0.0
+                trace[4][t, target] = 0.0
         if enters:
             for _ in range(out):
                 remove_first(Q, R, count, p)
@@ -243,29 +284,7 @@ def update(form, window, rows, start, stop, intercept, residual, trace):
             append(Q, R, count, p, q)
             store(ring_X, ring_Y, ring_w, place[SLOT], X[t], Y[t], weights[t])
             place[SLOT] = (place[SLOT] + 1) % slots
-            count += 1
-            place[FILLED] = count
-            age += 1
-            solve(R, ring, intercept, b, constants, u)
-        if not path:
-            continue
-        if diags.shape[0] > 0:
-            if not nothing_is_determined(Q, count, intercept, u):
-                return t + 1
-            for k in range(d):
-                diags[t, k] = math.inf
-        for target in range(m):
-            for k in range(s):
-                theta[target, first + k] = 0.0
-            if intercept:
-                theta[target, 0] = constants[target]
-            for i in range(count):
-                share = b[target, i]
-                for k in range(s):
-                    theta[target, first + k] += share * Q[i, k]
-        tally[WEIGHT] = 0.0
-        for i in range(count):
-            tally[WEIGHT] += ring_w[(place[SLOT] - 1 - i) % slots]
-        tally[COUNT] = tally[COUNT_SQUARED] = count
-        record(trace, t, theta, loss, tally, count, 0.0)
+            place[FILLED] = count + 1
+            made += 1
+        age[0] = made
     return stop

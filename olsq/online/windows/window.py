@@ -20,6 +20,7 @@ from olsq.online.forms.form_switch import restore_form
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import block_kernels as blocks
 from olsq.online.windows import few_row_kernels as few_rows
@@ -36,6 +37,7 @@ SMALLEST_RING = 16  # slots of the ring that grows, to begin with
 BLOCKED_FROM = 32
 MOST_SINGLE_ROWS = 1024  # taken one at a time before another attempt at blocks
 FEW_TAKEN = 4  # rows after which factors of a window of few rows have paid
+FACTORS = "factor_Q", "factor_R", "factor_age"
 EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is the window
 
 
@@ -48,13 +50,16 @@ class RollingWindow:
 
     ``form`` is updated and downdated by single rows or by blocks (``block_kernels``, ``products``):
     a covariance form where that is accurate, else a square-root form.  Where coefficients are
-    undetermined it is rebuilt from the window's rows.
+    undetermined it is rebuilt from the window's rows.  A window of fewer rows than coefficients
+    works with ``factors`` of its rows (``few_row_kernels``); its form is made when it is read.
     In a window of time, ``duration``, the ring also holds the times of its rows.
     """
 
     ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge", "sizes")
     PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1, "sizes": 1}
     paired = False  # of pickles older than complex rows
+    factors: tuple[NDArray, NDArray, NDArray] | None = None
+    is_outdated = False  # whether rows have come since the form was made
 
     def __init__(
         self, ring_X: NDArray, ring_Y: NDArray, ring_w: NDArray, place: NDArray, monitor: NDArray,
@@ -65,7 +70,7 @@ class RollingWindow:
         self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
         self.ring_t, self.duration = ring_t, duration
         self.place, self.monitor, self.sizes = place, monitor, sizes
-        self.ridge, self.form = ridge, form
+        self.ridge, self.latest_form = ridge, form
 
     @classmethod
     def start(
@@ -85,6 +90,24 @@ class RollingWindow:
             np.array([0, 0, int(positions)]), np.zeros(2), ridge, np.zeros((3, n_targets)),
             SquareRootForm.start(ridge, n_targets, intercept, precision), ring_t, duration, paired,
         )  # fmt: skip
+
+    @property
+    def form(self) -> SquareRootForm | CovarianceForm:
+        """The form of the window's rows; ``latest_form`` is the last one made."""
+        if self.is_outdated:
+            self.rebuild()
+        return self.latest_form
+
+    @property
+    def has_factors(self) -> bool:
+        return self.factors is not None and self.factors[2][0] != few_rows.UNMADE
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples in the window."""
+        if self.is_outdated and self.has_factors:  # of samples only
+            return int(self.place[kernels.FILLED])
+        return int(self.form.tally[COUNT])
 
     @property
     def _ring_is_window(self) -> bool:
@@ -143,7 +166,15 @@ class RollingWindow:
         t, single, retry, wait = 0, blocks.ROWS, 0, products.BLOCK
         few_from, few_wait = 0, 0
         while t < n:
-            form = self.form
+            if t >= few_from and self._works_with_rows(t, n, exits):
+                done = self._take_few_rows(window, given, t, residual, trace)
+                few_wait = 0 if done - t > FEW_TAKEN else min(2 * few_wait + 1, MOST_SINGLE_ROWS)
+                few_from = done + few_wait
+                if trace.wanted and done > t:
+                    trace.write(done - 1, self.form)
+                t = done
+                continue
+            form, self.factors = self.form, None
             if isinstance(form, CovarianceForm):
                 limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
                 state = form.P, form.theta, form.columns, form.tally, form.loss
@@ -175,25 +206,40 @@ class RollingWindow:
                     state, window, given, t, n, self._tolerated_roundings, residual, trace.arrays
                 )
             else:
-                done = t
-                # A call of one row is cheaper as it is: the form has to be made anew after either.
-                if t >= few_from and n - t > 1 and not self.ridge.any():
-                    state = form.R, form.z, form.columns, form.tally, form.loss
-                    done = few_rows.update(
-                        state, window, given, t, n, form.intercept, residual, trace.arrays
-                    )
-                    paid = done - t > FEW_TAKEN
-                    few_wait = 0 if paid else min(2 * few_wait + 1, MOST_SINGLE_ROWS)
-                    few_from = done + few_wait
-                if done == t:
-                    form.update(rows, t, t + 1, residual, trace)
-                    self._store(rows, t, t + 1, leaving)
-                    done = t + 1
-                t, answer = done, kernels.REBUILD
+                form.update(rows, t, t + 1, residual, trace)
+                self._store(rows, t, t + 1, leaving)
+                t, answer = t + 1, kernels.REBUILD
             if answer == kernels.REBUILD:
                 self.rebuild()
                 if trace.wanted:
                     trace.write(t - 1, self.form)
+
+    def _works_with_rows(self, t: int, n: int, exits: NDArray[np.int64]) -> bool:
+        """Test whether factors of the window's rows may take the rows from t on."""
+        if self.has_factors:
+            return True
+        # Factors do not pay for one row.  In a stream of such calls they are worth an attempt
+        # every time the ring has turned.
+        if self.ridge.any() or (n - t == 1 and self.place[kernels.SLOT] != 0):
+            return False
+        if not 0 < self.place[kernels.FILLED] < self.ridge.size or self._fills_until(t, n, exits):
+            return False
+        return isinstance(self.form, SquareRootForm) and not self.form.full_rank
+
+    def _take_few_rows(
+        self, window: Any, rows: Any, t: int, residual: NDArray, trace: Trace
+    ) -> int:
+        """Take rows from t on by factors of the window's rows; return the row after them."""
+        form: Any = self.latest_form
+        if self.factors is None:
+            most, s = min(self.ring_w.size, self.ridge.size - 1), self.ridge.size - form.intercept
+            age = np.full(1, few_rows.UNMADE)
+            self.factors = np.zeros((most, s)), np.zeros((most, most)), age
+        self.is_outdated = True  # first: the kernel is not interrupted, what follows it may be
+        state = form.R, form.z, form.columns, form.tally, form.loss
+        return few_rows.update(
+            state, self.factors, window, rows, t, len(residual), residual, trace.arrays
+        )
 
     def _take_blocks(
         self, form: CovarianceForm, rows: Rows, t: int, leaving: NDArray, residual: NDArray
@@ -250,6 +296,7 @@ class RollingWindow:
     def _grow(self, slots: int) -> None:
         """Replace the ring by a larger one with the same rows."""
         order, count = self._order, int(self.place[kernels.FILLED])
+        self.factors = None
         for name in ("ring_X", "ring_Y", "ring_w", "ring_t"):
             old = getattr(self, name)
             new = np.zeros((slots, *old.shape[1:]), old.dtype)
@@ -324,9 +371,11 @@ class RollingWindow:
         """Solve for the window's rows from nothing; covariance form if that is accurate."""
         rows = self.rows()
         n, (m, d) = rows.X.shape[0], (self.ring_Y.shape[1], self.ridge.size)
-        form = SquareRootForm.start(self.ridge, m, self.form.intercept, self.form.precision)
+        latest = self.latest_form
+        form = SquareRootForm.start(self.ridge, m, latest.intercept, latest.precision)
         form.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
         self._adopt(form)
+        self.is_outdated = False
 
     def _adopt(self, form: SquareRootForm) -> None:
         """Take over a square-root form, as a covariance form if that is accurate."""
@@ -336,10 +385,10 @@ class RollingWindow:
         form.columns[1] = form.columns[0]
         self.sizes[:] = 0.0
         self._measure(form)
-        self.form = covariance.from_square_root(form, margin) or form
-        inflation = 1.0
-        if isinstance(self.form, CovarianceForm):
-            inflation = float((np.diagonal(self.form.P) * form.columns[0]).max())
+        inverted = covariance.from_square_root(form, margin)
+        self.latest_form, inflation = inverted or form, 1.0
+        if inverted is not None:
+            inflation = float((np.diagonal(inverted.P) * form.columns[0]).max())
         self.monitor[:] = FIRST_ROUNDINGS * EPS * inflation
 
     # -- saving -----------------------------------------------------------------------------------
@@ -348,6 +397,8 @@ class RollingWindow:
         own = {name: getattr(self, name) for name in self.ARRAYS}
         if self.ring_t is not None:
             own["ring_t"] = self.ring_t
+        if self.factors is not None and self.has_factors:
+            own |= dict(zip(FACTORS, self.factors, strict=True))
         return own | {f"form_{name}": array for name, array in self.form.arrays().items()}
 
     def describe(self) -> dict[str, Any]:
@@ -366,12 +417,17 @@ class RollingWindow:
             duration=None if duration is None else Duration(*duration),
             paired=description.get("paired", False),
         )  # fmt: skip
+        if FACTORS[0] in arrays:
+            Q, R, age = (arrays[name] for name in FACTORS)
+            window.factors = Q, R, age
         if older:
             window._distrust()
         return window
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if "form" in state:  # a pickle of 0.2
+            self.latest_form = self.__dict__.pop("form")
         if "sizes" not in state:  # a pickle of 0.2
             self._distrust()
 
