@@ -38,7 +38,7 @@ def compile_kernels(
     """Compile the kernels of some parts of the package, and keep them on disk.
 
     For an image of a container, or a system whose files cannot be written later: kernels that are
-    in the cache are loaded in milliseconds, by every user who can read it.
+    in the cache are loaded in tenths of a second, by every user who can read it.
 
     Parameters
     ----------
@@ -102,6 +102,14 @@ def _rows(columns: int = 3, targets: int = 0) -> tuple[NDArray, NDArray]:
     return rng.standard_normal((40, columns)), rng.standard_normal(shape)
 
 
+def _dependent(X: NDArray) -> NDArray:
+    """Rows of which some leave coefficients undetermined, at first and later."""
+    X = X.copy()
+    X[:, 2] = X[:, 1]
+    X[:10], X[30:] = 0.0, np.eye(10, X.shape[1])
+    return X
+
+
 def _use(estimator: Any, X: NDArray, y: NDArray) -> None:
     """Learn, read and go on as users do."""
     estimator.fit(X[:20], y[:20])
@@ -133,6 +141,7 @@ def _streams() -> Iterator[Step]:
 
     yield "standard errors, files, merging", inference
     yield "paths", lambda: olsq.coefficient_path(X, y, fit_intercept=True).stderr
+    yield "dependent rows", lambda: olsq.RecursiveLeastSquares().fit(_dependent(X), y).summary()
     for name, forget in {
         "RandomWalk": forgetting.RandomWalk(0.1),
         "Variable": forgetting.Variable(20.0),
@@ -150,6 +159,8 @@ def _windows() -> Iterator[Step]:
         "paths over windows",
         lambda: olsq.coefficient_path(X, y, window=10, fit_intercept=True).stderr,
     )
+    yield "dependent rows", lambda: _use(olsq.RollingLeastSquares(10), _dependent(X), y)
+    yield "fewer rows than coefficients", lambda: _use(olsq.RollingLeastSquares(3), X, y)
     times = np.datetime64("2020-01-01") + np.arange(40)
     yield "windows in time", lambda: olsq.coefficient_path(X, y, window="10D", times=times)
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from olsq import first_call
 from olsq.progress import make_progress
 
 
@@ -39,6 +40,7 @@ class RowProgress:
 
     def __enter__(self) -> RowProgress:
         if not self._progress.disable:
+            first_call.say_nothing()  # the bar does
             self._progress.start()
         return self
 

@@ -80,7 +80,8 @@ def _coefficients_table(
         title=None if target is None else escape(name),
     )  # fmt: skip
     table.add_column("coefficient", overflow="fold")
-    for heading in ("value", "std. error", "t"):
+    statistic = "t" if getattr(estimator, "noise_variance", None) is None else "z"
+    for heading in ("value", "std. error", statistic):
         table.add_column(heading, justify="right", no_wrap=True)
     at = () if target is None else (target,)
     coef, stderr = np.asarray(estimator.coef_)[at], np.asarray(estimator.coef_stderr_)[at]
