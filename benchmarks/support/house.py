@@ -16,22 +16,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-VAGUE = frozenset(
-    (
-        "given",
-        "own",
-        "found",
-        "known",
-        "made",
-        "chosen",
-        "whole",
-        "rest",
-        "others",
-        "settled",
-        "wanted",
-    )
-    + ("seen",)
-)
+VAGUE = frozenset(["given", "own", "found", "known", "made", "chosen", "whole", "rest", "others"])
+VAGUE |= {"settled", "wanted", "seen"}
 STREAMS = ("online", "compiled", "polars", "distributed")
 MANY = 8  # arguments
 

@@ -172,6 +172,21 @@ def test_a_default_that_is_given_is_given(saved, default, tables, olsq_command):
     assert olsq_command("fit", folder / "second.csv", *again)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("saved", "said"),
+    [((), ("--forget", 1)), (("--forget", 1), ()), (("--window", 9), ("--window-of", "samples"))],
+)
+def test_another_word_for_what_the_state_has(saved, said, tables, olsq_command):
+    folder, frame = tables
+    state = folder / "s.olsq"
+    for name, part in (("first", frame[:CUT]), ("second", frame[CUT:])):
+        write(part.drop_nulls(), folder / f"{name}.csv")
+    common = ("--target", "y", "--features", "x", "--state", state)
+    assert olsq_command("fit", folder / "first.csv", *common, *saved)[0] == 0
+    go_on = ("--continue", "--state", state, *said)
+    assert olsq_command("fit", folder / "second.csv", *go_on)[0] == 0
+
+
 def test_the_new_table_may_be_written_with_the_default(tables, olsq_command):
     """A state of decimal commas goes on with a table of decimal points."""
     folder, frame = tables

@@ -29,6 +29,8 @@ FIELD_OF_OPTION = {"--target": "targets", "--no-intercept": "intercept"}
 OF_THE_RUN = ("out", "columns", "level", "plot")
 OF_THE_TABLE = ("separator", "decimal", "encoding", "comment", "na_values", "missing_words",
                 "time_format")  # fmt: skip
+# Values of an option that mean the same.
+SAME = {"forget": frozenset((None, 1.0)), "window_of": frozenset((None, "samples"))}
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
 Groups = GroupedLeastSquares | GroupedRollingLeastSquares
 Estimator = RecursiveLeastSquares | RollingLeastSquares | Groups
@@ -97,9 +99,10 @@ class FitOptions(TableFormat):
                 continue
             value = _restored(name, value)
             own, default = getattr(self, name), _default_of(fields[name])
-            if own == default and name not in self.explicit:
+            same = own == value or (name in SAME and {own, value} <= SAME[name])
+            if same or (own == default and name not in self.explicit):
                 taken[name] = value
-            elif own != value and name not in OF_THE_TABLE:
+            elif name not in OF_THE_TABLE:
                 raise InputError(
                     f"cannot continue: {option} of the state is {value!r}, got {own!r}: leave "
                     f"{option} out, or fit anew"
