@@ -9,7 +9,10 @@ import olsq
 from olsq.online.many import fit_kernels
 from olsq.online.many.group_fits import fit_groups, predict_groups
 
-PLAIN = {"ridge": 0.0, "fit_intercept": True, "missing": "skip", "cov": "posterior"}
+PLAIN = {
+    "ridge": 0.0, "fit_intercept": True, "missing": "skip", "cov": "posterior",
+    "noise_variance": None,
+}  # fmt: skip
 
 
 def groups(lengths, d, *, offset=0.0, collinear=0.0, seed=0):

@@ -32,8 +32,10 @@ class SparseRows:
     @staticmethod
     def fits(data: Any) -> bool:
         """Test whether ``data`` is a large frame of sparse columns of numbers, 0 where empty."""
+        if getattr(data, "sparse", None) is None:  # also lazy frames, whose dtypes cost a pass
+            return False
         dtypes: Any = getattr(data, "dtypes", None)
-        if getattr(data, "sparse", None) is None or not hasattr(dtypes, "__iter__"):
+        if not hasattr(dtypes, "__iter__"):
             return False
         return data.shape[0] * data.shape[1] > DENSE_UP_TO and all(
             getattr(dtype, "subtype", np.dtype(object)).kind in "biuf" and dtype.fill_value == 0
