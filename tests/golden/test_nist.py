@@ -35,12 +35,20 @@ def test_certified_coefficients(name, door):
 
 
 @pytest.mark.parametrize("name", ["filip", "nasty big", "nasty little"])
-def test_moments_that_cannot_tell_say_so(name):
-    """Condition numbers above 1e8: no coefficient counts as determined, and errors are infinite."""
+def test_where_moments_cannot_tell_the_square_root_form_answers(name):
+    """Condition numbers above 1e8: the moments never take over from the form of the start."""
     data = DATA[name]
-    est = olsq.RecursiveLeastSquares(ridge=0.0, method="information").fit(data.X, data.y)
-    assert not est.determined_.any()
-    assert np.isinf(est.coef_stderr_).all()
+    est, root = (
+        olsq.RecursiveLeastSquares(ridge=0.0, method=method).fit(data.X, data.y)
+        for method in ("information", "sqrt")
+    )
+    assert est.determined_.all()
+    np.testing.assert_array_equal(est.coef_, root.coef_)
+    assert np.isfinite(est.coef_stderr_).all()
+    # With a ridge that determines nothing there is no such start, and the moments say so.
+    alone = olsq.RecursiveLeastSquares(ridge=1e-300, method="information").fit(data.X, data.y)
+    assert not alone.determined_.any()
+    assert np.isinf(alone.coef_stderr_).all()
 
 
 @pytest.mark.parametrize("name", [name for name in DATA if DATA[name].stderr.any()])

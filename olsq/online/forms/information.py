@@ -165,6 +165,8 @@ class InformationForm(Form):
                 if self.past is not None:
                     self.past.fade(rows.gates[start:last])
                     self.drop_past()
+                    if self.past is None and trace.wanted:  # the last row is read from the moments
+                        trace.write(last - 1, self)
                 start = last
         return stop
 
