@@ -22,10 +22,15 @@ def make_progress(console: Console, *columns: ProgressColumn) -> Progress:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     return Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=None), *columns,
-        TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
         expand=True,
-    )  # fmt: skip
+    )
 
 
 class PassProgress:

@@ -87,9 +87,13 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         self.missing = missing
         self.time = time
         self.estimator = Estimator(
-            forget=forget, half_life=half_life, ridge=ridge, fit_intercept=fit_intercept,
-            method=method, missing=missing,
-        )  # fmt: skip
+            forget=forget,
+            half_life=half_life,
+            ridge=ridge,
+            fit_intercept=fit_intercept,
+            method=method,
+            missing=missing,
+        )
         self._columns: dict[Hashable, int] = {}
 
     @property

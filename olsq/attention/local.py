@@ -51,9 +51,16 @@ def attend_locally(
 
 
 def _attend_to_all(
-    q: Array, k: Array, v: Array, layout: Layout, start: Array | None, scale: Any,
-    capacity: int | None, state: Any, given: dict[str, Array | None],
-) -> tuple[Array, KeyValues]:  # fmt: skip
+    q: Array,
+    k: Array,
+    v: Array,
+    layout: Layout,
+    start: Array | None,
+    scale: Any,
+    capacity: int | None,
+    state: Any,
+    given: dict[str, Array | None],
+) -> tuple[Array, KeyValues]:
     """Attend to every token so far, with a cache that grows."""
     held, kept = append_tokens(k, v, start, state, capacity, layout)
     t = q.shape[1]
@@ -64,17 +71,31 @@ def _attend_to_all(
         out = solve_after(_streams(q, k, v, scale, order=order, **given), window=None)
     else:
         streams = _streams(
-            q, held.keys, held.values, scale, present=held.present, order=order,
-            key_order=None if start is None else held.orders, offset=held.taken, **given,
-        )  # fmt: skip
+            q,
+            held.keys,
+            held.values,
+            scale,
+            present=held.present,
+            order=order,
+            key_order=None if start is None else held.orders,
+            offset=held.taken,
+            **given,
+        )
         out = solve_after(streams, window=None)
     return jnp.where(held.taken + t > held.present.shape[1], jnp.nan, out), kept
 
 
 def _attend_to_window(
-    q: Array, k: Array, v: Array, layout: Layout, start: Array | None, scale: Any, window: int,
-    state: Any, given: dict[str, Array | None],
-) -> tuple[Array, RecentTokens]:  # fmt: skip
+    q: Array,
+    k: Array,
+    v: Array,
+    layout: Layout,
+    start: Array | None,
+    scale: Any,
+    window: int,
+    state: Any,
+    given: dict[str, Array | None],
+) -> tuple[Array, RecentTokens]:
     """Attend to the last ``window`` tokens, with a cache of one fewer."""
     before = window - 1
     past, order, kept = keep_recent(k, v, start, state, before, layout)

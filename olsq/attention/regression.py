@@ -32,9 +32,17 @@ SMALLEST_SHARE = 1e-30  # of a ridge: the smallest that float32 resolves
 
 
 def check_regression_inputs(
-    q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any,
-    *, signed: bool | None = None,
-) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:  # fmt: skip
+    q: Any,
+    k: Any,
+    v: Any,
+    forget: Any,
+    log_forget: Any,
+    weight: Any,
+    segment_ids: Any,
+    state: Any,
+    *,
+    signed: bool | None = None,
+) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:
     """Check keys, values, queries and gates.
 
     Returns them as (B, H, T, dim) with options and layout.

@@ -32,9 +32,7 @@ def predict(state, x):
 
 # From Python the arrays come one by one: Numba takes 10 microseconds to look at a named tuple.
 @kernel()
-def update_arrays(
-    matrix, coefs, columns, ridge, totals, counts, scratch, x, y, forget, weight
-):  # fmt: skip
+def update_arrays(matrix, coefs, columns, ridge, totals, counts, scratch, x, y, forget, weight):
     """Absorb one row as :func:`update` does, for a state passed as its arrays."""
     state = State(matrix, coefs, columns, ridge, totals, counts, scratch)
     return update(state, x, y, forget, weight)
@@ -103,9 +101,14 @@ def check_ridge(ridge):
 def make_one(d, ridge):
     """Make the state of one filter before any row."""
     state = State(
-        np.empty((d, d)), np.empty((1, d)), np.empty((2, d)), ridge.copy(), np.empty(N_TOTALS),
-        np.empty(N_COUNTS, np.int64), np.empty(d + 2),
-    )  # fmt: skip
+        np.empty((d, d)),
+        np.empty((1, d)),
+        np.empty((2, d)),
+        ridge.copy(),
+        np.empty(N_TOTALS),
+        np.empty(N_COUNTS, np.int64),
+        np.empty(d + 2),
+    )
     matrix, coefs, columns, _, totals, counts, _ = state
     kernels.start(matrix, coefs, columns, totals, counts, ridge)
     return state
@@ -117,9 +120,14 @@ def make_several(n, d, ridge):
     if n < 1:
         raise ValueError("n must be at least 1")
     states = State(
-        np.empty((n, d, d)), np.empty((n, 1, d)), np.empty((n, 2, d)), np.empty((n, d)),
-        np.empty((n, N_TOTALS)), np.empty((n, N_COUNTS), np.int64), np.empty((n, d + 2)),
-    )  # fmt: skip
+        np.empty((n, d, d)),
+        np.empty((n, 1, d)),
+        np.empty((n, 2, d)),
+        np.empty((n, d)),
+        np.empty((n, N_TOTALS)),
+        np.empty((n, N_COUNTS), np.int64),
+        np.empty((n, d + 2)),
+    )
     for i in range(n):
         matrix, coefs, columns, own_ridge, totals, counts, _ = view(states, i)
         own_ridge[:] = ridge

@@ -146,9 +146,10 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
     ridge = state.ridge.copy()
     switches = bool(state.counts[SWITCHES])
     given: dict[str, Any] = {
-        "fit_intercept": False, "method": "auto" if switches else "sqrt",
+        "fit_intercept": False,
+        "method": "auto" if switches else "sqrt",
         "ridge": float(ridge[0]) if (ridge == ridge[0]).all() else ridge,
-    }  # fmt: skip
+    }
     est = RecursiveLeastSquares(**(given | parameters))
     est._check_parameters()
     _refuse_parameters(est)
@@ -167,10 +168,12 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
     origin = est._make_origin(d, 0, np.dtype(np.float64), ridge)
     logs = state.totals[LOG_WEIGHTS]
     est._settle(
-        origin, TargetGroups.together(switch, 1, est.missing == "skip_target"),
-        residual=np.empty((0, 1)), samples=int(state.counts[SEEN]),
+        origin,
+        TargetGroups.together(switch, 1, est.missing == "skip_target"),
+        residual=np.empty((0, 1)),
+        samples=int(state.counts[SEEN]),
         logs=None if logs == 0 else np.array([logs]),
-    )  # fmt: skip
+    )
     return est
 
 
@@ -217,9 +220,15 @@ def _to_square_root_form(form: InformationForm) -> SquareRootForm:
     excited = form.columns[1] + form.tally[DECAY] * form.ridge
     columns = np.array([root.columns[0], np.maximum(root.columns[0], excited)])
     return SquareRootForm(
-        root.R, root.z, columns, form.tally.copy(), form.loss, form.held.copy(), np.zeros((0, 0)),
+        root.R,
+        root.z,
+        columns,
+        form.tally.copy(),
+        form.loss,
+        form.held.copy(),
+        np.zeros((0, 0)),
         intercept=False,
-    )  # fmt: skip
+    )
 
 
 def _build_form(state: State, method: str, ridge: NDArray[np.float64], solving: bool) -> Form:
@@ -244,9 +253,18 @@ def _build_form(state: State, method: str, ridge: NDArray[np.float64], solving: 
     squares = loss + (form.z**2).sum(1)  # the objective at theta = 0
     columns = np.maximum(form.columns - prior, 0.0)
     moments = InformationForm(
-        H, cross, squares, columns, tally.copy(), form.held.copy(), ridge, np.zeros((0, 0)),
-        intercept=False, discounted=True, solving=solving,
-    )  # fmt: skip
+        H,
+        cross,
+        squares,
+        columns,
+        tally.copy(),
+        form.held.copy(),
+        ridge,
+        np.zeros((0, 0)),
+        intercept=False,
+        discounted=True,
+        solving=solving,
+    )
     # Sums have half the digits of a root: it answers unless they determine all that it does.
     moments.past = Past(form, np.diagonal(gram).copy())
     moments.drop_past()

@@ -268,8 +268,9 @@ def coef(state: State) -> NDArray[np.float64]:
 def _check_x(x: Any, d: int) -> NDArray[np.float64]:
     row = np.ascontiguousarray(real_array(x, "x"), np.float64)
     if row.shape != (d,) or np.ndim(x) != 1:
-        raise ValueError(f"x must have shape ({d},), as the state has {d} features, got shape "
-                         f"{np.shape(x)}")  # fmt: skip
+        raise ValueError(
+            f"x must have shape ({d},), as the state has {d} features, got shape {np.shape(x)}"
+        )
     return row
 
 

@@ -83,16 +83,29 @@ def learn_row(matrix, coefs, columns, totals, counts, scratch, x, y, forget, wei
         squares += x[k] * x[k]
     # one test for the usual row, without branches: anything else takes the slow path below
     usual = (
-        (weight * (1.0 + squares) <= SETTLED) & (squares <= SETTLED) & (forget <= 1.0)
-        & (weight >= 0.0) & (counts[FORM] == COVARIANCE)
-    )  # fmt: skip
+        (weight * (1.0 + squares) <= SETTLED)
+        & (squares <= SETTLED)
+        & (forget <= 1.0)
+        & (weight >= 0.0)
+        & (counts[FORM] == COVARIANCE)
+    )
     if usual:
         target, error = scratch[d : d + 1], scratch[d + 1 :]
         target[0] = y
         if covariance_kernels.absorb_row(
-            matrix, coefs, columns, totals[:LOSS], totals[LOSS : LOSS + 1], x, target, forget,
-            weight, COVARIANCE_LIMITS, scratch[:d], error,
-        ):  # fmt: skip
+            matrix,
+            coefs,
+            columns,
+            totals[:LOSS],
+            totals[LOSS : LOSS + 1],
+            x,
+            target,
+            forget,
+            weight,
+            COVARIANCE_LIMITS,
+            scratch[:d],
+            error,
+        ):
             counts[ROWS_IN_FORM] += 1
             count_learned(totals, counts, forget, weight)
             return error[0]
@@ -137,9 +150,19 @@ def learn_rare_row(matrix, coefs, columns, totals, counts, x, y, forget, weight)
     target, error, rest = np.full(1, y), np.empty(1), np.empty(d)
     if counts[FORM] == COVARIANCE:
         if covariance_kernels.absorb_row(
-            matrix, coefs, columns, tally, loss, x, target, forget, weight, COVARIANCE_LIMITS,
-            rest, error,
-        ):  # fmt: skip
+            matrix,
+            coefs,
+            columns,
+            tally,
+            loss,
+            x,
+            target,
+            forget,
+            weight,
+            COVARIANCE_LIMITS,
+            rest,
+            error,
+        ):
             counts[ROWS_IN_FORM] += 1
             count_learned(totals, counts, forget, weight)
             return error[0]
@@ -188,9 +211,21 @@ def absorb_in_square_root(R, z, columns, totals, counts, x, y, forget, weight):
         loss[:] = 0.0
         gate = 1.0
     counts[HELD] += absorb(
-        R, z, columns, tally, loss, x, target, gate, weight, SQUARE_ROOT_LIMITS, noise, rest,
-        scratch, theta,
-    )  # fmt: skip
+        R,
+        z,
+        columns,
+        tally,
+        loss,
+        x,
+        target,
+        gate,
+        weight,
+        SQUARE_ROOT_LIMITS,
+        noise,
+        rest,
+        scratch,
+        theta,
+    )
     return residual
 
 
@@ -221,9 +256,13 @@ def solve_factor(R, z, noise, theta):
         back_substitute(R, z, theta)
     else:
         minimum_norm(
-            R.copy().reshape(1, d, d), z.copy().reshape(1, 1, d), known, np.full(1, noise), 0,
+            R.copy().reshape(1, d, d),
+            z.copy().reshape(1, 1, d),
+            known,
+            np.full(1, noise),
+            0,
             theta.reshape(1, 1, d),
-        )  # fmt: skip
+        )
 
 
 @kernel(forceinline=True)

@@ -32,10 +32,17 @@ _REALS, _COUNTS, _REAL = types.CPointer(types.float64), types.CPointer(types.int
 def update_at(matrix, coefs, columns, totals, counts, scratch, x, d, y, forget, weight):
     """Absorb a row of d regressors and return its residual."""
     return kernels.learn_row(
-        carray(matrix, (d, d)), carray(coefs, (1, d)), carray(columns, (2, d)),
-        carray(totals, (N_TOTALS,)), carray(counts, (N_COUNTS,)), carray(scratch, (d + 2,)),
-        carray(x, (d,)), y, forget, weight,
-    )  # fmt: skip
+        carray(matrix, (d, d)),
+        carray(coefs, (1, d)),
+        carray(columns, (2, d)),
+        carray(totals, (N_TOTALS,)),
+        carray(counts, (N_COUNTS,)),
+        carray(scratch, (d + 2,)),
+        carray(x, (d,)),
+        y,
+        forget,
+        weight,
+    )
 
 
 @external_kernel(
@@ -44,9 +51,12 @@ def update_at(matrix, coefs, columns, totals, counts, scratch, x, d, y, forget, 
 def predict_at(matrix, coefs, totals, counts, x, d):
     """Predict a row of d regressors."""
     return kernels.predict_row(
-        carray(matrix, (d, d)), carray(coefs, (1, d)), carray(totals, (N_TOTALS,)),
-        carray(counts, (N_COUNTS,)), carray(x, (d,)),
-    )  # fmt: skip
+        carray(matrix, (d, d)),
+        carray(coefs, (1, d)),
+        carray(totals, (N_TOTALS,)),
+        carray(counts, (N_COUNTS,)),
+        carray(x, (d,)),
+    )
 
 
 @external_kernel(
@@ -55,9 +65,12 @@ def predict_at(matrix, coefs, totals, counts, x, d):
 def coef_at(matrix, coefs, totals, counts, theta, d):
     """Write the d coefficients into theta; return 0."""
     kernels.read_coefficients(
-        carray(matrix, (d, d)), carray(coefs, (1, d)), carray(totals, (N_TOTALS,)),
-        carray(counts, (N_COUNTS,)), carray(theta, (d,)),
-    )  # fmt: skip
+        carray(matrix, (d, d)),
+        carray(coefs, (1, d)),
+        carray(totals, (N_TOTALS,)),
+        carray(counts, (N_COUNTS,)),
+        carray(theta, (d,)),
+    )
     return 0
 
 
@@ -88,9 +101,14 @@ def addresses(typing: Any, state: Any, x: Any) -> Any:
             return context.get_constant(types.intp, value)
 
         wanted = (
-            (d, d), (integer(1), d), (integer(2), d), (d,), (integer(N_TOTALS),),
-            (integer(N_COUNTS),), (builder.add(d, integer(2)),),
-        )  # fmt: skip
+            (d, d),
+            (integer(1), d),
+            (integer(2), d),
+            (d,),
+            (integer(N_TOTALS),),
+            (integer(N_COUNTS),),
+            (builder.add(d, integer(2)),),
+        )
         pairs = [
             pair
             for (_, shape), sizes in zip(arrays, wanted, strict=True)
@@ -132,9 +150,14 @@ def view(typing: Any, states: Any, i: Any) -> Any:
             part = context.make_array(kind)(context, builder)
             sizes = [builder.select(inside, size, zero) for size in shape[1:]]
             populate_array(
-                part, cgutils.pointer_add(builder, array.data, builder.mul(at, strides[0])), sizes,
-                strides[1:], array.itemsize, array.meminfo, array.parent,
-            )  # fmt: skip
+                part,
+                cgutils.pointer_add(builder, array.data, builder.mul(at, strides[0])),
+                sizes,
+                strides[1:],
+                array.itemsize,
+                array.meminfo,
+                array.parent,
+            )
             parts.append(part._getvalue())
         result = context.make_tuple(builder, signature.return_type, parts)
         context.nrt.incref(builder, signature.return_type, result)

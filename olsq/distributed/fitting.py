@@ -27,9 +27,19 @@ from olsq.online.pieces import pieces, tails
 
 # Parameters whose states, fitted on pieces separately, merge into the state of the whole.
 MERGEABLE = {
-    "forget", "half_life", "ridge", "ridge_mode", "fit_intercept", "method", "missing",
-    "residuals", "state_dtype", "cov", "prior", "noise_variance",
-}  # fmt: skip
+    "forget",
+    "half_life",
+    "ridge",
+    "ridge_mode",
+    "fit_intercept",
+    "method",
+    "missing",
+    "residuals",
+    "state_dtype",
+    "cov",
+    "prior",
+    "noise_variance",
+}
 
 
 def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling: bool) -> Work:
@@ -76,9 +86,17 @@ def check_mergeable(parameters: dict[str, Any]) -> None:
 
 
 def fit(
-    X: Any, y: Any, *, sample_weight: Any = None, forget: Any = None, times: Any = None,
-    by: Any = None, window: Any = None, compute: bool = True, **parameters: Any,
-) -> Any:  # fmt: skip
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any = None,
+    forget: Any = None,
+    times: Any = None,
+    by: Any = None,
+    window: Any = None,
+    compute: bool = True,
+    **parameters: Any,
+) -> Any:
     """Fit an estimator to all rows of Dask collections, in order.
 
     Parameters

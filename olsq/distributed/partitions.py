@@ -163,5 +163,7 @@ def _aligned(name: str, data: Any, X: Any, rows: tuple[float, ...]) -> Any:
 
 def _check_rows(name: str, shape: tuple[Any, ...], rows: tuple[float, ...]) -> None:
     if not shape or shape[0] != sum(rows):
-        raise ValueError(f"{name} must have one entry for each of X's {int(sum(rows))} rows, got "
-                         f"shape {tuple(shape)}")  # fmt: skip
+        raise ValueError(
+            f"{name} must have one entry for each of X's {int(sum(rows))} rows, got "
+            f"shape {tuple(shape)}"
+        )

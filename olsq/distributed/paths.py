@@ -74,9 +74,17 @@ class DistributedPath(PathFields):
 
 
 def coefficient_path(
-    X: Any, y: Any, *, forget: Any = None, sample_weight: Any = None, times: Any = None,
-    by: Any = None, window: Any = None, reread: bool = True, **parameters: Any,
-) -> DistributedPath:  # fmt: skip
+    X: Any,
+    y: Any,
+    *,
+    forget: Any = None,
+    sample_weight: Any = None,
+    times: Any = None,
+    by: Any = None,
+    window: Any = None,
+    reread: bool = True,
+    **parameters: Any,
+) -> DistributedPath:
     """Compute coefficients after every row of Dask collections: expanding, exponential or rolling.
 
     Parameters
@@ -222,9 +230,11 @@ class Reading:
 
 
 def second_pass_tasks(
-    work: Callable[..., Any], befores: list[Any], blocks: list[tuple[Any, ...]],
+    work: Callable[..., Any],
+    befores: list[Any],
+    blocks: list[tuple[Any, ...]],
     dependencies: list[Any],
-) -> list[tuple[Any, ...]]:  # fmt: skip
+) -> list[tuple[Any, ...]]:
     """Build the tasks of the partitions: ``work`` after the state of key ``befores[i]``, rows
     reread.
 

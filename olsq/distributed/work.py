@@ -141,9 +141,13 @@ class Work:
         if not rows.n or not tails.any_usable(self.estimator(), every):
             return pieces.blank(rows.X, rows.y, intercept, np.nan, labels)
         found = whole_path(
-            every.X, every.y, sample_weight=every.sample_weight, times=every.times, by=every.by,
+            every.X,
+            every.y,
+            sample_weight=every.sample_weight,
+            times=every.times,
+            by=every.by,
             **self.options,
-        )  # fmt: skip
+        )
         return CoefficientPath(*(a[every.n - rows.n :] for a in found)).labelled(labels)
 
 

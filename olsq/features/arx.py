@@ -109,9 +109,15 @@ class NARX(LaggedBuilder):
     """
 
     def __init__(
-        self, na: int = 1, nb: int = 1, *, delay: int = 1, degree: int = 2, of: Any = None,
+        self,
+        na: int = 1,
+        nb: int = 1,
+        *,
+        delay: int = 1,
+        degree: int = 2,
+        of: Any = None,
         carry: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.na = na
         self.nb = nb
         self.delay = delay

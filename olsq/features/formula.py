@@ -13,8 +13,20 @@ from olsq.arrays.checks import shown
 from olsq.online.rows.inputs import not_fitted
 
 # Factors that name one of these decide themselves what a missing value becomes.
-FILLING = {"fillna", "ffill", "bfill", "interpolate", "isna", "isnull", "notna", "notnull", "isnan",
-           "nan_to_num", "where", "mask"}  # fmt: skip
+FILLING = {
+    "fillna",
+    "ffill",
+    "bfill",
+    "interpolate",
+    "isna",
+    "isnull",
+    "notna",
+    "notnull",
+    "isnan",
+    "nan_to_num",
+    "where",
+    "mask",
+}
 
 
 class Formula:

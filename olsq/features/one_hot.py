@@ -60,9 +60,15 @@ class OneHot(FeatureBuilder):
     _text = True
 
     def __init__(
-        self, of: Any = None, *, levels: Any = None, max_levels: int = 20, unseen: str = "zeros",
-        drop: str | None = None, carry: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        of: Any = None,
+        *,
+        levels: Any = None,
+        max_levels: int = 20,
+        unseen: str = "zeros",
+        drop: str | None = None,
+        carry: bool = False,
+    ) -> None:
         self.of = of
         self.levels = levels
         self.max_levels = max_levels

@@ -61,9 +61,14 @@ class RandomFourier(FeatureBuilder):
     carry = False
 
     def __init__(
-        self, n_components: int = 100, *, gamma: float = 1.0, kernel: str = "rbf",
-        seed: int = 0, of: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        n_components: int = 100,
+        *,
+        gamma: float = 1.0,
+        kernel: str = "rbf",
+        seed: int = 0,
+        of: Any = None,
+    ) -> None:
         self.n_components = n_components
         self.gamma = gamma
         self.kernel = kernel

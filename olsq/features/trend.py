@@ -60,9 +60,14 @@ class Trend(TimedBuilder):
     _text = True
 
     def __init__(
-        self, degree: int = 1, *, scale: Any = 1000.0, origin: Any = 0, of: Any = None,
+        self,
+        degree: int = 1,
+        *,
+        scale: Any = 1000.0,
+        origin: Any = 0,
+        of: Any = None,
         carry: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.degree = degree
         self.scale = scale
         self.origin = origin

@@ -6,6 +6,12 @@ from olsq.files.locks import InUseError, lock_path, locked
 from olsq.files.names import same_file, temporary_name
 
 __all__ = [
-    "AppendedFile", "Draft", "InUseError", "lock_path", "locked", "same_file", "temporary_name",
+    "AppendedFile",
+    "Draft",
+    "InUseError",
+    "lock_path",
+    "locked",
+    "same_file",
+    "temporary_name",
     "write_atomically",
-]  # fmt: skip
+]

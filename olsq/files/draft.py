@@ -199,9 +199,11 @@ class Draft:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.discard()
 
     def _create(self, mode: int) -> tuple[str, int]:

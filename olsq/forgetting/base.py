@@ -72,8 +72,10 @@ class Forgetting(ABC):
         if self.weights_rows:
             return
         kept = {
-            "method": ("auto", "sqrt"), "ridge_mode": ("discounted",), "cov": ("posterior",),
-        }  # fmt: skip
+            "method": ("auto", "sqrt"),
+            "ridge_mode": ("discounted",),
+            "cov": ("posterior",),
+        }
         if self.error_driven:
             kept["missing"] = ("skip", "raise")
         for option, allowed in kept.items():

@@ -85,14 +85,22 @@ class Mixer(eqx.Module):
     ) -> Array: ...
     @overload
     def __call__(
-        self, x: ArrayLike, *, state: MixerState | None, segment_ids: ArrayLike | None = None,
+        self,
+        x: ArrayLike,
+        *,
+        state: MixerState | None,
+        segment_ids: ArrayLike | None = None,
         capacity: int | None = None,
-    ) -> tuple[Array, MixerState]: ...  # fmt: skip
+    ) -> tuple[Array, MixerState]: ...
     @on_automatic_axes
     def __call__(
-        self, x: ArrayLike, *, state: MixerState | None = ABSENT,
-        segment_ids: ArrayLike | None = None, capacity: int | None = None,
-    ) -> Array | tuple[Array, MixerState]:  # fmt: skip
+        self,
+        x: ArrayLike,
+        *,
+        state: MixerState | None = ABSENT,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+    ) -> Array | tuple[Array, MixerState]:
         """Mix tokens.
 
         Parameters

@@ -89,29 +89,51 @@ class Backbone(eqx.Module):
         gain = math.sqrt(2 / blocks)
         self.blocks = tuple(
             _block(
-                dim, heads, key_size, name, options.get(name, {}), mlp_ratio, norm_eps, dropout,
-                gain, k,
+                dim,
+                heads,
+                key_size,
+                name,
+                options.get(name, {}),
+                mlp_ratio,
+                norm_eps,
+                dropout,
+                gain,
+                k,
             )
             for name, k in zip(names, jax.random.split(key, blocks), strict=True)
-        )  # fmt: skip
+        )
         self.norm, self.dim, self.remat = RMSNorm(dim, eps=norm_eps), dim, remat
         self.dropout = dropout
 
     @overload
     def __call__(
-        self, x: ArrayLike, *, segment_ids: ArrayLike | None = None, capacity: int | None = None,
+        self,
+        x: ArrayLike,
+        *,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
         key: Array | None = None,
-    ) -> Array: ...  # fmt: skip
+    ) -> Array: ...
     @overload
     def __call__(
-        self, x: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None, key: Array | None = None,
-    ) -> tuple[Array, States]: ...  # fmt: skip
+        self,
+        x: ArrayLike,
+        *,
+        state: States | None,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+        key: Array | None = None,
+    ) -> tuple[Array, States]: ...
     @on_automatic_axes
     def __call__(
-        self, x: ArrayLike, *, state: States | None = ABSENT,
-        segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
-    ) -> Array | tuple[Array, States]:  # fmt: skip
+        self,
+        x: ArrayLike,
+        *,
+        state: States | None = ABSENT,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+        key: Array | None = None,
+    ) -> Array | tuple[Array, States]:
         """Apply the blocks: ``y = backbone(x)`` or ``y, state = backbone(x, state=...)``.
 
         Parameters
@@ -176,8 +198,9 @@ class Backbone(eqx.Module):
             return tokens
         found = [
             block.mixer.room(each)
-            for block, each in zip(self.blocks, state, strict=True) if block.mixer.grows
-        ]  # fmt: skip
+            for block, each in zip(self.blocks, state, strict=True)
+            if block.mixer.grows
+        ]
         room, taken = max(room for room, _ in found), max(taken for _, taken in found)
         return room if taken + tokens <= room else max(taken + tokens, 2 * room)
 
@@ -217,9 +240,17 @@ def pattern(mixer: Kinds, blocks: int) -> tuple[str, ...]:
 
 
 def _block(
-    dim: int, heads: int, key_size: int | None, name: str, options: Mapping[str, Any],
-    mlp_ratio: float, norm_eps: float, dropout: float, gain: float, key: Array,
-) -> Block:  # fmt: skip
+    dim: int,
+    heads: int,
+    key_size: int | None,
+    name: str,
+    options: Mapping[str, Any],
+    mlp_ratio: float,
+    norm_eps: float,
+    dropout: float,
+    gain: float,
+    key: Array,
+) -> Block:
     first, second = jax.random.split(key)
     sized = key_size is not None and MIXERS[name].takes_key_size
     sizes = {"key_size": key_size} if sized else {}

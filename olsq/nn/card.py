@@ -62,12 +62,21 @@ def card(
     }
     library, load = ("fla", THEIRS) if layout == "fla" else ("olsq", OURS)
     lines = [
-        "---", f"library_name: {library}", "pipeline_tag: text-generation", "tags:",
-        *(f"- {kind}" for kind in counted), "---", "",
-        f"# {name}", "",
-        "A causal language model: tokens in, logits of the next one out.", "",
-        "## Load it", "", load.format(folder=folder),
-    ]  # fmt: skip
+        "---",
+        f"library_name: {library}",
+        "pipeline_tag: text-generation",
+        "tags:",
+        *(f"- {kind}" for kind in counted),
+        "---",
+        "",
+        f"# {name}",
+        "",
+        "A causal language model: tokens in, logits of the next one out.",
+        "",
+        "## Load it",
+        "",
+        load.format(folder=folder),
+    ]
     if tokenizer:
         lines.append(TOKENS)
     lines += ["## Sizes", "", "| | |", "| --- | --- |"]

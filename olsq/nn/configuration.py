@@ -63,8 +63,11 @@ def _check_field(name: str, field: str, value: Any) -> None:
     if field not in known:
         raise ValueError(f"{name} has no field {field!r}")
     kind, allowed = known[field], type(value).__name__
-    fits = allowed in kind or (value is None and "None" in kind) or (
-        type(value) is int and "float" in kind
-    ) or (type(value) is str and "Literal" in kind)  # fmt: skip
+    fits = (
+        allowed in kind
+        or (value is None and "None" in kind)
+        or (type(value) is int and "float" in kind)
+        or (type(value) is str and "Literal" in kind)
+    )
     if not fits or (type(value) is int and not abs(value) <= MOST_STEPS):
         raise ValueError(f"{field} of {name} cannot be {value!r}")

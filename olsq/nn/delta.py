@@ -35,9 +35,14 @@ class ReflectingMixer(HeadMixer):
     negative_eigenvalues: bool = eqx.field(static=True)
 
     def __init__(
-        self, dim: int, *, heads: int, negative_eigenvalues: bool = False, key: Array,
+        self,
+        dim: int,
+        *,
+        heads: int,
+        negative_eigenvalues: bool = False,
+        key: Array,
         **options: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
         if negative_eigenvalues and getattr(self, "strength", None) is None:
             raise ValueError("negative_eigenvalues=True needs write gates: pass weighted=True")

@@ -75,9 +75,14 @@ class GatedDeltaProduct(Gated):
     ) -> None:
         check_sizes(steps=steps)
         super().__init__(
-            dim, heads=heads, weighted=False, convolution_width=convolution_width,
-            convolution_bias=convolution_bias, key=key, **options,
-        )  # fmt: skip
+            dim,
+            heads=heads,
+            weighted=False,
+            convolution_width=convolution_width,
+            convolution_bias=convolution_bias,
+            key=key,
+            **options,
+        )
         keys = split_keys(jax.random.fold_in(key, 2), ("key", "value", "rates", "convolution"))
         widths = self.stream_widths
         widths |= {name: steps * widths[name] for name in ("key", "value")}

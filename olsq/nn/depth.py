@@ -27,9 +27,15 @@ POLICIES = {
 
 
 def run_blocks(
-    blocks: Sequence[Any], x: Array, past: Sequence[MixerState | None],
-    keys: Sequence[Array | None], segment_ids: Any, capacity: int | None, remat: Remat, keep: bool,
-) -> tuple[Array, tuple[Any, ...]]:  # fmt: skip
+    blocks: Sequence[Any],
+    x: Array,
+    past: Sequence[MixerState | None],
+    keys: Sequence[Array | None],
+    segment_ids: Any,
+    capacity: int | None,
+    remat: Remat,
+    keep: bool,
+) -> tuple[Array, tuple[Any, ...]]:
     """Run all ``blocks``: the stream (B, T, dim) after them, and each one's state, None unless
     ``keep``.
 

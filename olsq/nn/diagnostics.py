@@ -51,9 +51,16 @@ class Diagnostics(NamedTuple):
 
 
 def diagnose_regression(
-    q: Array, k: Array, v: Array, *, log_forget: Array, weight: Array, ridge: Array,
-    solver: Solver | None, every: int,
-) -> Diagnostics:  # fmt: skip
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    log_forget: Array,
+    weight: Array,
+    ridge: Array,
+    solver: Solver | None,
+    every: int,
+) -> Diagnostics:
     """Diagnose a solver at each token of a regression with a fixed ridge.
 
     Parameters
@@ -79,9 +86,14 @@ def diagnose_regression(
         jnp.asarray(positions)
     )
     return Diagnostics(
-        jnp.moveaxis(fit.stats.steps, 1, 2), jnp.moveaxis(fit.stats.residual, 1, 2),
-        jnp.exp(log_forget), weight, ridge, positions, condition,
-    )  # fmt: skip
+        jnp.moveaxis(fit.stats.steps, 1, 2),
+        jnp.moveaxis(fit.stats.residual, 1, 2),
+        jnp.exp(log_forget),
+        weight,
+        ridge,
+        positions,
+        condition,
+    )
 
 
 def _condition(keys: Array, log_forget: Array, weight: Array, ridge: Array, t: Array) -> Array:

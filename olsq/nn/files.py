@@ -28,9 +28,14 @@ FORMAT = "1"
 BLOCKS = "backbone.blocks."  # what the names of a block's tensors begin with
 # What metadata that olsq did not write may raise before they are refused.
 UNUSABLE = (
-    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
     MemoryError,
-)  # fmt: skip
+)
 SHOWN = 6  # names in a message
 
 
@@ -67,8 +72,10 @@ def save(path: Path, model: Any) -> None:
     True
     """
     metadata = {
-        "olsq.format": FORMAT, "olsq.version": olsq.__version__, "olsq.kind": type(model).__name__
-    }  # fmt: skip
+        "olsq.format": FORMAT,
+        "olsq.version": olsq.__version__,
+        "olsq.kind": type(model).__name__,
+    }
     if isinstance(model, LanguageModel):
         solvers = [m.solver for m in mixers_of(model) if m.solves()]
         metadata["olsq.configuration"] = model.configuration

@@ -168,9 +168,15 @@ class TokenStream:
     """
 
     def __init__(
-        self, model: Any, logits: Array, progress: Progress, options: Any, steps: int, pad: int,
+        self,
+        model: Any,
+        logits: Array,
+        progress: Progress,
+        options: Any,
+        steps: int,
+        pad: int,
         shape: tuple[int, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._model, self._options, self._steps = model, options, steps
         self._logits: Array | None = logits
         self._progress, self._place, self._pad, self._shape = progress, 0, pad, shape
@@ -219,9 +225,13 @@ def _tokens_of(prompts: Array, lengths: Any, vocab_size: int) -> Array:
 
 
 def next_tokens(
-    logits: Array, progress: Progress, place: Any, keys: Array, sampling: Sampling,
+    logits: Array,
+    progress: Progress,
+    place: Any,
+    keys: Array,
+    sampling: Sampling,
     stops: Array | None,
-) -> Progress:  # fmt: skip
+) -> Progress:
     """Draw a token in every row that has not ended."""
     token = draw(logits, keys, place, sampling, progress.seen)
     done, recent, seen = progress.done, progress.recent, progress.seen
@@ -252,9 +262,16 @@ _advance = eqx.filter_jit(advance)
 
 @eqx.filter_jit
 def _continue(
-    model: Any, logits: Array, start: Progress, keys: Array, sampling: Sampling,
-    stops: Array | None, pad: Any, steps: int, return_state: bool,
-) -> tuple[Array, Any]:  # fmt: skip
+    model: Any,
+    logits: Array,
+    start: Progress,
+    keys: Array,
+    sampling: Sampling,
+    stops: Array | None,
+    pad: Any,
+    steps: int,
+    return_state: bool,
+) -> tuple[Array, Any]:
     def put(found: Array, progress: Progress, place: Any) -> Array:
         token = jnp.where(progress.waiting, progress.token, pad)
         return jax.lax.dynamic_update_slice_in_dim(found, token[:, None], place, 1)

@@ -60,9 +60,15 @@ class GSA(JointlyNormed):
     rule = staticmethod(attention.gsa)
 
     def __init__(
-        self, dim: int, *, heads: int, slots: int | None = None, read_map: ValueMap = "identity",
-        key: Array, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        dim: int,
+        *,
+        heads: int,
+        slots: int | None = None,
+        read_map: ValueMap = "identity",
+        key: Array,
+        **options: Any,
+    ) -> None:
         if read_map not in get_args(ValueMap):
             raise ValueError(f"read_map must be one of {get_args(ValueMap)}, got {read_map!r}")
         super().__init__(dim, heads=heads, key=key, **{"normalise": False, **options})

@@ -15,9 +15,12 @@ KEY = "olsq.kind"  # of a field's metadata
 # Kinds of the weights of equinox.nn's own layers, which declare none: by the words of the class's
 # name.
 THEIRS: dict[str, ParameterKind] = {
-    "Conv": "convolution", "Embedding": "embedding", "Norm": "scale", "Linear": "matrix",
+    "Conv": "convolution",
+    "Embedding": "embedding",
+    "Norm": "scale",
+    "Linear": "matrix",
     "Cell": "matrix",
-}  # fmt: skip
+}
 
 
 def kind(name: ParameterKind) -> dict[str, ParameterKind]:

@@ -154,9 +154,15 @@ class GLA(Gated):
     signs = True
 
     def __init__(
-        self, dim: int, *, heads: int, vector_gates: bool = False, rank: int = RANK, key: Array,
+        self,
+        dim: int,
+        *,
+        heads: int,
+        vector_gates: bool = False,
+        rank: int = RANK,
+        key: Array,
         **options: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
         check_sizes(rank=rank)
         self.vector = None

@@ -133,24 +133,43 @@ class LanguageModel(Decoder):
                 f"mixer must be causal to predict the next token, got {blind[0]!r}, which is not: "
                 "choose another, or use olsq.nn.Backbone on streams"
             )
-        self.configuration = encode({
-            "vocab_size": vocab_size, "dim": dim, "blocks": blocks, "heads": heads,
-            "key_size": key_size, "mixer": names, "mlp_ratio": mlp_ratio, "soft_cap": soft_cap,
-            "mixer_options": {name: dict(o) for name, o in (mixer_options or {}).items()},
-            "dtype": dtype, "remat": remat, "tied": tied, "scale_embedding": scale_embedding,
-            "norm_eps": norm_eps,
-            **({"dropout": dropout} if dropout else {}),  # earlier versions read files without
-        })  # fmt: skip
+        self.configuration = encode(
+            {
+                "vocab_size": vocab_size,
+                "dim": dim,
+                "blocks": blocks,
+                "heads": heads,
+                "key_size": key_size,
+                "mixer": names,
+                "mlp_ratio": mlp_ratio,
+                "soft_cap": soft_cap,
+                "mixer_options": {name: dict(o) for name, o in (mixer_options or {}).items()},
+                "dtype": dtype,
+                "remat": remat,
+                "tied": tied,
+                "scale_embedding": scale_embedding,
+                "norm_eps": norm_eps,
+                **({"dropout": dropout} if dropout else {}),  # earlier versions read files without
+            }
+        )
         keys = split_keys(key, ("embedding", "backbone", "head"))
         # Fan-in over the logits' side; scaled by sqrt(dim) where it enters the stream.
         shape = vocab_size, dim
         self.embedding = jax.random.normal(keys["embedding"], shape) / math.sqrt(dim)
         self.head = None if tied else jax.random.normal(keys["head"], shape) / math.sqrt(dim)
         self.backbone = Backbone(
-            dim, blocks=blocks, heads=heads, key_size=key_size, mixer=names,
-            mixer_options=mixer_options, mlp_ratio=mlp_ratio, norm_eps=norm_eps,
-            dropout=dropout, remat=remat, key=keys["backbone"],
-        )  # fmt: skip
+            dim,
+            blocks=blocks,
+            heads=heads,
+            key_size=key_size,
+            mixer=names,
+            mixer_options=mixer_options,
+            mlp_ratio=mlp_ratio,
+            norm_eps=norm_eps,
+            dropout=dropout,
+            remat=remat,
+            key=keys["backbone"],
+        )
         if initialisation == "calibrated":
             # After the norm a stream is sqrt(dim) long, and near a multiple of its own embedding.
             scale = self.backbone.norm.scale / math.sqrt(dim)
@@ -162,19 +181,33 @@ class LanguageModel(Decoder):
 
     @overload
     def __call__(
-        self, tokens: ArrayLike, *, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None, key: Array | None = None,
-    ) -> Array: ...  # fmt: skip
+        self,
+        tokens: ArrayLike,
+        *,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+        key: Array | None = None,
+    ) -> Array: ...
     @overload
     def __call__(
-        self, tokens: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None, key: Array | None = None,
-    ) -> tuple[Array, States]: ...  # fmt: skip
+        self,
+        tokens: ArrayLike,
+        *,
+        state: States | None,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+        key: Array | None = None,
+    ) -> tuple[Array, States]: ...
     @on_automatic_axes
     def __call__(
-        self, tokens: ArrayLike, *, state: States | None = ABSENT,
-        segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
-    ) -> Array | tuple[Array, States]:  # fmt: skip
+        self,
+        tokens: ArrayLike,
+        *,
+        state: States | None = ABSENT,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+        key: Array | None = None,
+    ) -> Array | tuple[Array, States]:
         """Compute the logits of the token after each token.
 
         Parameters
@@ -211,19 +244,33 @@ class LanguageModel(Decoder):
 
     @overload
     def hidden(
-        self, tokens: ArrayLike, *, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None, key: Array | None = None,
-    ) -> Array: ...  # fmt: skip
+        self,
+        tokens: ArrayLike,
+        *,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+        key: Array | None = None,
+    ) -> Array: ...
     @overload
     def hidden(
-        self, tokens: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None, key: Array | None = None,
-    ) -> tuple[Array, States]: ...  # fmt: skip
+        self,
+        tokens: ArrayLike,
+        *,
+        state: States | None,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+        key: Array | None = None,
+    ) -> tuple[Array, States]: ...
     @on_automatic_axes
     def hidden(
-        self, tokens: ArrayLike, *, state: States | None = ABSENT,
-        segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
-    ) -> Array | tuple[Array, States]:  # fmt: skip
+        self,
+        tokens: ArrayLike,
+        *,
+        state: States | None = ABSENT,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+        key: Array | None = None,
+    ) -> Array | tuple[Array, States]:
         """Compute the stream after the last norm, from which logits are read.
 
         Parameters

@@ -24,9 +24,13 @@ HAWK_MESA = ("hawk", "mesa")
 
 
 def preset(
-    size: Size, *, vocab_size: int = GPT2_VOCABULARY, mixer: Kinds = DEFAULT, key: Array,
+    size: Size,
+    *,
+    vocab_size: int = GPT2_VOCABULARY,
+    mixer: Kinds = DEFAULT,
+    key: Array,
     **options: Any,
-) -> LanguageModel:  # fmt: skip
+) -> LanguageModel:
     """Make a language model of a named size.
 
     Parameters
@@ -146,9 +150,14 @@ def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageMo
 
 
 def thesis_hybrid(
-    vocab_size: int, *, blocks: int, nu: int = 0,
-    mixer: Literal["mesa", "mesa_discounted", "linear"] = "mesa", key: Array, **options: Any,
-) -> LanguageModel:  # fmt: skip
+    vocab_size: int,
+    *,
+    blocks: int,
+    nu: int = 0,
+    mixer: Literal["mesa", "mesa_discounted", "linear"] = "mesa",
+    key: Array,
+    **options: Any,
+) -> LanguageModel:
     """Make the thesis' hybrid: a softmax layer, then Mesa (or ``"linear"``) layers.
 
     Parameters

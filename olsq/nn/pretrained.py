@@ -127,9 +127,13 @@ def save_pretrained(
         config = {**theirs.config, "torch_dtype": str(model.embedding.dtype), "use_cache": True}
     texts[CONFIG] = json.dumps(config, indent=2, sort_keys=True) + "\n"
     texts[CARD] = card(
-        model, folder=target.name, layout=layout, name=name or target.name, data=data,
+        model,
+        folder=target.name,
+        layout=layout,
+        name=name or target.name,
+        data=data,
         tokenizer=tokenizer is not None,
-    )  # fmt: skip
+    )
 
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
@@ -227,10 +231,13 @@ def load_pretrained(folder: Folder, *, dtype: Any = None) -> Pretrained:
 def _configuration(model: LanguageModel) -> dict[str, Any]:
     """Return ``config.json`` in our layout; the weights' metadata hold the configuration too."""
     return {
-        "model_type": OURS, "architectures": ["LanguageModel"], "olsq_version": olsq.__version__,
-        "parameters": count_parameters(model), "vocab_size": model.vocab_size,
+        "model_type": OURS,
+        "architectures": ["LanguageModel"],
+        "olsq_version": olsq.__version__,
+        "parameters": count_parameters(model),
+        "vocab_size": model.vocab_size,
         "configuration": json.loads(model.configuration),
-    }  # fmt: skip
+    }
 
 
 def _make_contiguous(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

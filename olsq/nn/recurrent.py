@@ -155,12 +155,17 @@ class Hawk(Mixer):
         admit, forget = (
             jax.nn.sigmoid(jnp.einsum("bthi,hij->bthj", wide, weight) + bias)
             for weight, bias in (
-                (self.input_gate, self.input_bias), (self.recurrence_gate, self.recurrence_bias)
+                (self.input_gate, self.input_bias),
+                (self.recurrence_gate, self.recurrence_bias),
             )
-        )  # fmt: skip
+        )
         h, hidden = attention.rg_lru(
-            u, input_gate=admit, recurrence_gate=forget, rate=self.rate, state=hidden,
+            u,
+            input_gate=admit,
+            recurrence_gate=forget,
+            rate=self.rate,
+            state=hidden,
             segment_ids=segment_ids,
-        )  # fmt: skip
+        )
         h = jax.lax.collapse(h, 2).astype(x.dtype)
         return self.output_proj(h * jax.nn.gelu(self.gate(x))), MixerState(recent, hidden)

@@ -37,9 +37,14 @@ class SwiGLU(eqx.Module):
     down: Linear
 
     def __init__(
-        self, dim: int, *, width: int | None = None, ratio: float = 3.0, output_gain: float = 1.0,
+        self,
+        dim: int,
+        *,
+        width: int | None = None,
+        ratio: float = 3.0,
+        output_gain: float = 1.0,
         key: Array,
-    ) -> None:  # fmt: skip
+    ) -> None:
         width = round(ratio * dim) if width is None else width
         check_sizes(dim=dim, width=width)
         keys = split_keys(key, ("gate", "up", "down"))
@@ -81,17 +86,25 @@ class Block(eqx.Module):
     dropout: float = eqx.field(static=True)
 
     def __init__(
-        self, dim: int, mixer: Mixer, mlp: SwiGLU | None, norm_eps: float = NORM_EPS,
+        self,
+        dim: int,
+        mixer: Mixer,
+        mlp: SwiGLU | None,
+        norm_eps: float = NORM_EPS,
         dropout: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.mixer_norm, self.mixer = RMSNorm(dim, eps=norm_eps), mixer
         self.mlp_norm = None if mlp is None else RMSNorm(dim, eps=norm_eps)
         self.mlp, self.dropout = mlp, dropout
 
     def __call__(
-        self, x: Array, state: MixerState | None, segment_ids: ArrayLike | None,
-        capacity: int | None, key: Array | None = None,
-    ) -> tuple[Array, MixerState]:  # fmt: skip
+        self,
+        x: Array,
+        state: MixerState | None,
+        segment_ids: ArrayLike | None,
+        capacity: int | None,
+        key: Array | None = None,
+    ) -> tuple[Array, MixerState]:
         """Run the block: the stream (B, T, dim) after it, and always the state of its mixer.
 
         Arguments are those of :meth:`Mixer.__call__`, all given; None where there are none. Nothing

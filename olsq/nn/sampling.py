@@ -49,9 +49,13 @@ class Sampling(eqx.Module):
 
         greedy = bool(temperature == 0)
         return cls(
-            np.asarray(1.0 if greedy else temperature, float), number(top_p, 1),
-            number(min_p, 0), number(penalty, 1), top_k, greedy,
-        )  # fmt: skip
+            np.asarray(1.0 if greedy else temperature, float),
+            number(top_p, 1),
+            number(min_p, 0),
+            number(penalty, 1),
+            top_k,
+            greedy,
+        )
 
 
 def check_whole(name: str, x: Any, least: int, most: int | None = None) -> int:

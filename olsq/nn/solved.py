@@ -140,9 +140,15 @@ class Mesa(Gated):
             return None
         q, k, v, arguments, _ = self.read(x, None, None)
         return diagnose_regression(
-            q, k, v, log_forget=arguments["log_forget"], weight=arguments["weight"],
-            ridge=arguments["ridge"], solver=self.solver, every=every,
-        )  # fmt: skip
+            q,
+            k,
+            v,
+            log_forget=arguments["log_forget"],
+            weight=arguments["weight"],
+            ridge=arguments["ridge"],
+            solver=self.solver,
+            every=every,
+        )
 
     def shard_time(self, shards: int) -> Self:
         """Pass the number of shards to an exact solver too, as ``olsq.ChunkExact(shards=...)``."""

@@ -94,10 +94,12 @@ class TTTLinear(HeadMixer):
     def arguments(self, x: Array) -> dict[str, Any]:
         return {
             "learning_rate": self.base_rate * jax.nn.sigmoid(self.rate(x)) / self.mapped_size,
-            "initial": self.initial, "mini_batch": self.mini_batch,
-            "norm_scale": self.norm_scale, "norm_bias": self.norm_bias,
+            "initial": self.initial,
+            "mini_batch": self.mini_batch,
+            "norm_scale": self.norm_scale,
+            "norm_bias": self.norm_bias,
             "query_factor": self.query_factor(),
-        }  # fmt: skip
+        }
 
     def query_factor(self) -> Array | None:
         """Return factors (mini_batch,) by the query's place; None without."""
@@ -146,6 +148,8 @@ class TTTMLP(TTTLinear):
         h, v = self.heads, self.value_size
         first, second = jax.random.split(key)
         return (
-            0.02 * jax.random.normal(first, (h, 4 * v, v)), jnp.zeros((h, 4 * v)),
-            0.02 * jax.random.normal(second, (h, v, 4 * v)), jnp.zeros((h, v)),
-        )  # fmt: skip
+            0.02 * jax.random.normal(first, (h, 4 * v, v)),
+            jnp.zeros((h, 4 * v)),
+            0.02 * jax.random.normal(second, (h, v, 4 * v)),
+            jnp.zeros((h, v)),
+        )

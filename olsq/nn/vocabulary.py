@@ -87,25 +87,53 @@ def tokenizer_json(tokenizer: Any) -> str:
             f"tokens {listed(twice)} are made in two ways, with two numbers; tokenizer.json has "
             "one number for the same bytes: train with fewer tokens, or save without tokenizer="
         )
-    return json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
-             "use_regex": False},
-            {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated",
-             "invert": False},
-        ]},
-        "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False,
-                    "use_regex": False},
-        "model": {
-            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {piece: number for number, piece in enumerate(pieces)}, "merges": merges,
+    return json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [],
+            "normalizer": None,
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {
+                        "type": "ByteLevel",
+                        "add_prefix_space": False,
+                        "trim_offsets": False,
+                        "use_regex": False,
+                    },
+                    {
+                        "type": "Split",
+                        "pattern": {"Regex": WORDS},
+                        "behavior": "Isolated",
+                        "invert": False,
+                    },
+                ],
+            },
+            "post_processor": None,
+            "decoder": {
+                "type": "ByteLevel",
+                "add_prefix_space": False,
+                "trim_offsets": False,
+                "use_regex": False,
+            },
+            "model": {
+                "type": "BPE",
+                "dropout": None,
+                "unk_token": None,
+                "continuing_subword_prefix": None,
+                "end_of_word_suffix": None,
+                "fuse_unk": False,
+                "byte_fallback": False,
+                "ignore_merges": False,
+                "vocab": {piece: number for number, piece in enumerate(pieces)},
+                "merges": merges,
+            },
         },
-    }, ensure_ascii=False, indent=1)  # fmt: skip
+        ensure_ascii=False,
+        indent=1,
+    )
 
 
 def vocabulary_of(text: str) -> tuple[int | None, dict[str, Any]]:

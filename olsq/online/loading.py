@@ -28,11 +28,18 @@ from olsq.threads import one_blas_thread
 _ESTIMATORS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        RecursiveLeastSquares, RollingLeastSquares, FilterBank, GroupedLeastSquares,
-        RobustLeastSquares, ConstrainedLeastSquares, OnlineElasticNet, TotalLeastSquares,
-        KernelLeastSquares, GroupedRollingLeastSquares,
+        RecursiveLeastSquares,
+        RollingLeastSquares,
+        FilterBank,
+        GroupedLeastSquares,
+        RobustLeastSquares,
+        ConstrainedLeastSquares,
+        OnlineElasticNet,
+        TotalLeastSquares,
+        KernelLeastSquares,
+        GroupedRollingLeastSquares,
     )
-}  # fmt: skip
+}
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -156,10 +156,17 @@ def coefficient_path(
         if window_of is not None:
             raise ValueError("window_of needs window")
         estimator = RecursiveLeastSquares(
-            forget=forget, half_life=half_life, ridge=ridge, ridge_mode=ridge_mode,
-            fit_intercept=fit_intercept, method=method, missing=missing, state_dtype=state_dtype,
-            cov=cov, noise_variance=noise_variance,
-        )  # fmt: skip
+            forget=forget,
+            half_life=half_life,
+            ridge=ridge,
+            ridge_mode=ridge_mode,
+            fit_intercept=fit_intercept,
+            method=method,
+            missing=missing,
+            state_dtype=state_dtype,
+            cov=cov,
+            noise_variance=noise_variance,
+        )
         return path_of(estimator, X, y, sample_weight, times, statistics=statistics)
     if half_life is not None or not np.all(real_array(forget, "forget") == 1):
         raise ValueError("window and forget (or half_life) cannot be combined: give one of them")
@@ -170,17 +177,27 @@ def coefficient_path(
             "which for rows without weights is the same"
         )
     rolling = RollingLeastSquares(
-        window=window, min_samples=min_samples, ridge=ridge, fit_intercept=fit_intercept,
-        missing=missing, state_dtype=state_dtype, window_of=window_of,
+        window=window,
+        min_samples=min_samples,
+        ridge=ridge,
+        fit_intercept=fit_intercept,
+        missing=missing,
+        state_dtype=state_dtype,
+        window_of=window_of,
         noise_variance=noise_variance,
-    )  # fmt: skip
+    )
     return path_of(rolling, X, y, sample_weight, times, statistics=statistics)
 
 
 def path_of(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any, forget: Any = None,
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    times: Any,
+    forget: Any = None,
     statistics: bool = True,
-) -> CoefficientPath:  # fmt: skip
+) -> CoefficientPath:
     """Return the path of an estimator over its next rows; times that do not count are labels."""
     options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
     fresh = not estimator.__sklearn_is_fitted__()

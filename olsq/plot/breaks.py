@@ -96,9 +96,12 @@ def plot_break_test(result: BreakTest, *, x: ArrayLike | None = None) -> Figure:
         size = "< 0.001" if result.p_value < 0.001 else f"= {result.p_value:.3f}"
         ax.set_title("F of a break before each row")
         ax.set_title(
-            f"new coefficients from {_place(at[best])}, p {size}", loc="right", color=RED,
-            fontweight="normal", fontsize=8.5,
-        )  # fmt: skip
+            f"new coefficients from {_place(at[best])}, p {size}",
+            loc="right",
+            color=RED,
+            fontweight="normal",
+            fontsize=8.5,
+        )
     return figure
 
 

@@ -137,9 +137,11 @@ def draw_residuals(
     (n,); ``sample`` (n, k) holds some of them, NaN where there are fewer. The bands are the range
     and the running quantiles that hold 90 % and 50 %; the lines are ``rms`` (n,).
     """
-    quantiles = None if len(x) <= MOST_BARS else running_quantiles(
-        low[:, None] if sample is None else sample
-    )  # fmt: skip
+    quantiles = (
+        None
+        if len(x) <= MOST_BARS
+        else running_quantiles(low[:, None] if sample is None else sample)
+    )
     if quantiles is None:
         width = float(np.clip(400 / max(len(x), 1), 0.5, 2.0))
         bottom, top = np.minimum(low, 0), np.maximum(high, 0)

@@ -263,7 +263,14 @@ def plot_fit(
     residual = np.full(len(coef), np.nan)
     residual[test.row] = path.residual[test.row]
     curves = Curves(
-        at[rows], coef[rows], stderr[rows], labels, residual[rows], residual[rows],
-        residual[rows] ** 2, value[rows], bound[rows],
-    )  # fmt: skip
+        at[rows],
+        coef[rows],
+        stderr[rows],
+        labels,
+        residual[rows],
+        residual[rows],
+        residual[rows] ** 2,
+        value[rows],
+        bound[rows],
+    )
     return draw_fit(curves, xlabel="row" if x is None else "", title=title)

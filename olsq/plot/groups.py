@@ -79,9 +79,13 @@ def _draw_dots(ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: ND
     ax.hlines(place, coef - half, coef + half, color=BLUE, alpha=0.45, linewidth=2.2)
     ax.plot(coef[known], place[known], "o", color=BLUE, markersize=4)
     ax.plot(
-        coef[~known], place[~known], "o", markerfacecolor="white", markeredgecolor=MUTED,
+        coef[~known],
+        place[~known],
+        "o",
+        markerfacecolor="white",
+        markeredgecolor=MUTED,
         markersize=4,
-    )  # fmt: skip
+    )
     ax.set_ylim(-0.7, len(coef) - 0.3)
     ax.grid(axis="y", visible=False)
     if labels is None:

@@ -71,15 +71,28 @@ def label_lines(
         moved = height - place[1]
         far = abs(moved) > 0.6 * fontsize
         stroke: dict[str, Any] = {
-            "arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5, "shrinkA": 0,
-            "shrinkB": 0, "relpos": (0.0, 0.5),
-        }  # fmt: skip
-        drawn.append(ax.annotate(
-            name, (1.0, end[1]) if edge else end, (gap + (gap if far else 0.0), moved),
-            xycoords=("axes fraction", "data") if edge else "data", textcoords="offset points",
-            fontsize=fontsize, color=line.get_color(), ha="left", va="center",
-            annotation_clip=False, arrowprops=stroke if far else None,
-        ))  # fmt: skip
+            "arrowstyle": "-",
+            "color": line.get_color(),
+            "linewidth": 0.5,
+            "shrinkA": 0,
+            "shrinkB": 0,
+            "relpos": (0.0, 0.5),
+        }
+        drawn.append(
+            ax.annotate(
+                name,
+                (1.0, end[1]) if edge else end,
+                (gap + (gap if far else 0.0), moved),
+                xycoords=("axes fraction", "data") if edge else "data",
+                textcoords="offset points",
+                fontsize=fontsize,
+                color=line.get_color(),
+                ha="left",
+                va="center",
+                annotation_clip=False,
+                arrowprops=stroke if far else None,
+            )
+        )
     return drawn
 
 
@@ -146,9 +159,16 @@ def label_points(
         if not name:
             continue
         text = ax.annotate(
-            name, (x, y), (0, 0), textcoords="offset points", fontsize=fontsize, color=colour,
-            ha="left", va="bottom", annotation_clip=False,
-        )  # fmt: skip
+            name,
+            (x, y),
+            (0, 0),
+            textcoords="offset points",
+            fontsize=fontsize,
+            color=colour,
+            ha="left",
+            va="bottom",
+            annotation_clip=False,
+        )
         size = text.get_window_extent()
         wide, tall = size.width, size.height
         choices = []

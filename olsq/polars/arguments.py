@@ -16,9 +16,13 @@ MISSING = ("skip", "raise")
 
 
 def build(
-    target: pl.Expr, regressors: tuple[Any, ...], *, whole: bool, output: str,
+    target: pl.Expr,
+    regressors: tuple[Any, ...],
+    *,
+    whole: bool,
+    output: str,
     options: dict[str, Any],
-) -> pl.Expr:  # fmt: skip
+) -> pl.Expr:
     """Return the expression of a regression of ``target`` on ``regressors``.
 
     ``whole`` asks for one fit of all rows, otherwise for the fit after every row.  ``options`` are
@@ -74,8 +78,10 @@ def _as_expression(value: Any, name: str) -> pl.Expr:
     if isinstance(value, pl.Expr):
         return value
     if isinstance(value, pl.Series):
-        raise TypeError(f"{name} must be columns' names or expressions, got a Series: put it into "
-                        "the frame first, or use pl.lit(series)")  # fmt: skip
+        raise TypeError(
+            f"{name} must be columns' names or expressions, got a Series: put it into "
+            "the frame first, or use pl.lit(series)"
+        )
     raise TypeError(f"{name} must be columns' names or expressions, got {shown(value)}")
 
 

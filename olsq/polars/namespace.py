@@ -178,10 +178,14 @@ class LeastSquares:
         [1.0, 1.5, 3.0]
         """
         options = {
-            "ridge": ridge, "fit_intercept": fit_intercept, "sample_weight": sample_weight,
-            "missing": missing, "cov": cov, "method": method,
+            "ridge": ridge,
+            "fit_intercept": fit_intercept,
+            "sample_weight": sample_weight,
+            "missing": missing,
+            "cov": cov,
+            "method": method,
             "noise_variance": noise_variance,
-        }  # fmt: skip
+        }
         return build(self._target, regressors, whole=False, output=output, options=options)
 
     def rls(
@@ -241,11 +245,18 @@ class LeastSquares:
         [0.0, 4.0, 4.0]
         """
         options = {
-            "forget": forget, "half_life": half_life, "times": times, "ridge": ridge,
-            "ridge_mode": ridge_mode, "fit_intercept": fit_intercept,
-            "sample_weight": sample_weight, "missing": missing, "cov": cov, "method": method,
+            "forget": forget,
+            "half_life": half_life,
+            "times": times,
+            "ridge": ridge,
+            "ridge_mode": ridge_mode,
+            "fit_intercept": fit_intercept,
+            "sample_weight": sample_weight,
+            "missing": missing,
+            "cov": cov,
+            "method": method,
             "noise_variance": noise_variance,
-        }  # fmt: skip
+        }
         return build(self._target, regressors, whole=False, output=output, options=options)
 
     def rolling(
@@ -303,10 +314,16 @@ class LeastSquares:
         [4.0, 3.0, 1.0]
         """
         options = {
-            "window": window, "min_samples": min_samples, "window_of": window_of, "times": times,
-            "ridge": ridge, "fit_intercept": fit_intercept, "sample_weight": sample_weight,
-            "missing": missing, "noise_variance": noise_variance,
-        }  # fmt: skip
+            "window": window,
+            "min_samples": min_samples,
+            "window_of": window_of,
+            "times": times,
+            "ridge": ridge,
+            "fit_intercept": fit_intercept,
+            "sample_weight": sample_weight,
+            "missing": missing,
+            "noise_variance": noise_variance,
+        }
         if window is None:
             raise ValueError("window must be a number of rows or a length of time, got None")
         return build(self._target, regressors, whole=False, output=output, options=options)

@@ -119,7 +119,7 @@ def log_linear_mamba2(q, k, v, *, level_weight, forget=None, log_forget=None, st
 
 def mamba3(
     q, k, v, *, forget=None, log_forget=None, weight=None, trapezoid=None, angle=None, state=None
-):  # fmt: skip
+):
     """Run S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, R turns by -angle, v', k' the last."""
     q, k, v = f64(q, k, v)
     gamma, d = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
@@ -130,8 +130,9 @@ def mamba3(
         R = np.eye(k.shape[1])
         for j, a in enumerate(() if angle is None else np.asarray(angle, np.float64)[t]):
             R[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] = [
-                [np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]
-            ]  # fmt: skip
+                [np.cos(a), np.sin(a)],
+                [-np.sin(a), np.cos(a)],
+            ]
         S = gamma[t] * (S + (1 - x[t]) * d[t] * np.outer(value, key)) @ R.T
         key, value = k[t], v[t]
         S = S + x[t] * d[t] * np.outer(value, key)
@@ -174,9 +175,7 @@ def rwkv6(q, k, v, *, bonus, forget=None, log_forget=None, state=None):
     return stacked(out, v.shape[1]), (S,)
 
 
-def mlstm(
-    q, k, v, *, forget=None, log_forget=None, weight=None, log_weight=None, state=None
-):  # fmt: skip
+def mlstm(q, k, v, *, forget=None, log_forget=None, weight=None, log_weight=None, state=None):
     """Run S = f S + i v k^T, z = f z + i k, o = S q / max(1, |z . q|), without any rescaling.
 
     The state is (S, z, 0): exact, so its scale is exp(0); a given one is multiplied out.
@@ -232,9 +231,7 @@ def kda(q, k, v, *, forget=None, log_forget=None, weight=None, erase=None, state
     return stacked(out, v.shape[1]), (S,)
 
 
-def rwkv7(
-    q, k, v, *, removal_key, removal_rate, forget=None, log_forget=None, state=None
-):  # fmt: skip
+def rwkv7(q, k, v, *, removal_key, removal_rate, forget=None, log_forget=None, state=None):
     """Run S = S (diag(w) - r (a r)^T) + v k^T."""
     q, k, v, r, a = f64(q, k, v, removal_key, removal_rate)
     w = gate_factors(forget, log_forget, len(q))
@@ -278,9 +275,20 @@ def gated_delta_product(q, k, v, *, forget=None, log_forget=None, weight=None, s
 
 
 def preconditioned_delta(
-    q, k, v, *, forget=None, log_forget=None, weight=None, curvature_forget=None,
-    curvature_weight=None, base=1.5, center=-0.2, eps=1e-6, state=None,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    *,
+    forget=None,
+    log_forget=None,
+    weight=None,
+    curvature_forget=None,
+    curvature_weight=None,
+    base=1.5,
+    center=-0.2,
+    eps=1e-6,
+    state=None,
+):
     """Run a = c a + d k*k, and S = gamma S (I - beta k (M k)^T) + beta v (M k)^T with M from a."""
     q, k, v = f64(q, k, v)
     gamma, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))

@@ -102,18 +102,30 @@ def sliding_window(q, k, v, *, window, scale=None):
 def mesa(q, k, v, *, forget=None, weight=None, ridge, state=None):
     """Solve the ridge regression on everything so far at each token; the ridge stays."""
     path = sequence.solve(
-        k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
-        ridge_mode="fixed", state=state,
-    )  # fmt: skip
+        k,
+        v,
+        q,
+        forget=per_token(forget, len(q)),
+        weight=per_token(weight, len(q)),
+        ridge=ridge,
+        ridge_mode="fixed",
+        state=state,
+    )
     return path.value, (path.grams[-1], path.crosses[-1])
 
 
 def mesa_signed(q, k, v, *, forget=None, weight=None, ridge, state=None):
     """Run :func:`mesa` with gates in [-1, 1]: NaN where a system is not positive definite."""
     path = sequence.solve(
-        k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
-        ridge_mode="fixed", state=state,
-    )  # fmt: skip
+        k,
+        v,
+        q,
+        forget=per_token(forget, len(q)),
+        weight=per_token(weight, len(q)),
+        ridge=ridge,
+        ridge_mode="fixed",
+        state=state,
+    )
     sound = np.linalg.eigvalsh(path.systems)[:, :1] > 0
     return np.where(sound, path.value, np.nan), (path.grams[-1], path.crosses[-1])
 
@@ -121,9 +133,15 @@ def mesa_signed(q, k, v, *, forget=None, weight=None, ridge, state=None):
 def mesa_discounted(q, k, v, *, forget=None, weight=None, ridge=None, state=None):
     """Solve the regression whose ridge is part of the first gram and forgotten with the data."""
     path = sequence.solve(
-        k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
-        ridge_mode="discounted", state=state,
-    )  # fmt: skip
+        k,
+        v,
+        q,
+        forget=per_token(forget, len(q)),
+        weight=per_token(weight, len(q)),
+        ridge=ridge,
+        ridge_mode="discounted",
+        state=state,
+    )
     return path.value, (path.grams[-1], path.crosses[-1])
 
 
@@ -257,9 +275,19 @@ def ttt(q, k, v, rates, weights, start, position, scale, bias, eps, mini_batch, 
 
 
 def ttt_linear(
-    q, k, v, *, learning_rate, initial=None, norm_scale=1.0, norm_bias=0.0, eps=1e-6,
-    mini_batch=16, query_factor=None, state=None,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    *,
+    learning_rate,
+    initial=None,
+    norm_scale=1.0,
+    norm_bias=0.0,
+    eps=1e-6,
+    mini_batch=16,
+    query_factor=None,
+    state=None,
+):
     """Train f(x) = x + LN(W x + b), from the weights ``initial``, or 0."""
     if initial is None:
         d = np.shape(k)[1]
@@ -269,9 +297,19 @@ def ttt_linear(
 
 
 def ttt_mlp(
-    q, k, v, *, learning_rate, initial=(), norm_scale=1.0, norm_bias=0.0, eps=1e-6,
-    mini_batch=16, query_factor=None, state=None,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    *,
+    learning_rate,
+    initial=(),
+    norm_scale=1.0,
+    norm_bias=0.0,
+    eps=1e-6,
+    mini_batch=16,
+    query_factor=None,
+    state=None,
+):
     """Train f(x) = x + LN(W2 gelu(W1 x + b1) + b2), from the weights ``initial``."""
     norm = norm_scale, norm_bias, eps
     return _train(q, k, v, learning_rate, initial, state, norm, mini_batch, query_factor)

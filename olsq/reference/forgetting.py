@@ -231,9 +231,15 @@ class Trial:
 
 
 def reset_on_break(
-    factor: float, ratio: float, rows: float, keep: float, outlier: float, noise: float | None,
-    k: int, breaks: list[int],
-) -> Rule:  # fmt: skip
+    factor: float,
+    ratio: float,
+    rows: float,
+    keep: float,
+    outlier: float,
+    noise: float | None,
+    k: int,
+    breaks: list[int],
+) -> Rule:
     """Reset on a break; ``breaks`` receives the number of each that lasts, among rows seen."""
     estimate = Noise(noise, 1000, k)
     statistic, at = [0.0], [-1]

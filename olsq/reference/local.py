@@ -11,9 +11,16 @@ from numpy.typing import ArrayLike
 
 
 def log_weights(
-    keys, queries, *, scale=None, window=None, log_forget=None, log_weight=None, segment_ids=None,
+    keys,
+    queries,
+    *,
+    scale=None,
+    window=None,
+    log_forget=None,
+    log_weight=None,
+    segment_ids=None,
     causal=True,
-):  # fmt: skip
+):
     """Compute exponents (T, N) of queries' weights on keys; -inf where a query sees no key."""
     keys, queries = np.asarray(keys, np.float64), np.asarray(queries, np.float64)
     count, length = len(keys), len(queries)

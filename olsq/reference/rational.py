@@ -55,8 +55,10 @@ def kalman(
     (d, d) and the prior's precision ``ridge`` (d,) > 0 are in units of the noise's variance.
     """
     n, d = X.shape
-    P = [[1 / Fraction(float(ridge[i])) if i == j else Fraction(0) for j in range(d)]
-         for i in range(d)]  # fmt: skip
+    P = [
+        [1 / Fraction(float(ridge[i])) if i == j else Fraction(0) for j in range(d)]
+        for i in range(d)
+    ]
     Q = [[Fraction(float(drift[i, j])) for j in range(d)] for i in range(d)]
     theta = [Fraction(0)] * d
     means, variances = np.empty((n, d)), np.empty((n, d))

@@ -29,9 +29,16 @@ def per_token(x, length, width=None):
 
 
 def solve(
-    keys, values, queries, *, forget: ArrayLike = 1.0, weight: ArrayLike = 1.0, ridge=None,
-    ridge_mode="fixed", state=None,
-):  # fmt: skip
+    keys,
+    values,
+    queries,
+    *,
+    forget: ArrayLike = 1.0,
+    weight: ArrayLike = 1.0,
+    ridge=None,
+    ridge_mode="fixed",
+    state=None,
+):
     """Solve one stream: keys (T, d), values (T, m), queries (T, d); a dense solve per token.
 
     ``ridge`` is a scalar, (d,) or (T, d).  ``state`` is (gram, cross); in the discounted problem

@@ -26,9 +26,16 @@ class Held(NamedTuple):
 
 
 def path(
-    X: NDArray, y: NDArray, *, gate: float, ridge: NDArray, eps: float, floor: float,
-    coarse: float, at: Iterable[int],
-) -> Held:  # fmt: skip
+    X: NDArray,
+    y: NDArray,
+    *,
+    gate: float,
+    ridge: NDArray,
+    eps: float,
+    floor: float,
+    coarse: float,
+    at: Iterable[int],
+) -> Held:
     """Run X (n, d), y (n,), one gate < 1, ridge (d,).
 
     ``eps``, ``floor``, ``coarse`` are the limits.

@@ -283,6 +283,15 @@ def online_lstsq_vjp(
     from olsq.sequence.numpy.derivatives import solve_vjp
 
     return solve_vjp(
-        keys, values, queries, cotangent, forget=forget, log_forget=log_forget, weight=weight,
-        ridge=ridge, ridge_mode=ridge_mode, state=state, solver=solver,
-    )  # fmt: skip
+        keys,
+        values,
+        queries,
+        cotangent,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        ridge=ridge,
+        ridge_mode=ridge_mode,
+        state=state,
+        solver=solver,
+    )

@@ -71,9 +71,7 @@ class BreakTest(NamedTuple):
     __repr__ = brief_repr
 
 
-def chow_test(
-    X: ArrayLike, y: ArrayLike, row: int, *, fit_intercept: bool = False
-) -> ChowTest:  # fmt: skip
+def chow_test(X: ArrayLike, y: ArrayLike, row: int, *, fit_intercept: bool = False) -> ChowTest:
     """Test whether the coefficients before a row equal those from it on.
 
     Parameters
@@ -124,8 +122,10 @@ def chow_test(
             f"go from {data.row[0]} to {data.row[-1]}"
         )
     (whole, rank), (one, first), (two, second) = (
-        data.fit_rows(0, n), data.fit_rows(0, place), data.fit_rows(place, n),
-    )  # fmt: skip
+        data.fit_rows(0, n),
+        data.fit_rows(0, place),
+        data.fit_rows(place, n),
+    )
     more, left = first + second - rank, n - first - second
     if more < 1 or left < 1:
         raise ValueError(

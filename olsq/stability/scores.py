@@ -79,13 +79,15 @@ def one_step_scores(path: CoefficientPath, y: ArrayLike, *, burn_in: int | None 
     residual = np.asarray(real_array(path.residual, "path.residual"), np.float64)
     target = np.asarray(real_array(y, "y"), np.float64)
     if target.shape != residual.shape:
-        raise ValueError(f"y must have the shape of path.residual {residual.shape}, not that of "
-                         f"{target.shape}")  # fmt: skip
+        raise ValueError(
+            f"y must have the shape of path.residual {residual.shape}, not that of {target.shape}"
+        )
     skip = path.coef.shape[-1] + 1 if burn_in is None else burn_in
     if isinstance(skip, bool) or not isinstance(skip, (int, np.integer)) or skip < 0:
         raise ValueError(f"burn_in must be an integer >= 0, got {shown(burn_in)}")
-    columns = zip(residual.reshape(len(residual), -1).T, target.reshape(len(target), -1).T,
-                  strict=True)  # fmt: skip
+    columns = zip(
+        residual.reshape(len(residual), -1).T, target.reshape(len(target), -1).T, strict=True
+    )
     found = [_score(e, v, int(skip)) for e, v in columns]
     if residual.ndim == 1:
         return found[0]

@@ -147,9 +147,10 @@ def backends(solver: Solver, names: Any, ridge_mode: str, adjoint: str) -> list[
             continue
         numpy_form = name == "numpy"
         found.append(
-            NumpyBackend(solver, ridge_mode) if numpy_form
+            NumpyBackend(solver, ridge_mode)
+            if numpy_form
             else JaxBackend(solver, ridge_mode, adjoint)
-        )  # fmt: skip
+        )
     if not found:
         raise NotImplementedError(f"solver {type(solver).__name__} has no form at all")
     return found

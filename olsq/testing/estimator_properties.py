@@ -30,12 +30,28 @@ WEIGHTS = "units of weights"
 CAUSAL, ABSENT, COUNT = "causality", "absent rows", "counting"
 INTERRUPT = "interruptions"
 PROPERTIES = (
-    ORACLE, PREFIX, CHUNK, RESUME, MERGE, SCALE, WEIGHTS, PERMUTE, CAUSAL, ABSENT, COUNT, INTERRUPT,
-)  # fmt: skip
+    ORACLE,
+    PREFIX,
+    CHUNK,
+    RESUME,
+    MERGE,
+    SCALE,
+    WEIGHTS,
+    PERMUTE,
+    CAUSAL,
+    ABSENT,
+    COUNT,
+    INTERRUPT,
+)
 # Kinds of interruption for every estimator, and those that need a factor per row.  Scales are such
 # that moments in double precision still hold every row: normal equations are an honest method.
-QUIET = (("silent start", 60), ("constant start", 60), ("amplitude rises", 6),
-         ("amplitude falls", 6), ("column scales", 3))  # fmt: skip
+QUIET = (
+    ("silent start", 60),
+    ("constant start", 60),
+    ("amplitude rises", 6),
+    ("amplitude falls", 6),
+    ("column scales", 3),
+)
 PAUSES = (("gap", 30), ("gap", 300), ("bursts", 300))
 
 # Factors of X and y, and of weights: powers of two, whose products do not round, and for weights of

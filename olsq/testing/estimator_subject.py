@@ -54,9 +54,11 @@ def least_squares(estimator: Any) -> Problem | None:
     if not hasattr(estimator, "ridge"):
         return None
     half_life = getattr(estimator, "half_life", None)
-    forget = getattr(estimator, "forget", 1.0) if half_life is None else (
-        forget_from_half_life(half_life)
-    )  # fmt: skip
+    forget = (
+        getattr(estimator, "forget", 1.0)
+        if half_life is None
+        else (forget_from_half_life(half_life))
+    )
     return Problem(
         estimator.ridge,
         float(forget),
@@ -147,9 +149,14 @@ def row_weights(s: Subject, data: Regression) -> tuple[NDArray, NDArray]:
 
 
 def judge(
-    s: Subject, name: str, where: str, est: Any, data: Regression, other: Any = None,
+    s: Subject,
+    name: str,
+    where: str,
+    est: Any,
+    data: Regression,
+    other: Any = None,
     least_condition: float = 1.0,
-) -> None:  # fmt: skip
+) -> None:
     """Check that ``est`` is optimal after these rows, and equals ``other`` if that is given."""
     where = f"stream {data.kind!r}{where}"
     coef, intercept = coefficients(est, data)

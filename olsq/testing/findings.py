@@ -64,10 +64,14 @@ class Findings:
 
         @settings(
             # the same streams in every run; all health checks off, since one example may compile
-            max_examples=examples, derandomize=True, deadline=None, database=None,
-            phases=(Phase.generate, Phase.shrink), report_multiple_bugs=False,
+            max_examples=examples,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            phases=(Phase.generate, Phase.shrink),
+            report_multiple_bugs=False,
             suppress_health_check=every,
-        )  # fmt: skip
+        )
         @given(strategy)
         def each(drawn: Any) -> None:
             trial = Findings(self.check, self.subject, self.properties, self.skip)

@@ -72,9 +72,16 @@ class Interruption(NamedTuple):
 
 
 def interruption(
-    kind: str, size: int, *, rows: int = 40, features: int = 2, noise: float = 0.1,
-    intercept: float = 3.0, spacing: float = 1 / 16, seed: int = 0,
-) -> Interruption:  # fmt: skip
+    kind: str,
+    size: int,
+    *,
+    rows: int = 40,
+    features: int = 2,
+    noise: float = 0.1,
+    intercept: float = 3.0,
+    spacing: float = 1 / 16,
+    seed: int = 0,
+) -> Interruption:
     """Make a seeded stream that starts quiet, pauses, or changes its scale.
 
     Parameters

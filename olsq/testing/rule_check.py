@@ -124,14 +124,17 @@ def check_rule(
     if not set(kinds) <= set(FINITE):
         raise ValueError(f"kinds must be some of {', '.join(FINITE)}, got {kinds!r}")
     known = inspect.signature(rule).parameters
-    draws = dict(arguments) if arguments is not None else {
-        n: d for n, d in DRAWN._asdict().items() if n in known and n not in (options or {})
-    }  # fmt: skip
+    draws = (
+        dict(arguments)
+        if arguments is not None
+        else {n: d for n, d in DRAWN._asdict().items() if n in known and n not in (options or {})}
+    )
     given = dict(options or {})
     missing = [
-        n for n, p in known.items()
+        n
+        for n, p in known.items()
         if p.kind is p.KEYWORD_ONLY and p.default is REQUIRED and n not in (*given, *draws)
-    ]  # fmt: skip
+    ]
     if missing:
         raise ValueError(f"options must hold what the rule needs: {', '.join(missing)}")
     subject = Subject(findings, rule, step, oracle, given, "segment_ids" in known, tolerance)

@@ -18,9 +18,20 @@ CAUSAL, CAUSAL_SLOPES = "causality", "causality of gradients"
 LOOP, JIT = "vmap = loop", "jit = eager"
 JVP, VJP = "VJP against JVP", "VJP against oracle"
 PROPERTIES = (
-    ORACLE, STEP, PREFIX, RESUME, SEGMENTS, SCALE, PERMUTE, CAUSAL, CAUSAL_SLOPES, LOOP, JIT, JVP,
+    ORACLE,
+    STEP,
+    PREFIX,
+    RESUME,
+    SEGMENTS,
+    SCALE,
+    PERMUTE,
+    CAUSAL,
+    CAUSAL_SLOPES,
+    LOOP,
+    JIT,
+    JVP,
     VJP,
-)  # fmt: skip
+)
 
 SHAPE = (2, 2, 3, 2)  # B, H, K, V: no two widths equal
 STREAMS = ("ordinary", "zeros, resets, absent tokens")
@@ -183,12 +194,15 @@ def check_derivatives(s: Subject, arrays: Arrays, corrupted: Arrays, half: int) 
         size = 1e3 * np.abs(forward).sum() / max(abs(forward.sum()), 1e-300)
         s.judge(JVP, where, terms, forward.sum(), size)
         ends = [
-            np.stack([
-                oracle_outputs(s, _move(arrays, direction, sign * STRIDE), b, h)
-                for h in range(SHAPE[1])
-            ], 1)
+            np.stack(
+                [
+                    oracle_outputs(s, _move(arrays, direction, sign * STRIDE), b, h)
+                    for h in range(SHAPE[1])
+                ],
+                1,
+            )
             for sign in (1, -1)
-        ]  # fmt: skip
+        ]
         want = (cotangent[b] * (ends[0] - ends[1])).sum() / (2 * STRIDE)
         limit = DIFFERENCES * np.abs(forward).sum()
         s.findings.judge(VJP, f"stream {where!r}", terms, want, limit)

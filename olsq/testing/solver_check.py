@@ -112,9 +112,14 @@ def check_solver(
 
 
 def _settings(
-    findings: Findings, solver: Solver, mode: str, names: Any, dtypes: Any, tolerance: float,
+    findings: Findings,
+    solver: Solver,
+    mode: str,
+    names: Any,
+    dtypes: Any,
+    tolerance: float,
     error: Any,
-) -> list[Setting]:  # fmt: skip
+) -> list[Setting]:
     """Return one setting per form and dtype of a solver, its chunk made short."""
     comparable, adjoint = error is not None or not solver.truncates, "implicit"
     if not comparable:  # stopping early has a derivative of its own

@@ -32,9 +32,21 @@ CAUSAL, CAUSAL_SLOPES = "causality", "causality of gradients"
 LOOP, JIT, JVP, VJP = "vmap = loop", "jit = eager", "VJP against JVP", "VJP against oracle"
 DTYPES = "dtype mixes"
 PROPERTIES = (
-    ORACLE, PREFIX, CHUNK, RESUME, MERGE, SCALE, PERMUTE, CAUSAL, CAUSAL_SLOPES, LOOP, JIT, JVP,
-    VJP, DTYPES,
-)  # fmt: skip
+    ORACLE,
+    PREFIX,
+    CHUNK,
+    RESUME,
+    MERGE,
+    SCALE,
+    PERMUTE,
+    CAUSAL,
+    CAUSAL_SLOPES,
+    LOOP,
+    JIT,
+    JVP,
+    VJP,
+    DTYPES,
+)
 
 CHUNK_LENGTH = 8  # streams are two whole chunks and a part
 POWERS = (-20, 20)  # of two, by which everything is scaled

@@ -67,8 +67,9 @@ def solve_densely(
             np.inf,
         )
     largest, sizes = float(np.linalg.norm(state[1])), []
-    for k, v, gate, weight in zip(*(arrays[n] for n in ("keys", "values", "forget", "weight")),
-                                  strict=True):  # fmt: skip
+    for k, v, gate, weight in zip(
+        *(arrays[n] for n in ("keys", "values", "forget", "weight")), strict=True
+    ):
         largest = gate * largest + weight * np.linalg.norm(k) * np.linalg.norm(v)
         sizes.append(largest)
     left = stated(path.systems, given["ridge"]) if callable(stated) else stated or 0.0

@@ -33,8 +33,9 @@ NO_TRANSFORMS = (
 RULES = tuple(name for name in attention.__all__ if not isinstance(getattr(attention, name), type))
 SOLVERS = {"online_lstsq": olsq.online_lstsq, "local_lstsq": olsq.local_lstsq}
 TABLE: dict[str, Callable[..., Any]] = {
-    **SOLVERS, **{name: getattr(attention, name) for name in RULES}
-}  # fmt: skip
+    **SOLVERS,
+    **{name: getattr(attention, name) for name in RULES},
+}
 
 LIMITS = """Tensors in, tensors out: dtypes and devices are kept, memory is shared by DLPack where
 its layout allows it, and states are tensors in the same named tuples.  Gradients of any order
@@ -121,8 +122,11 @@ def evaluate_eagerly(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, 
     try:
         function = wrapped.compiled.get(key)
     except TypeError:
-        unusable = [at for (_, at, x), (kind, _) in zip(paths, plan, strict=True)
-                    if kind == "option" and not _hashable(x)]  # fmt: skip
+        unusable = [
+            at
+            for (_, at, x), (kind, _) in zip(paths, plan, strict=True)
+            if kind == "option" and not _hashable(x)
+        ]
         raise TypeError(
             f"{', '.join(unusable)} of {wrapped.name} must be a tensor, a number or an option, got "
             "what cannot be compared"
@@ -138,9 +142,13 @@ evaluate: Any = torch.compiler.disable(evaluate_eagerly, reason=NO_TRACE)
 
 
 def _call(
-    function: Callable[..., Any], names: tuple[str, ...], tree: Any, plan: Any,
-    scalars: Scalars, arrays: Any,
-) -> Any:  # fmt: skip
+    function: Callable[..., Any],
+    names: tuple[str, ...],
+    tree: Any,
+    plan: Any,
+    scalars: Scalars,
+    arrays: Any,
+) -> Any:
     """Rebuild the arguments of a call and make it, within a trace."""
     numbers, streams = iter(scalars), iter(arrays)
     pick = {"tensor": lambda x: next(streams), "scalar": lambda x: next(numbers)}

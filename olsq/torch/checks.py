@@ -68,9 +68,11 @@ def _outside_unit(x: Any) -> Any:
 
 
 WEIGHTS = {
-    "feedback": "token", "learning_rate": "token", "curvature_weight": "token",
+    "feedback": "token",
+    "learning_rate": "token",
+    "curvature_weight": "token",
     "erase": "channel",
-}  # fmt: skip
+}
 RANGES: dict[str, tuple[Wrong, str]] = {
     "removal_rate": (_outside_unit, "lie in [0, 1]"),
     "trapezoid": (_outside_unit, "lie in [0, 1]"),

@@ -77,9 +77,16 @@ class HeadLayer(nn.Module):
     head_weights = ""  # a parameter from whose length from_fla counts the heads
 
     def __init__(
-        self, dim: int, heads: int, key_size: int | None, value_size: int | None,
-        output_gate: bool, width: int | None, bias: bool, norm_eps: float,
-    ) -> None:  # fmt: skip
+        self,
+        dim: int,
+        heads: int,
+        key_size: int | None,
+        value_size: int | None,
+        output_gate: bool,
+        width: int | None,
+        bias: bool,
+        norm_eps: float,
+    ) -> None:
         super().__init__()
         if key_size is None:
             if dim % heads:
@@ -151,11 +158,15 @@ class HeadLayer(nn.Module):
         if "q_conv1d.weight" in weights:
             width = weights["q_conv1d.weight"].shape[-1]
         return {
-            "dim": dim, "heads": heads, "key_size": inner // heads, "value_size": wide // heads,
-            "output_gate": "g_proj.weight" in weights, "convolution_width": width,
+            "dim": dim,
+            "heads": heads,
+            "key_size": inner // heads,
+            "value_size": wide // heads,
+            "output_gate": "g_proj.weight" in weights,
+            "convolution_width": width,
             "convolution_bias": "q_conv1d.bias" in weights,
             "norm_eps": config.get("norm_eps", 1e-5),
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_fla(
@@ -315,9 +326,15 @@ class GatedDelta(HeadLayer):
         norm_eps: float = 1e-5,
     ) -> None:
         super().__init__(
-            dim, heads, key_size, value_size, output_gate, convolution_width, convolution_bias,
+            dim,
+            heads,
+            key_size,
+            value_size,
+            output_gate,
+            convolution_width,
+            convolution_bias,
             norm_eps,
-        )  # fmt: skip
+        )
         if gate_map not in ("swish", "silu", "sigmoid"):
             raise ValueError(f"gate_map must be 'swish', 'silu' or 'sigmoid', got {gate_map!r}")
         self.gate_kind, self.negative_eigenvalues = gate_map, negative_eigenvalues
@@ -339,9 +356,10 @@ class GatedDelta(HeadLayer):
     def options_of(cls, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
         options = super().options_of(weights, config)
         return {
-            **options, "gate_map": config.get("output_gate_activation", "swish"),
+            **options,
+            "gate_map": config.get("output_gate_activation", "swish"),
             "negative_eigenvalues": bool(config.get("allow_neg_eigval", False)),
-        }  # fmt: skip
+        }
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -110,8 +110,9 @@ def addresses(arrays: Iterable[Tensor | Array]) -> set[int]:
     """Return where the arrays' memory begins."""
     return {
         x.unsafe_buffer_pointer() if isinstance(x, Array) else x.data_ptr()
-        for x in arrays if 0 not in x.shape
-    }  # fmt: skip
+        for x in arrays
+        if 0 not in x.shape
+    }
 
 
 def _narrowed(x: Tensor) -> Tensor:

@@ -186,11 +186,15 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     columns = {k.removeprefix("log/"): v for k, v in arrays.items() if k.startswith("log/")}
     saved = found["tokenizer"]
     return Checkpoint(
-        path=name, step=found["step"], config=found["config"], setup=found["setup"],
-        data=found["data"], tokenizer=None if saved is None else tokenizer_from_dict(saved),
+        path=name,
+        step=found["step"],
+        config=found["config"],
+        setup=found["setup"],
+        data=found["data"],
+        tokenizer=None if saved is None else tokenizer_from_dict(saved),
         tensors={k: v for k, v in arrays.items() if not k.startswith("log/")},
         log=Log.from_arrays(columns),
-    )  # fmt: skip
+    )
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:

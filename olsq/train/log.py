@@ -169,9 +169,11 @@ class LogFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -235,9 +237,12 @@ class Recorder:
             yield
 
     def note_step(
-        self, step: int, metrics: Metrics, rate: Any,
+        self,
+        step: int,
+        metrics: Metrics,
+        rate: Any,
         evaluate: Callable[[], Mapping[str, float]] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Note a step, and start copying its numbers to the host.
 
         A step that is evaluated must be settled before the next one is begun: the evaluation is of
@@ -281,6 +286,11 @@ def _record(begun: StepUnderWay) -> Record:
     evaluated = {} if begun.evaluate is None else dict(begun.evaluate())
     validation = evaluated.pop("loss", None)
     return Record(
-        begun.step, float(loss), float(norm), float(begun.rate), bool(skipped), validation,
+        begun.step,
+        float(loss),
+        float(norm),
+        float(begun.rate),
+        bool(skipped),
+        validation,
         {**{name: float(value) for name, value in extra.items()}, **evaluated},
-    )  # fmt: skip
+    )

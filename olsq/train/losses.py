@@ -217,9 +217,12 @@ def _losses(logits: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
 
 
 def _batch_loss(
-    logits: ArrayLike, targets: ArrayLike, ignore: int | None, mask: ArrayLike | None,
+    logits: ArrayLike,
+    targets: ArrayLike,
+    ignore: int | None,
+    mask: ArrayLike | None,
     z_loss: float,
-) -> BatchLoss:  # fmt: skip
+) -> BatchLoss:
     targets = jnp.asarray(targets)
     counts = None
     if ignore is not None:

@@ -170,8 +170,9 @@ def with_average(
         updates, after = inner.update(updates, state.inner, params, **given)
         total = jax.tree.map(
             lambda t, x: decay * t + (1 - decay) * x.astype(t.dtype),
-            state.total, optax.apply_updates(params, updates),
-        )  # fmt: skip
+            state.total,
+            optax.apply_updates(params, updates),
+        )
         return updates, AverageState(after, total, decay * state.share + (1 - decay))
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -81,9 +81,12 @@ def sample_text(
         raise ValueError("prompt must have at least one character, got an empty one")
     kept = None if top_k is None else min(top_k, tokenizer.vocab_size)
     found = model.generate(
-        jnp.asarray(start)[None], tokens, key=jax.random.key(seed), temperature=temperature,
+        jnp.asarray(start)[None],
+        tokens,
+        key=jax.random.key(seed),
+        temperature=temperature,
         top_k=kept,
-    )  # fmt: skip
+    )
     return tokenizer.decode(np.asarray(found)[0])
 
 
@@ -166,20 +169,34 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
         smooth = centred_mean(loss[done], max(len(loss) // 50, 1))
         ax.plot(step[done], smooth, color=BLUE, label="training,\naveraged")
         ax.plot(
-            step[known], validation[known], "o-", color=ORANGE, markersize=3, clip_on=False,
+            step[known],
+            validation[known],
+            "o-",
+            color=ORANGE,
+            markersize=3,
+            clip_on=False,
             label=f"validation\n{validation[known][-1]:.3f}" if known.any() else "_",
-        )  # fmt: skip
+        )
         skipped = log["skipped"] > 0
         if skipped.any():
             ax.plot(
-                step[skipped], np.zeros(skipped.sum()), "|", color=RED, markersize=9,
-                transform=ax.get_xaxis_transform(), clip_on=False,
-            )  # fmt: skip
+                step[skipped],
+                np.zeros(skipped.sum()),
+                "|",
+                color=RED,
+                markersize=9,
+                transform=ax.get_xaxis_transform(),
+                clip_on=False,
+            )
             # On the left, where a loss is far from the lower edge.
             ax.text(
-                0.015, 0.06, f"skipped, not finite: {skipped.sum():,}", color=RED, fontsize=8,
+                0.015,
+                0.06,
+                f"skipped, not finite: {skipped.sum():,}",
+                color=RED,
+                fontsize=8,
                 transform=ax.transAxes,
-            )  # fmt: skip
+            )
         ax.set_ylim(_limits(np.concatenate([smooth, validation[known]])))
         ax.set_xlim(0, max(step[-1], 1))
         ax.set_title(title)
@@ -207,9 +224,14 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
         ax = figure.subplots()
         low, high = np.exp(bins.loss - half), np.exp(bins.loss + half)
         ax.errorbar(
-            middle, center, [center - low, high - center], fmt="o-", color=BLUE, markersize=3,
+            middle,
+            center,
+            [center - low, high - center],
+            fmt="o-",
+            color=BLUE,
+            markersize=3,
             elinewidth=0.8,
-        )  # fmt: skip
+        )
         ax.axhline(evaluation.perplexity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
         ax.set_xscale("log", base=2)
         ax.set_yscale("log")
@@ -219,10 +241,16 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
         ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.4g}"))
         ax.yaxis.set_minor_locator(NullLocator())
         ax.annotate(
-            f"all\n{evaluation.perplexity:.2f}", (1.0, evaluation.perplexity), (5, 0),
-            xycoords=ax.get_yaxis_transform(), textcoords="offset points", color=MUTED, fontsize=8,
-            va="center", annotation_clip=False,
-        )  # fmt: skip
+            f"all\n{evaluation.perplexity:.2f}",
+            (1.0, evaluation.perplexity),
+            (5, 0),
+            xycoords=ax.get_yaxis_transform(),
+            textcoords="offset points",
+            color=MUTED,
+            fontsize=8,
+            va="center",
+            annotation_clip=False,
+        )
         ax.set_title(title)
         ax.set_xlabel("position of the predicted token in the sequence")
         ax.set_ylabel("perplexity")

@@ -187,9 +187,11 @@ def as_batch(batch: Any) -> tuple[Any, ...]:
 
 
 def _make_update(
-    loss: Callable[..., Any] | None, gradient: Callable[..., Any] | None,
-    optimizer: optax.GradientTransformation, accumulate: int,
-) -> Update:  # fmt: skip
+    loss: Callable[..., Any] | None,
+    gradient: Callable[..., Any] | None,
+    optimizer: optax.GradientTransformation,
+    accumulate: int,
+) -> Update:
     """Make the uncompiled update ``update(model, state, batch, options)``."""
     if (loss is None) == (gradient is None):
         raise ValueError("give one of loss and gradient, and None for the other")

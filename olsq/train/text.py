@@ -66,12 +66,17 @@ class CorpusTrainer(Trainer):
         super().__init__(
             model,
             batches=corpus.batches(batch=config.batch, length=config.length, seed=config.seed),
-            loss=loss, optimizer=adamw(config), steps=config.steps,
-            learning_rate=config.learning_rate, accumulate=config.accumulate,
-            average=config.average, evaluation=self._validation_loss,
+            loss=loss,
+            optimizer=adamw(config),
+            steps=config.steps,
+            learning_rate=config.learning_rate,
+            accumulate=config.accumulate,
+            average=config.average,
+            evaluation=self._validation_loss,
             evaluate_every=config.evaluation_steps,
-            key=jax.random.key(config.seed) if has_dropout(model) else None, **options,
-        )  # fmt: skip
+            key=jax.random.key(config.seed) if has_dropout(model) else None,
+            **options,
+        )
 
     def options(self) -> dict[str, Any]:
         """Return the options of the config."""

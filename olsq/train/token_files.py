@@ -43,9 +43,14 @@ class TokenFiles:
     """
 
     def __init__(
-        self, shards: list[NDArray], ends: NDArray[np.int64], largest: int,
-        tokenizer: Tokenizer | None, digest: str, bytes_per_token: float,
-    ) -> None:  # fmt: skip
+        self,
+        shards: list[NDArray],
+        ends: NDArray[np.int64],
+        largest: int,
+        tokenizer: Tokenizer | None,
+        digest: str,
+        bytes_per_token: float,
+    ) -> None:
         self.shards, self.ends, self._largest = shards, ends, largest
         self.tokenizer, self.digest, self.bytes_per_token = tokenizer, digest, bytes_per_token
         self._edges = np.cumsum([0, *(len(shard) for shard in shards)])
@@ -307,9 +312,13 @@ def write_tokens(
     digest.update(ending.data)
     write_atomically(folder / "documents.npy", _npy(ending))
     index = {
-        "version": VERSION, "shards": shards, "largest": largest, "bytes": size,
-        "tokenizer": tokenizer.to_dict(), "sha256": digest.hexdigest(),
-    }  # fmt: skip
+        "version": VERSION,
+        "shards": shards,
+        "largest": largest,
+        "bytes": size,
+        "tokenizer": tokenizer.to_dict(),
+        "sha256": digest.hexdigest(),
+    }
     write_atomically(folder / INDEX, (json.dumps(index, sort_keys=True) + "\n").encode())
     return open_tokens(folder)
 

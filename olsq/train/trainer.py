@@ -197,10 +197,12 @@ class Trainer:
         self.checkpoint_path.parent.mkdir(parents=True, exist_ok=True)
         weights = eqx.filter(self._model, eqx.is_inexact_array)
         notes = {
-            "step": self.step, "config": self.options(), "setup": self.setup,
+            "step": self.step,
+            "config": self.options(),
+            "setup": self.setup,
             "data": getattr(self.batches, "digest", ""),
             "tokenizer": None if self.tokenizer is None else self.tokenizer.to_dict(),
-        }  # fmt: skip
+        }
         trees = {"weights": weights, "optimiser": self._state}
         write_checkpoint(self.checkpoint_path, trees, notes, self.log)
         self._saved = self.step

@@ -187,9 +187,14 @@ def tune(
     skip = check_burn_in(burn_in, rows.shape[1] + bool(fit_intercept), weights, complete)
     Y = targets.reshape(len(rows), -1)
     problem = OneStepLoss(
-        rows[complete], Y[complete], weights[complete], shape=shape, ridge_mode=ridge_mode,
-        fit_intercept=bool(fit_intercept), burn_in=skip,
-    )  # fmt: skip
+        rows[complete],
+        Y[complete],
+        weights[complete],
+        shape=shape,
+        ridge_mode=ridge_mode,
+        fit_intercept=bool(fit_intercept),
+        burn_in=skip,
+    )
     factor = None if forget is None else np.atleast_1d(check_forget(forget))
     if factor is not None and (factor.ndim != 1 or factor.size == 0):
         raise ValueError(f"forget must be a number or a grid (k,), got shape {factor.shape}")
@@ -209,9 +214,14 @@ def tune(
 
 
 def _by_gradient(
-    problem: OneStepLoss, forget: Any, ridge: Any, half_lives: Any, ridge_bounds: Any,
-    starts: int, shape: NDArray | None,
-) -> Tuning:  # fmt: skip
+    problem: OneStepLoss,
+    forget: Any,
+    ridge: Any,
+    half_lives: Any,
+    ridge_bounds: Any,
+    starts: int,
+    shape: NDArray | None,
+) -> Tuning:
     for name, value in (("forget", forget), ("ridge", ridge)):
         if value is not None and value.size > 1:
             raise ValueError(
@@ -227,9 +237,18 @@ def _by_gradient(
 
 
 def _by_mixture(
-    problem: OneStepLoss, forget: Any, ridge: Any, half_lives: Any, ridge_bounds: Any,
-    X: NDArray, complete: NDArray, span: NDArray, rule: str, shape: NDArray | None, single: bool,
-) -> Tuning:  # fmt: skip
+    problem: OneStepLoss,
+    forget: Any,
+    ridge: Any,
+    half_lives: Any,
+    ridge_bounds: Any,
+    X: NDArray,
+    complete: NDArray,
+    span: NDArray,
+    rule: str,
+    shape: NDArray | None,
+    single: bool,
+) -> Tuning:
     memories = gradient.memory_range(problem, None, half_lives)
     ridges = gradient.ridge_range(problem, None, ridge_bounds)
     if forget is None:
@@ -243,14 +262,19 @@ def _by_mixture(
     made = mix_experts(problem, pairs[:, 0].copy(), pairs[:, 1].copy(), X, complete, span, rule)
     best = int(np.argmin(made.expert_loss.sum(axis=0)))
     at = gradient.SearchResult(
-        float(pairs[best, 0]), float(pairs[best, 1]), problem.tried[best][2],
+        float(pairs[best, 0]),
+        float(pairs[best, 1]),
+        problem.tried[best][2],
         tuple(
-            name for name, own, axis in (("forget", pairs[best, 0], forget),
-                                         ("ridge", pairs[best, 1], ridge))
+            name
+            for name, own, axis in (
+                ("forget", pairs[best, 0], forget),
+                ("ridge", pairs[best, 1], ridge),
+            )
             if len(axis) > 1 and own in (axis.min(), axis.max())
         ),
         "",
-    )  # fmt: skip
+    )
     words = f"the best of {len(pairs)} experts in hindsight"
     if at.at_bound:
         words += f", at an end of the grid in {' and '.join(at.at_bound)}"
@@ -281,10 +305,15 @@ def _build_result(
     )
     size = float(problem.reported_ridge(found.ridge))
     return Tuning(
-        found.forget, size if shape is None else size * shape,
-        float(problem.reported(found.loss)), curve, ridge_curve, path, found.at_bound,
+        found.forget,
+        size if shape is None else size * shape,
+        float(problem.reported(found.loss)),
+        curve,
+        ridge_curve,
+        path,
+        found.at_bound,
         found.message,
-    )  # fmt: skip
+    )
 
 
 def _to_user_units(problem: OneStepLoss, made: Mixture, single: bool) -> Mixture:
@@ -299,11 +328,14 @@ def _to_user_units(problem: OneStepLoss, made: Mixture, single: bool) -> Mixture
     if not single:
         return made
     return made._replace(
-        prediction=made.prediction[:, 0], weights=made.weights[:, 0],
-        expert_loss=made.expert_loss[0], loss=float(losses["loss"][0]),
-        regret=float(losses["regret"][0]), regret_bound=float(losses["regret_bound"][0]),
+        prediction=made.prediction[:, 0],
+        weights=made.weights[:, 0],
+        expert_loss=made.expert_loss[0],
+        loss=float(losses["loss"][0]),
+        regret=float(losses["regret"][0]),
+        regret_bound=float(losses["regret_bound"][0]),
         y_range=made.y_range[0],
-    )  # fmt: skip
+    )
 
 
 def _scaled(problem: OneStepLoss, ridge: NDArray | None) -> NDArray | None:

@@ -29,9 +29,7 @@ def check_bounds(name: str, bounds: Any, above: float | None) -> None:
         )
 
 
-def check_burn_in(
-    burn_in: int | None, n_coefs: int, weights: NDArray, complete: NDArray
-) -> int:  # fmt: skip
+def check_burn_in(burn_in: int | None, n_coefs: int, weights: NDArray, complete: NDArray) -> int:
     """Return how many complete rows of positive weight to leave out at the start."""
     if burn_in is not None and not (isinstance(burn_in, (int, np.integer)) and burn_in >= 0):
         raise ValueError(f"burn_in must be an integer >= 0, got {shown(burn_in)}")

@@ -189,9 +189,13 @@ class _Search:
 
         limits = [(math.log(own.low), math.log(own.high)) for own in self.free]
         result: Any = minimize(
-            self.slope, start, jac=True, method="L-BFGS-B", bounds=limits,
+            self.slope,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=limits,
             options={"maxiter": 60, "ftol": 1e-12, "gtol": 1e-7},
-        )  # fmt: skip
+        )
         end = self.parameters_at(result.x)
         fine = bool(result.success) or float(np.abs(result.jac).max(initial=0.0)) < 1e-4
         begin = self.parameters_at(start)

@@ -46,10 +46,14 @@ def expert_predictions(
         out[complete] = problem.Y - residuals
         return out
     path = coefficient_path(
-        problem.X, problem.Y, sample_weight=problem.weights, forget=forget,
-        ridge=ridge * problem.shape, ridge_mode=problem.ridge_mode,
+        problem.X,
+        problem.Y,
+        sample_weight=problem.weights,
+        forget=forget,
+        ridge=ridge * problem.shape,
+        ridge_mode=problem.ridge_mode,
         fit_intercept=problem.fit_intercept,
-    )  # fmt: skip
+    )
     problem.record_loss(forget, ridge, path.residual)
     out[complete] = problem.Y - path.residual
     last = np.cumsum(complete)[asked] - 1
@@ -62,18 +66,26 @@ def expert_predictions(
 
 
 def mix_experts(
-    problem: OneStepLoss, forgets: NDArray, ridges: NDArray, X: NDArray, complete: NDArray,
-    y_range: NDArray, rule: str,
-) -> Mixture:  # fmt: skip
+    problem: OneStepLoss,
+    forgets: NDArray,
+    ridges: NDArray,
+    X: NDArray,
+    complete: NDArray,
+    y_range: NDArray,
+    rule: str,
+) -> Mixture:
     """Compute the mixture of the experts (forgets[k], ridges[k]), in the units of the scaled data.
 
     ``y_range`` is (m, 2).
     """
     n, m, K = len(X), problem.Y.shape[1], len(forgets)
     experts = np.stack(
-        [expert_predictions(problem, f, r, X, complete)
-         for f, r in zip(forgets, ridges, strict=True)], axis=-1,
-    )  # fmt: skip
+        [
+            expert_predictions(problem, f, r, X, complete)
+            for f, r in zip(forgets, ridges, strict=True)
+        ],
+        axis=-1,
+    )
     known = np.isfinite(X).all(axis=1)
     prediction, shares = np.full((n, m), np.nan), np.empty((n, m, K))
     loss, expert_loss, bound = np.empty(m), np.empty((m, K)), np.empty(m)
@@ -91,9 +103,16 @@ def mix_experts(
         unit = width if width > 0 else 1.0
         made = np.empty(n)
         aggregate(
-            (own - low) / unit, (target - low) / unit, weight, 0.0, width / unit,
-            RULES[rule] / heaviest, rule == "average", made, shares[:, j],
-        )  # fmt: skip
+            (own - low) / unit,
+            (target - low) / unit,
+            weight,
+            0.0,
+            width / unit,
+            RULES[rule] / heaviest,
+            rule == "average",
+            made,
+            shares[:, j],
+        )
         prediction[known, j] = np.clip(low + unit * made[known], low, high)
         loss[j] = weight @ ((target - low) / unit - made) ** 2 * unit**2
         expert_loss[j] = weight @ ((own - target[:, None]) / unit) ** 2 * unit**2

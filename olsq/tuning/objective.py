@@ -46,9 +46,16 @@ class OneStepLoss:
     """
 
     def __init__(
-        self, X: NDArray, Y: NDArray, weights: NDArray, *, shape: NDArray | None,
-        ridge_mode: RidgeMode, fit_intercept: bool, burn_in: int,
-    ) -> None:  # fmt: skip
+        self,
+        X: NDArray,
+        Y: NDArray,
+        weights: NDArray,
+        *,
+        shape: NDArray | None,
+        ridge_mode: RidgeMode,
+        fit_intercept: bool,
+        burn_in: int,
+    ) -> None:
         x_unit, y_unit, w_unit = exponent(X), exponent(Y), exponent(weights)
         self.X, self.Y = np.ldexp(X, -x_unit), np.ldexp(Y, -y_unit)
         self.weights = np.ldexp(weights, -w_unit)
@@ -96,9 +103,11 @@ class OneStepLoss:
     def estimator(self, forget: float, ridge: float) -> RecursiveLeastSquares:
         """Return the regression to evaluate, for scaled data."""
         return RecursiveLeastSquares(
-            forget=forget, ridge=ridge * self.shape, ridge_mode=self.ridge_mode,
+            forget=forget,
+            ridge=ridge * self.shape,
+            ridge_mode=self.ridge_mode,
             fit_intercept=self.fit_intercept,
-        )  # fmt: skip
+        )
 
     def residuals(self, forget: float, ridge: float) -> NDArray[np.float64]:
         """Compute the a-priori residuals (n, m) of the scaled data."""
@@ -128,10 +137,16 @@ class OneStepLoss:
         upstream = -2.0 * self.scored[1:, None] * residuals[1:]
         solver = Dense() if self.n_coefs <= DENSE_UP_TO else ChunkExact()
         found = online_lstsq_vjp(
-            self._keys[:-1], self._values[:-1], self._keys[1:], upstream,
-            forget=np.full(len(residuals) - 1, forget), weight=self.weights[:-1],
-            ridge=penalty, ridge_mode=self.ridge_mode, solver=solver,
-        )  # fmt: skip
+            self._keys[:-1],
+            self._values[:-1],
+            self._keys[1:],
+            upstream,
+            forget=np.full(len(residuals) - 1, forget),
+            weight=self.weights[:-1],
+            ridge=penalty,
+            ridge_mode=self.ridge_mode,
+            solver=solver,
+        )
         by_ridge = found.ridge if found.ridge.ndim == 1 else found.ridge.sum(axis=0)
         return Slope(
             loss, float(found.forget.sum()), float(by_ridge[int(self.fit_intercept) :] @ self.shape)

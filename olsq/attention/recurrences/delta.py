@@ -31,9 +31,19 @@ SMALLEST = 8  # blocks up to this width are inverted row by row
 
 @partial(compile_once, static_argnames=("before", "dtype"))
 def delta_rule(
-    q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array,
-    *, shift: Any = None, before: bool = False, seen: Any = None, dtype: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    q: Any,
+    k: Any,
+    written: Any,
+    v: Any,
+    gates: Any,
+    weight: Any,
+    memory: Array,
+    *,
+    shift: Any = None,
+    before: bool = False,
+    seen: Any = None,
+    dtype: Any = None,
+) -> tuple[Array, Array]:
     """Run the delta rule: outputs (N, T, V) and the last memory (N, V, K); ``written`` None: w = k.
 
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
@@ -68,9 +78,18 @@ def delta_rule(
 
 
 def _delta_rule(
-    q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array, shift: Any,
-    before: bool, seen: Any = None, dtype: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    q: Any,
+    k: Any,
+    written: Any,
+    v: Any,
+    gates: Any,
+    weight: Any,
+    memory: Array,
+    shift: Any,
+    before: bool,
+    seen: Any = None,
+    dtype: Any = None,
+) -> tuple[Array, Array]:
     """Run :func:`delta_rule` on a whole stream, not in pieces, in the units of the shifts."""
 
     @in_shifted_units

@@ -40,9 +40,16 @@ def level_between(a: Array, b: Array, levels: int) -> Array:
 
 @compile_once
 def fenwick(
-    q: Array, k: Array, v: Array, gates: Any, weights: Array, position: Array, before: Array,
-    memory: Array, shift: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    q: Array,
+    k: Array,
+    v: Array,
+    gates: Any,
+    weights: Array,
+    position: Array,
+    before: Array,
+    memory: Array,
+    shift: Any = None,
+) -> tuple[Array, Array]:
     """Run the Fenwick tree: outputs (N, T, V) and the memories (N, L, V, K), as read at the last
     token.
 
@@ -68,18 +75,27 @@ def fenwick(
     if gates is not None:
         moves = moves * multiply_gates(gates)[:, None, None]
     start, last = scan_pieces(
-        moves, add, memory,
+        moves,
+        add,
+        memory,
         apply=lambda move, s: jnp.einsum("...lm,...mvk->...lvk", move, s),
         compose=lambda a, b: b @ a,
-    )  # fmt: skip
+    )
     out = _fenwick(q, k, v, gates, weights, position, earlier, start, shifts)[0]
     return join_pieces(out, pieces), leave_units(last, shift)
 
 
 def _fenwick(
-    q: Array, k: Array, v: Array, gates: Any, weights: Array, position: Array, earlier: Array,
-    memory: Array, shift: Any,
-) -> tuple[Array, Array]:  # fmt: skip
+    q: Array,
+    k: Array,
+    v: Array,
+    gates: Any,
+    weights: Array,
+    position: Array,
+    earlier: Array,
+    memory: Array,
+    shift: Any,
+) -> tuple[Array, Array]:
     """Run :func:`fenwick` on a whole stream, not in pieces, in the units of the shifts."""
     levels = memory.shape[1]
     each = jnp.arange(levels, dtype=position.dtype)

@@ -43,9 +43,17 @@ def gate_tables(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, 
 
 @partial(compile_once, static_argnames="dtype")
 def gated_linear(
-    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, *, shift: Any = None,
-    seen: Any = None, dtype: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    q: Any,
+    k: Any,
+    v: Any,
+    gates: Any,
+    weight: Any,
+    memory: Array,
+    *,
+    shift: Any = None,
+    seen: Any = None,
+    dtype: Any = None,
+) -> tuple[Array, Array]:
     """Run a scalar-gated linear recurrence: outputs (N, T, V) and the last memory (N, V, K).
 
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
@@ -69,9 +77,16 @@ def gated_linear(
 
 
 def _gated_linear(
-    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, shift: Any, seen: Any = None,
+    q: Any,
+    k: Any,
+    v: Any,
+    gates: Any,
+    weight: Any,
+    memory: Array,
+    shift: Any,
+    seen: Any = None,
     dtype: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """Run :func:`gated_linear` on a whole stream, not in pieces, in the units of the shifts.
 
     On a CPU chunk by chunk, in its cache; on an accelerator tile by tile, all chunks of a tile at

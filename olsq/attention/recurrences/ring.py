@@ -82,8 +82,9 @@ def cut_streams(
     pieces = pieces_of(q.shape[1])
     lost, query_finite = ~(finite(k) & finite(v)), finite(q)
     state_lost = jnp.zeros(q.shape[:1], bool)
-    q, k, v = (jnp.where(ok[..., None], x, 0) for ok, x in
-               ((query_finite, q), (~lost, k), (~lost, v)))  # fmt: skip
+    q, k, v = (
+        jnp.where(ok[..., None], x, 0) for ok, x in ((query_finite, q), (~lost, k), (~lost, v))
+    )
     order = jnp.zeros(lost.shape, jnp.int32) if reset is None else running_sum(reset)
     floats: Streams = {"q": q, "k": k, "v": v, "logs": logs}
     floats = jax.tree.map(lambda x: cut_into_pieces(x, pieces), floats)
@@ -248,9 +249,15 @@ def _attend_between_pieces(
 
 
 def _attend_to_cache(
-    pieces: int, step: int, room: int, reduce: Any, scale: float, floats: Streams,
-    whole: Streams, total: Any,
-) -> tuple[Array, ...]:  # fmt: skip
+    pieces: int,
+    step: int,
+    room: int,
+    reduce: Any,
+    scale: float,
+    floats: Streams,
+    whole: Streams,
+    total: Any,
+) -> tuple[Array, ...]:
     """Attend from all rows to the cache, or to one piece of it where it is in pieces too."""
     tokens = {**floats["past"], "order": whole["past"]}
     if room == pieces:

@@ -61,9 +61,7 @@ def triangle_attention(
     return jnp.where(output_lost[..., None], jnp.nan, out)
 
 
-def _attend(
-    q: Array, k: Array, v: Array, order: Any, alone: bool, pairs: int, size: int
-) -> Array:  # fmt: skip
+def _attend(q: Array, k: Array, v: Array, order: Any, alone: bool, pairs: int, size: int) -> Array:
     """Attend in ``pairs`` steps of two blocks of ``size`` tokens, one stream at a time if
     ``alone``: (N, 2 pairs size, V).
     """

@@ -272,13 +272,17 @@ def train(
     check_count("mini_batch", mini_batch)
     if type(state) is kind:
         refuse(
-            "state.position", state.position, lambda p: p > mini_batch,
+            "state.position",
+            state.position,
+            lambda p: p > mini_batch,
             f"be at most mini_batch = {mini_batch}, as the state's was",
-        )  # fmt: skip
+        )
     tokens, rates = drop_unwritten(tokens, check_weight("learning_rate", learning_rate, layout))
     rates = jnp.ones(tokens.sample_lost.shape, layout.working) if rates is None else rates
-    scale, bias = (per_head(n, x, layout, values)[:, None] for n, x in
-                   (("norm_scale", norm[0]), ("norm_bias", norm[1])))  # fmt: skip
+    scale, bias = (
+        per_head(n, x, layout, values)[:, None]
+        for n, x in (("norm_scale", norm[0]), ("norm_bias", norm[1]))
+    )
     factor = None
     if query_factor is not None:
         factor = per_head("query_factor", query_factor, layout, mini_batch)
@@ -290,10 +294,19 @@ def train(
     parts = len(start)
     learner = Learner(as_layers(opened[:parts]), as_layers(opened[parts:-1]), opened.position)
     out, learner = train_stream(
-        tokens.q, tokens.k, tokens.v, rates, learner, Norm(scale, bias, norm[2]), mini_batch,
-        segments=tokens.start, initial=initial, fresh=state is None, factor=factor,
+        tokens.q,
+        tokens.k,
+        tokens.v,
+        rates,
+        learner,
+        Norm(scale, bias, norm[2]),
+        mini_batch,
+        segments=tokens.start,
+        initial=initial,
+        fresh=state is None,
+        factor=factor,
         groups=h,
-    )  # fmt: skip
+    )
     end = kind(*sum((*learner.now, *learner.start), ()), learner.position)
     return restore_layout(out, end, tokens, state_lost, layout)
 

@@ -38,9 +38,15 @@ SMALLEST = 8  # blocks up to this length are scored pair by pair
 
 @partial(compile_once, static_argnames="before")
 def vector_gated(
-    q: Array, k: Array, v: Array, gates: Array, memory: Array, *, shift: Any = None,
+    q: Array,
+    k: Array,
+    v: Array,
+    gates: Array,
+    memory: Array,
+    *,
+    shift: Any = None,
     before: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """Run ``S_t = S_{t-1} diag(a_t) + v_t k_t^T``: outputs (N, T, V), last memory (N, V, K).
 
     Gates are (N, T, K), and with ``shift`` those of

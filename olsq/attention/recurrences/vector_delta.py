@@ -26,9 +26,15 @@ from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, sc
 
 
 def delta_rule_any_gates(
-    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array,
+    q: Array,
+    k: Array,
+    written: Array,
+    v: Array,
+    gates: Any,
+    weight: Any,
+    memory: Array,
     shift: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """Run the delta rule for gates (N, T), (N, T, K) or None:
     ``u_t = beta_t (v_t - S_{t-1} diag(a_t) k_t)``.
 
@@ -92,9 +98,14 @@ def vector_delta(
 
 
 def _vector_delta(
-    q: Array, read: Array, written: Array, target: Array | None, gates: Array, memory: Array,
+    q: Array,
+    read: Array,
+    written: Array,
+    target: Array | None,
+    gates: Array,
+    memory: Array,
     added: tuple[Array, Array] | None,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """Run :func:`vector_delta` on a whole stream, not in pieces."""
     streams: dict[str, Any] = {"q": q, "read": read, "written": written, "target": target}
     streams["gates"] = (gates, 1.0)

@@ -134,9 +134,14 @@ def _solve_key(
 
 
 def _solve_keys(
-    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, logs: Any,
+    k: Array,
+    gates: Array,
+    weight: Array,
+    ridge: Array,
+    gram: Array,
+    logs: Any,
     only_gram: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """Run :func:`solve_keys` on a whole stream, tile by tile."""
     n, length, width = k.shape
     c = length if length < 8 else min(CHUNK, -(-length // 8) * 8)
@@ -155,9 +160,16 @@ def _solve_keys(
 
 
 def _solve_in_tiles(
-    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, logs: Any, only_gram: bool,
-    tiles: int, c: int,
-) -> tuple[Array, Array]:  # fmt: skip
+    k: Array,
+    gates: Array,
+    weight: Array,
+    ridge: Array,
+    gram: Array,
+    logs: Any,
+    only_gram: bool,
+    tiles: int,
+    c: int,
+) -> tuple[Array, Array]:
     """Run :func:`solve_keys` on a whole stream in ``tiles`` tiles of chunks of ``c`` tokens."""
     n, length, width = k.shape
     chunks = -(-max(1, -(-length // c)) // tiles)
@@ -279,9 +291,19 @@ def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tu
         gram = jnp.swapaxes(start, 1, 2) * systems.gram * start
         nothing = jnp.zeros((), b.dtype)
         chunks = Chunks(
-            (scale * k)[:, None], nothing, nothing, nothing, None, None, None,
-            systems.weight[:, None], systems.ridge[:, None], gram[:, None], nothing, nothing,
-        )  # fmt: skip
+            (scale * k)[:, None],
+            nothing,
+            nothing,
+            nothing,
+            None,
+            None,
+            None,
+            systems.weight[:, None],
+            systems.ridge[:, None],
+            gram[:, None],
+            nothing,
+            nothing,
+        )
         return factorise(chunks, None, None, chunks.ridge, exact=False)
 
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made))
@@ -298,10 +320,15 @@ def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tu
             )
 
         x, more, done = conjugate_gradient(
-            lambda x: system_product(systems, x), balanced(precondition, b), b, x,
-            tol=ROUNDED * float(jnp.finfo(b.dtype).eps) / 4, max_steps=8 * b.shape[-1] + TRIAL,
-            unroll=False, trial=jnp.where(factored, 8 * b.shape[-1], TRIAL),
-        )  # fmt: skip
+            lambda x: system_product(systems, x),
+            balanced(precondition, b),
+            b,
+            x,
+            tol=ROUNDED * float(jnp.finfo(b.dtype).eps) / 4,
+            max_steps=8 * b.shape[-1] + TRIAL,
+            unroll=False,
+            trial=jnp.where(factored, 8 * b.shape[-1], TRIAL),
+        )
         return x, steps + more, done[..., 0], jnp.ones_like(factored), count + 1
 
     def going(carry: Any) -> Array:

@@ -85,9 +85,15 @@ def comba(
     Array([0.5    , 0.625  , 0.65625], dtype=float32)
     """
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
         state=state,
-    )  # fmt: skip
+    )
     read = tokens.k
     share = check_weight("feedback", feedback, layout)
     if share is not None:
@@ -151,7 +157,8 @@ def comba_step(
     Array([0.5], dtype=float32)
     """
     return run_one_token(
-        comba, {"q": q, "k": k, "v": v},
+        comba,
+        {"q": q, "k": k, "v": v},
         {"forget": forget, "log_forget": log_forget, "weight": weight, "feedback": feedback},
         state=state,
-    )  # fmt: skip
+    )

@@ -88,9 +88,16 @@ def gated_delta(
     Array([0.5  , 0.75 , 0.875], dtype=float32)
     """
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
-        state=state, signed=signed,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
+        state=state,
+        signed=signed,
+    )
     tokens, final_sign = remove_signs(tokens) if signed else (tokens, None)
     matrix, state_lost = open_memory(state, tokens, layout)
     lost = propagate_losses(tokens, state_lost)
@@ -146,9 +153,12 @@ def gated_delta_step(
     Array([0.75], dtype=float32)
     """
     return run_one_token(
-        gated_delta, {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight}, signed=signed, state=state,
-    )  # fmt: skip
+        gated_delta,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight},
+        signed=signed,
+        state=state,
+    )
 
 
 @takes_masked

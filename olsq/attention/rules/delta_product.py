@@ -156,9 +156,11 @@ def gated_delta_product_step(
     Array([0.75], dtype=float32)
     """
     return run_one_token(
-        gated_delta_product, {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight}, state=state,
-    )  # fmt: skip
+        gated_delta_product,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight},
+        state=state,
+    )
 
 
 def _check_steps(
@@ -189,9 +191,15 @@ def _check_steps(
     sample_finite = finite(k) & finite(v)
     k, v = (in_a_row(jnp.where(sample_finite[..., None], x, 0)) for x in (k, v))
     tokens = Tokens(
-        in_a_row(q), k, v, None, None, None, in_a_row(~sample_finite),
+        in_a_row(q),
+        k,
+        v,
+        None,
+        None,
+        None,
+        in_a_row(~sample_finite),
         jnp.repeat(query_finite, count, 1),
-    )  # fmt: skip
+    )
     tokens, weight = drop_unwritten(tokens, None if weight is None else in_a_row(weight))
     if gates is not None:
         unknown = jnp.isnan(gates)

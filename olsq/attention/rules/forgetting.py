@@ -227,9 +227,13 @@ def forgetting_step(
     3.0
     """
     return run_one_token(
-        forgetting, {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget},
-        scale=scale, capacity=capacity, state=state,
-    )  # fmt: skip
+        forgetting,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget},
+        scale=scale,
+        capacity=capacity,
+        state=state,
+    )
 
 
 def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Array, Array]:

@@ -96,9 +96,17 @@ def gla(
     Array([ 1., -1.,  1.], dtype=float32)
     """
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
-        state=state, vector=True, signed=signed,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
+        state=state,
+        vector=True,
+        signed=signed,
+    )
     return gated_memory(tokens, layout, state, signed)
 
 
@@ -149,9 +157,12 @@ def gla_step(
     Array([1.5], dtype=float32)
     """
     return run_one_token(
-        gla, {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight}, signed=signed, state=state,
-    )  # fmt: skip
+        gla,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight},
+        signed=signed,
+        state=state,
+    )
 
 
 def gated_memory(

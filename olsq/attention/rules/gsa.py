@@ -207,9 +207,12 @@ def gsa_step(
     Array([0.875], dtype=float32)
     """
     return run_one_token(
-        gsa, {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight}, scale=scale, state=state,
-    )  # fmt: skip
+        gsa,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight},
+        scale=scale,
+        state=state,
+    )
 
 
 def _written_share(log_forget: Any, gates: Array, layout: Any, slots: int, unknown: Array) -> Array:

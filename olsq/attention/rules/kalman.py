@@ -111,9 +111,15 @@ def kalman(
         q, k, v, forget, log_forget, weight, segment_ids, state
     )
     tokens, _ = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
         state=state,
-    )  # fmt: skip
+    )
     if state is not None:  # it may be stored in half precision
         state = Moments(*(jnp.asarray(x, layout.working) for x in state))
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
@@ -131,9 +137,13 @@ def kalman(
     chosen: Any = Chebyshev(30, eigenvalue_ratio=ratio_bound) if solver is None else solver
     streams = [x.astype(layout.working) for x in streams]  # rounded once, after the mix
     fit = online_lstsq(
-        *streams, **options, ridge=jnp.broadcast_to(ridge, streams[0].shape), state=state,
-        solver=chosen, adjoint=adjoint,
-    )  # fmt: skip
+        *streams,
+        **options,
+        ridge=jnp.broadcast_to(ridge, streams[0].shape),
+        state=state,
+        solver=chosen,
+        adjoint=adjoint,
+    )
     value = fit.value
     if mix is not None:
         # o = mix G x + (1 - mix) G q: the second term is gated linear attention
@@ -205,7 +215,11 @@ def kalman_step(
     0.5
     """
     return run_one_token(
-        kalman, {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight, "mix": mix}, ratio=ratio,
-        solver=solver, adjoint=adjoint, state=state,
-    )  # fmt: skip
+        kalman,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "mix": mix},
+        ratio=ratio,
+        solver=solver,
+        adjoint=adjoint,
+        state=state,
+    )

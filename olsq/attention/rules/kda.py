@@ -91,9 +91,16 @@ def kda(
     Array([0.5    , 0.625  , 0.65625], dtype=float32)
     """
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
-        state=state, vector=True,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
+        state=state,
+        vector=True,
+    )
     width = tokens.k.shape[-1]
     read = tokens.k
     if erase is not None:
@@ -157,6 +164,8 @@ def kda_step(
     Array([0.625], dtype=float32)
     """
     return run_one_token(
-        kda, {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight, "erase": erase}, state=state,
-    )  # fmt: skip
+        kda,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "erase": erase},
+        state=state,
+    )

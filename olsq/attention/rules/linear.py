@@ -180,9 +180,14 @@ def linear_step(
     Array([1.], dtype=float32)
     """
     return run_one_token(
-        linear, {"q": q, "k": k, "v": v}, {"weight": weight}, feature_map=feature_map, nu=nu,
-        normalise=normalise, state=state,
-    )  # fmt: skip
+        linear,
+        {"q": q, "k": k, "v": v},
+        {"weight": weight},
+        feature_map=feature_map,
+        nu=nu,
+        normalise=normalise,
+        state=state,
+    )
 
 
 def divide_or_zero(a: Array, b: Array) -> Array:

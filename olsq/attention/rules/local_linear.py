@@ -96,10 +96,17 @@ def local_linear(
     check_positive("ridge", ridge)
     q, k, v, layout = check_streams(q, k, v, state)
     return attend_locally(
-        q, k, v, layout, ridge=per_token("ridge", ridge, layout),
-        start=check_segments(segment_ids, layout), scale=scale, window=window, capacity=capacity,
+        q,
+        k,
+        v,
+        layout,
+        ridge=per_token("ridge", ridge, layout),
+        start=check_segments(segment_ids, layout),
+        scale=scale,
+        window=window,
+        capacity=capacity,
         state=state,
-    )  # fmt: skip
+    )
 
 
 @takes_masked
@@ -152,6 +159,11 @@ def local_linear_step(
     3.0
     """
     return run_one_token(
-        local_linear, {"q": q, "k": k, "v": v}, {"ridge": ridge}, scale=scale, window=window,
-        capacity=capacity, state=state,
-    )  # fmt: skip
+        local_linear,
+        {"q": q, "k": k, "v": v},
+        {"ridge": ridge},
+        scale=scale,
+        window=window,
+        capacity=capacity,
+        state=state,
+    )

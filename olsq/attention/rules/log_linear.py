@@ -186,9 +186,11 @@ def log_linear_mamba2_step(
     Array([1.5], dtype=float32)
     """
     return run_one_token(
-        log_linear_mamba2, {"q": q, "k": k, "v": v},
-        {"level_weight": level_weight, "forget": forget, "log_forget": log_forget}, state=state,
-    )  # fmt: skip
+        log_linear_mamba2,
+        {"q": q, "k": k, "v": v},
+        {"level_weight": level_weight, "forget": forget, "log_forget": log_forget},
+        state=state,
+    )
 
 
 def _positions(first: Array, start: Array | None, n: int, t: int) -> Array:

@@ -97,9 +97,15 @@ def mamba(
     matrix, state_lost = open_memory(state, tokens, layout)
 
     out, memory = elementwise(
-        tokens.q, tokens.k, times * tokens.v, decay_factors, {"step": times}, matrix,
-        own=speed, start=tokens.start,
-    )  # fmt: skip
+        tokens.q,
+        tokens.k,
+        times * tokens.v,
+        decay_factors,
+        {"step": times},
+        matrix,
+        own=speed,
+        start=tokens.start,
+    )
     if direct is not None:
         out = out + direct * tokens.v
         # A value that was left out of the memory is still read here, at its own token.

@@ -72,9 +72,15 @@ def mamba2(
     Array([1. , 1.5], dtype=float32)
     """
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, segment_ids=segment_ids, state=state,
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        segment_ids=segment_ids,
+        state=state,
         signed=signed,
-    )  # fmt: skip
+    )
     return gated_memory(tokens, layout, state, signed)
 
 
@@ -122,6 +128,9 @@ def mamba2_step(
     Array([1.5], dtype=float32)
     """
     return run_one_token(
-        mamba2, {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget},
-        signed=signed, state=state,
-    )  # fmt: skip
+        mamba2,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget},
+        signed=signed,
+        state=state,
+    )

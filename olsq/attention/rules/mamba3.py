@@ -150,9 +150,11 @@ def mamba3(
         *(jnp.zeros((*shape, *x), layout.working) for x in ((values, keys), (keys,), (values,)))
     )
     opened, state_lost = check_state(state, zero, layout)
-    turned, read = (tokens.k, tokens.q) if turns is None else (
-        _rotate_pairs(x, *turns) for x in (tokens.k, tokens.q)
-    )  # fmt: skip
+    turned, read = (
+        (tokens.k, tokens.q)
+        if turns is None
+        else (_rotate_pairs(x, *turns) for x in (tokens.k, tokens.q))
+    )
     # S without the write at the end of a token's step, which is added with the next token's.
     late = share * steps
     write = delay(late, jnp.zeros((n, 1), late.dtype)) + (1 - share) * steps
@@ -219,9 +221,11 @@ def mamba3_step(
     """
     timed = {"forget": forget, "log_forget": log_forget, "weight": weight}
     return run_one_token(
-        mamba3, {"q": q, "k": k, "v": v}, {**timed, "trapezoid": trapezoid, "angle": angle},
+        mamba3,
+        {"q": q, "k": k, "v": v},
+        {**timed, "trapezoid": trapezoid, "angle": angle},
         state=state,
-    )  # fmt: skip
+    )
 
 
 def _accumulate_rotations(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:

@@ -200,10 +200,15 @@ def mesa_step(
     """
     if solver is not None or signed:
         return run_one_token(
-            mesa, {"q": q, "k": k, "v": v},
-            {"forget": forget, "log_forget": log_forget, "weight": weight}, ridge=ridge,
-            signed=signed, solver=solver, adjoint=adjoint, state=state,
-        )  # fmt: skip
+            mesa,
+            {"q": q, "k": k, "v": v},
+            {"forget": forget, "log_forget": log_forget, "weight": weight},
+            ridge=ridge,
+            signed=signed,
+            solver=solver,
+            adjoint=adjoint,
+            state=state,
+        )
     q, k, v = check_token(q, k, v)
     if isinstance(state, DecodeState):
         decoding = update(state, k, v, forget=as_factor(forget, log_forget, False), weight=weight)

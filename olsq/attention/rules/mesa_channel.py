@@ -128,9 +128,16 @@ def mesa_channel(
     """
     check_positive("ridge", ridge)
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
-        state=state, vector=True,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
+        state=state,
+        vector=True,
+    )
     fine = jnp.isfinite((tokens.k**2).sum(-1))  # else H overflows
     huge = ~fine if tokens.weight is None else ~fine & (tokens.weight != 0)
     tokens = tokens._replace(
@@ -217,6 +224,9 @@ def mesa_channel_step(
     0.7
     """
     return run_one_token(
-        mesa_channel, {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight}, ridge=ridge, state=state,
-    )  # fmt: skip
+        mesa_channel,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight},
+        ridge=ridge,
+        state=state,
+    )

@@ -203,10 +203,14 @@ def mesa_discounted_step(
     """
     if solver is not None:
         return run_one_token(
-            mesa_discounted, {"q": q, "k": k, "v": v},
-            {"forget": forget, "log_forget": log_forget, "weight": weight}, ridge=ridge,
-            solver=solver, adjoint=adjoint, state=state,
-        )  # fmt: skip
+            mesa_discounted,
+            {"q": q, "k": k, "v": v},
+            {"forget": forget, "log_forget": log_forget, "weight": weight},
+            ridge=ridge,
+            solver=solver,
+            adjoint=adjoint,
+            state=state,
+        )
     q, k, v = check_token(q, k, v)
     if (ridge is None) == (state is None):
         raise ValueError("give ridge with the first token and state with the others")

@@ -128,9 +128,15 @@ def mesa_window(
     before = window - 1
     check_positive("ridge", ridge)
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
         state=state,
-    )  # fmt: skip
+    )
     n, t, keys = tokens.k.shape
     lam = per_head("ridge", ridge, layout, keys)
     recent = fold_state(state, _empty(layout, before, keys, tokens.v.shape[-1]), layout)
@@ -214,10 +220,13 @@ def mesa_window_step(
     0.5
     """
     return run_one_token(
-        mesa_window, {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight}, window=window, ridge=ridge,
+        mesa_window,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight},
+        window=window,
+        ridge=ridge,
         state=state,
-    )  # fmt: skip
+    )
 
 
 @partial(compile_once, static_argnames="window")

@@ -110,9 +110,15 @@ def mlstm(
     if weight is not None and log_weight is not None:
         raise ValueError("give weight or log_weight, not both: they are the same input gates")
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
         state=state,
-    )  # fmt: skip
+    )
     memory = empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1]).matrix
     level = jnp.full((layout.batch, layout.heads), -jnp.inf if log_weight is not None else 0.0)
     zero = MLSTMState(memory, memory[:, :, 0], level.astype(layout.working))
@@ -191,10 +197,11 @@ def mlstm_step(
     Array([1.], dtype=float32)
     """
     return run_one_token(
-        mlstm, {"q": q, "k": k, "v": v},
+        mlstm,
+        {"q": q, "k": k, "v": v},
         {"forget": forget, "log_forget": log_forget, "weight": weight, "log_weight": log_weight},
         state=state,
-    )  # fmt: skip
+    )
 
 
 def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:

@@ -91,9 +91,17 @@ def parallax(
     q, k, v, layout = check_streams(q, k, v, state)
     r = per_token("direction", direction, layout, k.shape[-1])
     return attend_locally(
-        q, k, v, layout, direction=-r, start=check_segments(segment_ids, layout), scale=scale,
-        window=window, capacity=capacity, state=state,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        layout,
+        direction=-r,
+        start=check_segments(segment_ids, layout),
+        scale=scale,
+        window=window,
+        capacity=capacity,
+        state=state,
+    )
 
 
 @takes_masked
@@ -145,6 +153,10 @@ def parallax_step(
     Array([2.], dtype=float32)
     """
     return run_one_token(
-        parallax, {"q": q, "k": k, "v": v, "direction": direction}, scale=scale, window=window,
-        capacity=capacity, state=state,
-    )  # fmt: skip
+        parallax,
+        {"q": q, "k": k, "v": v, "direction": direction},
+        scale=scale,
+        window=window,
+        capacity=capacity,
+        state=state,
+    )

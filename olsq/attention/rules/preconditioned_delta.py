@@ -120,9 +120,16 @@ def preconditioned_delta(
     Array([2.], dtype=float32)
     """
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
-        state=state, vector=True,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        weight=weight,
+        segment_ids=segment_ids,
+        state=state,
+        vector=True,
+    )
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
     zero = empty_memory(layout, values, keys)
     flat = jnp.zeros((layout.batch, layout.heads, keys), layout.working)
@@ -218,11 +225,17 @@ def preconditioned_delta_step(
     Array([1.], dtype=float32)
     """
     return run_one_token(
-        preconditioned_delta, {"q": q, "k": k, "v": v},
+        preconditioned_delta,
+        {"q": q, "k": k, "v": v},
         {
-            "forget": forget, "log_forget": log_forget, "weight": weight,
-            "curvature_forget": curvature_forget, "curvature_weight": curvature_weight,
+            "forget": forget,
+            "log_forget": log_forget,
+            "weight": weight,
+            "curvature_forget": curvature_forget,
+            "curvature_weight": curvature_weight,
             "center": center,
         },
-        base=base, eps=eps, state=state,
-    )  # fmt: skip
+        base=base,
+        eps=eps,
+        state=state,
+    )

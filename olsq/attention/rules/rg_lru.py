@@ -190,6 +190,10 @@ def rg_lru_step(
     1.0
     """
     return run_one_token(
-        rg_lru, {"x": x}, {"input_gate": input_gate, "recurrence_gate": recurrence_gate}, rate=rate,
-        c=c, state=state,
-    )  # fmt: skip
+        rg_lru,
+        {"x": x},
+        {"input_gate": input_gate, "recurrence_gate": recurrence_gate},
+        rate=rate,
+        c=c,
+        state=state,
+    )

@@ -88,9 +88,15 @@ def rwkv7(
     Array([1.    , 1.25  , 1.3125], dtype=float32)
     """
     tokens, layout = check_inputs(
-        q, k, v, forget=forget, log_forget=log_forget, segment_ids=segment_ids, state=state,
+        q,
+        k,
+        v,
+        forget=forget,
+        log_forget=log_forget,
+        segment_ids=segment_ids,
+        state=state,
         vector=True,
-    )  # fmt: skip
+    )
     width = tokens.k.shape[-1]
     refuse("removal_rate", removal_rate, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
     r = per_token("removal_key", removal_key, layout, width)
@@ -165,6 +171,8 @@ def rwkv7_step(
     """
     removal = {"removal_key": removal_key, "removal_rate": removal_rate}
     return run_one_token(
-        rwkv7, {"q": q, "k": k, "v": v}, {**removal, "forget": forget, "log_forget": log_forget},
+        rwkv7,
+        {"q": q, "k": k, "v": v},
+        {**removal, "forget": forget, "log_forget": log_forget},
         state=state,
-    )  # fmt: skip
+    )

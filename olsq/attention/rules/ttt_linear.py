@@ -126,9 +126,16 @@ def ttt_linear(
     shapes = {"weight": (width, width), "bias": (width,)}
     layers = initial_weights(initial, shapes, layout)
     return train(
-        tokens, layout, TTTLinearState, layers, learning_rate, (norm_scale, norm_bias, eps),
-        mini_batch, query_factor, state,
-    )  # fmt: skip
+        tokens,
+        layout,
+        TTTLinearState,
+        layers,
+        learning_rate,
+        (norm_scale, norm_bias, eps),
+        mini_batch,
+        query_factor,
+        state,
+    )
 
 
 @takes_masked
@@ -186,7 +193,14 @@ def ttt_linear_step(
     ((1, 1, 2), Array(1, dtype=int32))
     """
     return run_one_token(
-        ttt_linear, {"q": q, "k": k, "v": v}, {"learning_rate": learning_rate}, initial=initial,
-        norm_scale=norm_scale, norm_bias=norm_bias, eps=eps, mini_batch=mini_batch,
-        query_factor=query_factor, state=state,
-    )  # fmt: skip
+        ttt_linear,
+        {"q": q, "k": k, "v": v},
+        {"learning_rate": learning_rate},
+        initial=initial,
+        norm_scale=norm_scale,
+        norm_bias=norm_bias,
+        eps=eps,
+        mini_batch=mini_batch,
+        query_factor=query_factor,
+        state=state,
+    )

@@ -135,9 +135,16 @@ def ttt_mlp(
     }
     layers = initial_weights(initial, shapes, layout)
     return train(
-        tokens, layout, TTTMLPState, layers, learning_rate, (norm_scale, norm_bias, eps),
-        mini_batch, query_factor, state,
-    )  # fmt: skip
+        tokens,
+        layout,
+        TTTMLPState,
+        layers,
+        learning_rate,
+        (norm_scale, norm_bias, eps),
+        mini_batch,
+        query_factor,
+        state,
+    )
 
 
 @takes_masked
@@ -197,7 +204,14 @@ def ttt_mlp_step(
     ((1, 1, 2), Array(1, dtype=int32))
     """
     return run_one_token(
-        ttt_mlp, {"q": q, "k": k, "v": v}, {"learning_rate": learning_rate}, initial=initial,
-        norm_scale=norm_scale, norm_bias=norm_bias, eps=eps, mini_batch=mini_batch,
-        query_factor=query_factor, state=state,
-    )  # fmt: skip
+        ttt_mlp,
+        {"q": q, "k": k, "v": v},
+        {"learning_rate": learning_rate},
+        initial=initial,
+        norm_scale=norm_scale,
+        norm_bias=norm_bias,
+        eps=eps,
+        mini_batch=mini_batch,
+        query_factor=query_factor,
+        state=state,
+    )

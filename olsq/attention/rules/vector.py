@@ -276,9 +276,12 @@ def rwkv6_step(
     Array([1.], dtype=float32)
     """
     return run_one_token(
-        rwkv6, {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget}, bonus=bonus,
+        rwkv6,
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget},
+        bonus=bonus,
         state=state,
-    )  # fmt: skip
+    )
 
 
 def _output_lost(tokens: Tokens, unknown: Array, state_lost: Array) -> Any:

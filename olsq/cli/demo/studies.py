@@ -54,10 +54,16 @@ def macro_study() -> Study:
     """Regress US consumer prices on the money stock, as in R's and Stata's manuals."""
     data = us_macro()
     return Study(
-        "US prices and money", "cpi ~ 1 + m1", "index points",
-        data["m1"][:, None], data["cpi"], data["time"],
-        burn_in=20, half_life=8.0, memory="half-life 2 years",
-    )  # fmt: skip
+        "US prices and money",
+        "cpi ~ 1 + m1",
+        "index points",
+        data["m1"][:, None],
+        data["cpi"],
+        data["time"],
+        burn_in=20,
+        half_life=8.0,
+        memory="half-life 2 years",
+    )
 
 
 def co2_study() -> Study:
@@ -66,10 +72,16 @@ def co2_study() -> Study:
     angle = 2 * np.pi * data["year"]
     waves = [wave(k * angle) for k in (1, 2) for wave in (np.cos, np.sin)]
     return Study(
-        "CO2 at Mauna Loa", "co2 ~ 1 + year + yearly wave", "ppm", np.column_stack(
-            [data["year"] - 1980.0, *waves]
-        ), data["co2"], data["year"], burn_in=104, half_life=26.0, memory="half-life 26 weeks",
-    )  # fmt: skip
+        "CO2 at Mauna Loa",
+        "co2 ~ 1 + year + yearly wave",
+        "ppm",
+        np.column_stack([data["year"] - 1980.0, *waves]),
+        data["co2"],
+        data["year"],
+        burn_in=104,
+        half_life=26.0,
+        memory="half-life 26 weeks",
+    )
 
 
 def paths(study: Study) -> tuple[CoefficientPath, CoefficientPath]:

@@ -64,12 +64,19 @@ class Trace:
         place = np.arange(start + 1.0, start + 1.0 + len(residual)) if time is None else time
         tested = np.isfinite(recursive) & (recursive != 0)
         values = np.where(tested, recursive, 0.0)
-        table = np.column_stack([
-            residual, residual, residual**2, np.isfinite(residual).astype(float),
-            place,
-            self._sums[0] + np.cumsum(values), self._sums[2] + np.cumsum(tested, dtype=float),
-            coef, stderr,
-        ])  # fmt: skip
+        table = np.column_stack(
+            [
+                residual,
+                residual,
+                residual**2,
+                np.isfinite(residual).astype(float),
+                place,
+                self._sums[0] + np.cumsum(values),
+                self._sums[2] + np.cumsum(tested, dtype=float),
+                coef,
+                stderr,
+            ]
+        )
         self._sums += values.sum(), np.square(values).sum(), tested.sum()
         rows = np.arange(start, start + len(residual))
         while len(table):
@@ -151,10 +158,17 @@ class Trace:
         counts = table[:, COUNT]
         mean_square = np.where(counts > 0, table[:, SQUARE], np.nan) / np.maximum(counts, 1)
         return Curves(
-            table[:, PLACE], table[:, N_FIXED : N_FIXED + k], table[:, N_FIXED + k :],
-            self.names, table[:, LOW], table[:, HIGH], mean_square, value, bound,
+            table[:, PLACE],
+            table[:, N_FIXED : N_FIXED + k],
+            table[:, N_FIXED + k :],
+            self.names,
+            table[:, LOW],
+            table[:, HIGH],
+            mean_square,
+            value,
+            bound,
             self._errors[: self._filled],
-        )  # fmt: skip
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything but the names for the checkpoint."""
@@ -186,9 +200,12 @@ def _empty_samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def draw_by_group(
-    groups: Groups, features: Sequence[str], target: int, options: FitOptions,
+    groups: Groups,
+    features: Sequence[str],
+    target: int,
+    options: FitOptions,
     path: Path,
-) -> None:  # fmt: skip
+) -> None:
     """Draw the coefficients of all groups for one target."""
     from olsq.plot.groups import draw_groups
 
@@ -196,9 +213,12 @@ def draw_by_group(
     learned = has_estimate(groups, coef)
     labels = [label(str(key)) for key, there in zip(groups.keys(), learned, strict=True) if there]
     figure = draw_groups(
-        labels, coef[learned], stderr[learned], [label(name) for name in names],
+        labels,
+        coef[learned],
+        stderr[learned],
+        [label(name) for name in names],
         title=label(f"{options.targets[target]} by {options.by}   ({options.describe()})"),
-    )  # fmt: skip
+    )
     save_figure(figure, path, dpi=150)
 
 

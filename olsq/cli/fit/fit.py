@@ -106,9 +106,12 @@ class FitRun:
     """
 
     def __init__(
-        self, options: FitOptions, source: Source, found: tuple[Estimator, dict[str, Any]] | None,
+        self,
+        options: FitOptions,
+        source: Source,
+        found: tuple[Estimator, dict[str, Any]] | None,
         console: Console,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if found is not None:
             options = keep_stored_ridge(options, found[1])
         self.options, self.source, self._console = options, source, console
@@ -216,10 +219,13 @@ class FitRun:
                 # ridge a recursive residual of 0 marks those that determined a coefficient.
                 tests = used & (scores.used + np.cumsum(used) > scores.burn_in)
                 trace.update(
-                    chunk.start, part.coef, part.stderr, np.where(tests, part.residual, np.nan),
+                    chunk.start,
+                    part.coef,
+                    part.stderr,
+                    np.where(tests, part.residual, np.nan),
                     np.where(tests if self.options.ridge else used, part.recursive, np.nan),
                     chunk.time,
-                )  # fmt: skip
+                )
         residual = residual.reshape(y.shape)
         for j, scores in enumerate(self.scores):
             scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by)
@@ -333,11 +339,22 @@ class FitRun:
         )
         if isinstance(self.estimator, Groups):
             print_group_report(
-                console, self.estimator, names, columns.targets, self.scores, heading=heading,
-                by=str(options.by), files=files,
-            )  # fmt: skip
+                console,
+                self.estimator,
+                names,
+                columns.targets,
+                self.scores,
+                heading=heading,
+                by=str(options.by),
+                files=files,
+            )
             return
         print_report(
-            console, self.estimator, names, columns.targets, self.scores,
-            heading=heading, files=files,
-        )  # fmt: skip
+            console,
+            self.estimator,
+            names,
+            columns.targets,
+            self.scores,
+            heading=heading,
+            files=files,
+        )

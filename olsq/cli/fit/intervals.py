@@ -39,9 +39,12 @@ class TargetPath(NamedTuple):
         return cls(coef, stderr, path.residual[at], path.recursive_residual[at], path.sigma2[at])
 
     def columns(
-        self, X: NDArray, y: NDArray, groups: Sequence[str],
+        self,
+        X: NDArray,
+        y: NDArray,
+        groups: Sequence[str],
         bounds: tuple[NDArray, NDArray] | None = None,
-    ) -> NDArray:  # fmt: skip
+    ) -> NDArray:
         """Return columns of the output file, in the order of ``output_names``."""
         # A skipped row leaves the coefficients alone, so those "after" it are those before it:
         # they predict where only the target is missing.
@@ -86,9 +89,13 @@ class Intervals:
         self._marks: dict[int, NDArray[np.float64]] = {}
 
     def bounds(
-        self, part: TargetPath, y: NDArray, learned: NDArray[np.int64], used: NDArray[np.bool_],
+        self,
+        part: TargetPath,
+        y: NDArray,
+        learned: NDArray[np.int64],
+        used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return bounds of a chunk's rows, NaN where there are none.
 
         ``learned`` (n,) counts the rows of each row's group that were learned before it, ``used``

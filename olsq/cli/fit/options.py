@@ -27,8 +27,15 @@ from olsq.problem import RIDGE_MODES
 # say how its table is written.
 FIELD_OF_OPTION = {"--target": "targets", "--no-intercept": "intercept"}
 OF_THE_RUN = ("out", "columns", "level", "plot")
-OF_THE_TABLE = ("separator", "decimal", "encoding", "comment", "na_values", "missing_words",
-                "time_format")  # fmt: skip
+OF_THE_TABLE = (
+    "separator",
+    "decimal",
+    "encoding",
+    "comment",
+    "na_values",
+    "missing_words",
+    "time_format",
+)
 # Values of an option that mean the same.
 SAME = {"forget": frozenset((None, 1.0)), "window_of": frozenset((None, "samples"))}
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
@@ -114,10 +121,15 @@ class FitOptions(TableFormat):
     def reading(self) -> Reading:
         """Return the columns to read from the input and how their cells are written."""
         return Reading(
-            targets=self.targets, features=self.features, exclude=self.exclude,
-            weight=self.weight, by=self.by, categorical=self.categorical,
-            chunk_rows=self.chunk_rows, **self.format_options(),
-        )  # fmt: skip
+            targets=self.targets,
+            features=self.features,
+            exclude=self.exclude,
+            weight=self.weight,
+            by=self.by,
+            categorical=self.categorical,
+            chunk_rows=self.chunk_rows,
+            **self.format_options(),
+        )
 
     def _check_columns(self) -> None:
         if self.continued and self.state is None:
@@ -250,11 +262,12 @@ class FitOptions(TableFormat):
     def estimator(self) -> Estimator:
         """Return a fresh estimator with these options."""
         common: dict[str, Any] = {
-            "ridge": self.ridge or 0.0, "fit_intercept": self.intercept,
+            "ridge": self.ridge or 0.0,
+            "fit_intercept": self.intercept,
             # The first rows have no lags, which is nobody's mistake.
             "missing": "skip" if self.lags else self.missing,
             "noise_variance": self.noise_variance,
-        }  # fmt: skip
+        }
         if self.window is not None:
             window = self.window if isinstance(self.window, str) else int(self.window)
             kind = RollingLeastSquares if self.by is None else GroupedRollingLeastSquares
@@ -263,9 +276,11 @@ class FitOptions(TableFormat):
         # sandwich's would be half of the time.
         same = self.half_life is None and self.forget in (None, 1.0) and self.weight is None
         common |= {
-            "forget": 1.0 if self.forget is None else self.forget, "half_life": self.half_life,
-            "method": self.method, "cov": "posterior" if same else "sandwich",
-        }  # fmt: skip
+            "forget": 1.0 if self.forget is None else self.forget,
+            "half_life": self.half_life,
+            "method": self.method,
+            "cov": "posterior" if same else "sandwich",
+        }
         if self.by is not None:
             return GroupedLeastSquares(**common)
         return RecursiveLeastSquares(ridge_mode=self.ridge_mode, **common)

@@ -60,9 +60,13 @@ class Output:
     """
 
     def __init__(
-        self, path: Path, names: Sequence[str], time: TimeColumn | None, mark: Mark | None,
+        self,
+        path: Path,
+        names: Sequence[str],
+        time: TimeColumn | None,
+        mark: Mark | None,
         groups: GroupColumn | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if path.suffix not in FORMATS:
             raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {path.name}")
         self.path = path
@@ -152,9 +156,12 @@ class Output:
         self._bytes += len(data)
 
     def append(
-        self, start: int, values: NDArray[np.float64], time: NDArray[np.float64] | None,
+        self,
+        start: int,
+        values: NDArray[np.float64],
+        time: NDArray[np.float64] | None,
         by: NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Append rows; ``values`` (n, k) in the order of the names, ``start`` rows precede them."""
         row = np.arange(start + 1.0, start + 1.0 + len(values))
         first = [column for column in (time, by) if column is not None]

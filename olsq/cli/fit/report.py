@@ -76,9 +76,12 @@ def _coefficients_table(
     estimator: Alone, features: Sequence[str], target: int | None, name: str
 ) -> Table:
     table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title_justify="left",
+        title_style="bold",
         title=None if target is None else escape(name),
-    )  # fmt: skip
+    )
     table.add_column("coefficient", overflow="fold")
     statistic = "t" if getattr(estimator, "noise_variance", None) is None else "z"
     for heading in ("value", "std. error", statistic):
@@ -145,8 +148,10 @@ def warn_of_unnamed_columns(source: Source, console: Console) -> None:
         console.print(
             f"olsq: column {place + 1} is left out: its name is {name!r}, as of an index "
             "(--features takes it, --exclude keeps this quiet)",
-            soft_wrap=True, markup=False, highlight=False,
-        )  # fmt: skip
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
 
 
 def print_group_report(
@@ -207,9 +212,14 @@ def has_estimate(groups: Groups, coef: NDArray) -> NDArray[np.bool_]:
 
 
 def _table_by_group(
-    console: Console, groups: Groups, by: str, names: list[str], coef: NDArray,
-    stderr: NDArray, target: str,
-) -> Table:  # fmt: skip
+    console: Console,
+    groups: Groups,
+    by: str,
+    names: list[str],
+    coef: NDArray,
+    stderr: NDArray,
+    target: str,
+) -> Table:
     keys, rows = list(map(str, groups.keys())), groups.n_samples_seen_
     order = sorted(range(len(keys)), key=keys.__getitem__)[:MOST_GROUPS]
     labels, known = [_shorten(keys[i]) for i in order], has_estimate(groups, coef)
@@ -223,14 +233,19 @@ def _table_by_group(
     shown = len(names)
     while shown > 1 and not _fits(
         [*first, *cells[:shown], *[[f"... {len(names)} more"]] * (shown < len(names))],
-        console.width, names=LONGEST_LABEL,
-    ):  # fmt: skip
+        console.width,
+        names=LONGEST_LABEL,
+    ):
         shown -= 1
     table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title_justify="left",
+        title_style="bold",
         title=escape(target) if target else None,
-        caption="coefficient (std. error)", caption_justify="left",
-    )  # fmt: skip
+        caption="coefficient (std. error)",
+        caption_justify="left",
+    )
     table.add_column(escape(by), no_wrap=True)
     table.add_column("rows", justify="right", no_wrap=True)
     for name, column in zip(names[:shown], cells, strict=False):
@@ -250,9 +265,12 @@ def _table_by_group(
 def _table_of_quantiles(names: list[str], coef: NDArray, width: int) -> Table:
     """Tabulate quantiles over the groups of each coefficient, as many as the width allows whole."""
     table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title_justify="left",
+        title_style="bold",
         title=f"Coefficients over {len(coef):,} groups: least, quantiles, most",
-    )  # fmt: skip
+    )
     most = 20
     named = [escape(name) for name in names[:most]]
     quantiles = np.quantile(coef[:, :most], LEVELS, axis=0)
@@ -280,9 +298,11 @@ def _fits(columns: list[list[str]], width: int, names: int = SHORTEST_NAMES) -> 
 
 
 def _print_undetermined(
-    console: Console, groups: Groups, features: Sequence[str],
+    console: Console,
+    groups: Groups,
+    features: Sequence[str],
     learned: NDArray[np.bool_],
-) -> None:  # fmt: skip
+) -> None:
     unknown = ~groups.determined_ & learned[:, None]
     counts = unknown.sum(axis=0)
     if not counts.any():

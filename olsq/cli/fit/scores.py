@@ -43,9 +43,12 @@ class Scores:
         return self.used + np.cumsum(used) - used
 
     def update(
-        self, y: NDArray[np.float64], residual: NDArray[np.float64], used: NDArray[np.bool_],
+        self,
+        y: NDArray[np.float64],
+        residual: NDArray[np.float64],
+        used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add the rows of one chunk; ``residual`` are the errors before learning each row.
 
         ``groups`` are of no matter here.
@@ -141,9 +144,12 @@ class GroupScores(Scores):
         return np.where(groups >= 0, found, 0)
 
     def update(
-        self, y: NDArray[np.float64], residual: NDArray[np.float64], used: NDArray[np.bool_],
+        self,
+        y: NDArray[np.float64],
+        residual: NDArray[np.float64],
+        used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Count the rows of one chunk; ``groups`` (n,) are the numbers of their labels."""
         assert groups is not None
         self.rows += len(y)

@@ -64,8 +64,10 @@ def check_size(where: str, coefficients: int, *, grouped: bool, console: Console
     time = f" and minutes of work (about {minutes:,.0f} for the first rows)" * (minutes >= 1)
     console.print(
         f"olsq: {word}{time}; --features and --exclude choose fewer columns",
-        soft_wrap=True, markup=False, highlight=False,
-    )  # fmt: skip
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )
 
 
 def _format_gigabytes(size: float) -> str:

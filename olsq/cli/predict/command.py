@@ -72,9 +72,17 @@ def predict(
     from olsq.cli.predict.predict import PredictOptions, run_predict
 
     options = PredictOptions(
-        state=state, data=data, out=out, level=level, time=time, separator=separator,
-        decimal=decimal, encoding=encoding, comment=comment, time_format=time_format,
+        state=state,
+        data=data,
+        out=out,
+        level=level,
+        time=time,
+        separator=separator,
+        decimal=decimal,
+        encoding=encoding,
+        comment=comment,
+        time_format=time_format,
         na_values=split_names(na_values),
         missing_words=None if missing_words is None else split_names(missing_words),
-    )  # fmt: skip
+    )
     run_predict(options, Console(stderr=True))

@@ -89,10 +89,13 @@ class Model:
         regressors.
         """
         return Reading(
-            targets=self.targets if self.lags else (), features=self.features,
-            categorical=self.categorical, by=self.by, targets_required=False,
+            targets=self.targets if self.lags else (),
+            features=self.features,
+            categorical=self.categorical,
+            by=self.by,
+            targets_required=False,
             **options.format_options(),
-        )  # fmt: skip
+        )
 
 
 def _load_state(path: Path) -> tuple[Estimator, dict[str, Any] | None]:
@@ -229,8 +232,10 @@ class PredictRun:
         console.print(
             f"olsq: {self.unknown_rows:,} row{'s'[: self.unknown_rows != 1]} of {len(new):,} "
             f"group{'s'[: len(new) != 1]} that the state does not know ({shown}): no prediction",
-            soft_wrap=True, markup=False, highlight=False,
-        )  # fmt: skip
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
 
     def _stop(self, interrupts: Interrupts) -> NoReturn:
         raise Interrupted("stopped", interrupts.signum or 2)

@@ -130,8 +130,16 @@ def sample(
     from olsq.cli.sample.sample import run_sample
 
     options = SampleOptions(
-        run=run, prompt=tuple(prompt or ()), tokens=tokens, samples=samples,
-        stop=tuple(stop or ()), temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-        repetition_penalty=repetition_penalty, seed=seed,
-    )  # fmt: skip
+        run=run,
+        prompt=tuple(prompt or ()),
+        tokens=tokens,
+        samples=samples,
+        stop=tuple(stop or ()),
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+    )
     run_sample(options, Console(stderr=True))

@@ -17,8 +17,18 @@ from olsq.cli.sources.streams import check_encoding
 
 # Cells of CSV that mean "no value", besides the empty one.
 MISSING_WORDS = (
-    "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "NaN", "nan", "NAN",
-)  # fmt: skip
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "<NA>",
+    "null",
+    "NULL",
+    "None",
+    "NaN",
+    "nan",
+    "NAN",
+)
 # What pandas and R call the index column when they write a frame.
 INDEX_NAME = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?")
 
@@ -160,9 +170,7 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
             )
     features = reading.features
     if features is None:
-        others = {
-            *reading.targets, reading.weight, reading.time, reading.by, *reading.exclude
-        }  # fmt: skip
+        others = {*reading.targets, reading.weight, reading.time, reading.by, *reading.exclude}
         left_out = [
             place
             for place, name in enumerate(header)

@@ -55,9 +55,13 @@ class ByteStream:
     """
 
     def __init__(
-        self, path: Path | None, name: str, encoding: str | None, comment: str | None,
+        self,
+        path: Path | None,
+        name: str,
+        encoding: str | None,
+        comment: str | None,
         pipe: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         codec = check_encoding(encoding)
         self.path, self.name, self.encoding = path, name, encoding
         opened = path or pipe

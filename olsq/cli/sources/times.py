@@ -135,9 +135,12 @@ class TimeColumn:
         self._zoned = zoned
 
     def check_order(
-        self, found: NDArray[np.float64], first_row: int, where: str,
+        self,
+        found: NDArray[np.float64],
+        first_row: int,
+        where: str,
         groups: NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raise InputError if a time lies before the row above it, and remember the last times.
 
         With the numbers of ``groups`` (n,) of the rows, the row above is that of the same group.

@@ -88,11 +88,18 @@ def make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
     chosen: Any = {"dtype": options.dtype, "remat": options.remat}  # checked by options.check()
     try:
         return LanguageModel(
-            vocab_size, dim=options.dim, blocks=options.blocks, heads=options.heads,
-            key_size=options.key_size, mixer=options.mixers, solver=solver,
-            mixer_options=options.mixer_options, dropout=options.dropout, **chosen,
+            vocab_size,
+            dim=options.dim,
+            blocks=options.blocks,
+            heads=options.heads,
+            key_size=options.key_size,
+            mixer=options.mixers,
+            solver=solver,
+            mixer_options=options.mixer_options,
+            dropout=options.dropout,
+            **chosen,
             key=jax.random.key(options.seed),
-        )  # fmt: skip
+        )
     except TypeError as error:
         raise InputError(f"--mixer-option: {error}") from None
 

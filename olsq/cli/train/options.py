@@ -21,9 +21,13 @@ REMAT = ("none", "dots", "full")
 CONFIG = "config.toml"
 NOT_WRITTEN = {"resume"}
 WORDS = {
-    "int": "a whole number", "float": "a number", "str": "text", "Path": "a path as text",
-    "bool": "true or false", "dict[str, dict[str, Any]]": "tables of options by mixer",
-}  # fmt: skip
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "Path": "a path as text",
+    "bool": "true or false",
+    "dict[str, dict[str, Any]]": "tables of options by mixer",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +104,15 @@ class TrainOptions:
     def check_files(self) -> None:
         """Raise InputError if a file that the run reads is one that it writes."""
         names = (
-            "checkpoint.safetensors", "log.csv", "config.toml", "loss.png", "perplexity.png",
-            "positions.csv", "model.safetensors", ".olsq-lock",
-        )  # fmt: skip
+            "checkpoint.safetensors",
+            "log.csv",
+            "config.toml",
+            "loss.png",
+            "perplexity.png",
+            "positions.csv",
+            "model.safetensors",
+            ".olsq-lock",
+        )
         reads = [("the text", self.text)]
         if self.tokenizer.endswith(".json"):
             reads.append(("--tokenizer", Path(self.tokenizer)))
@@ -130,9 +140,19 @@ class TrainOptions:
         from olsq.train import TrainConfig
 
         names = (
-            "steps", "batch", "length", "lr", "warmup", "weight_decay", "clip", "accumulate",
-            "seed", "evaluate_every", "z_loss", "average",
-        )  # fmt: skip
+            "steps",
+            "batch",
+            "length",
+            "lr",
+            "warmup",
+            "weight_decay",
+            "clip",
+            "accumulate",
+            "seed",
+            "evaluate_every",
+            "z_loss",
+            "average",
+        )
         try:
             return TrainConfig(**{name: getattr(self, name) for name in names})
         except ValueError as error:  # it begins with the name of the field
@@ -157,9 +177,13 @@ class TrainOptions:
 
 # What a field may hold, by its annotation without "| None".
 TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,), "float": (int, float), "str": (str,), "Path": (str,), "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "Path": (str,),
+    "bool": (bool,),
     "dict[str, dict[str, Any]]": (dict,),
-}  # fmt: skip
+}
 FIELDS = {field.name: field for field in dataclasses.fields(TrainOptions)}
 
 

@@ -95,9 +95,15 @@ def prepare(options: TrainOptions) -> tuple[CorpusTrainer, float]:
         data.corpus.check(config.length)
         model = make_model(options, data.tokenizer.vocab_size, solver)
         trainer = CorpusTrainer(
-            model, data.corpus, config, directory=options.out, tokenizer=data.tokenizer,
-            setup=options.setup(solver), checkpoint_every=options.checkpoint_every, mesh=mesh,
-        )  # fmt: skip
+            model,
+            data.corpus,
+            config,
+            directory=options.out,
+            tokenizer=data.tokenizer,
+            setup=options.setup(solver),
+            checkpoint_every=options.checkpoint_every,
+            mesh=mesh,
+        )
     except ValueError as error:
         raise InputError(str(error)) from None
     if options.resume:
@@ -132,9 +138,13 @@ def _stop(options: TrainOptions, trainer: CorpusTrainer, signum: int) -> None:
 
 
 def _finish(
-    options: TrainOptions, trainer: CorpusTrainer, bytes_per_token: float, speed: float | None,
-    console: Console, progress_console: Console,
-) -> None:  # fmt: skip
+    options: TrainOptions,
+    trainer: CorpusTrainer,
+    bytes_per_token: float,
+    speed: float | None,
+    console: Console,
+    progress_console: Console,
+) -> None:
     """Evaluate the model, write the files, draw a sample, and print the report."""
     import olsq.nn
     from olsq.train import sample_text, write_results
@@ -150,12 +160,17 @@ def _finish(
             prompt = opening(trainer.corpus, tokenizer)
             sample = sample_text(model, tokenizer, prompt, options.sample, seed=options.seed)
     print_report(
-        console, trainer, evaluation,
-        heading=options.describe(), parameters=olsq.nn.count_parameters(model),
+        console,
+        trainer,
+        evaluation,
+        heading=options.describe(),
+        parameters=olsq.nn.count_parameters(model),
         bytes_per_token=bytes_per_token,
-        speed=speed, files=[*files, *(options.out / name for name in (MODEL, "log.csv", CONFIG))],
-        prompt=prompt, sample=sample,
-    )  # fmt: skip
+        speed=speed,
+        files=[*files, *(options.out / name for name in (MODEL, "log.csv", CONFIG))],
+        prompt=prompt,
+        sample=sample,
+    )
 
 
 def opening(corpus: Corpus, tokenizer: Tokenizer, most: int = 200) -> str:

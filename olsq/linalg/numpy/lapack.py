@@ -38,9 +38,12 @@ def _integers(*values: int) -> list[Any]:
 
 
 def rotate_rows_in(
-    R: NDArray[np.float64], A: NDArray[np.float64], beside: NDArray[np.float64], scale: float,
+    R: NDArray[np.float64],
+    A: NDArray[np.float64],
+    beside: NDArray[np.float64],
+    scale: float,
     out: NDArray[np.float64],
-) -> None:  # fmt: skip
+) -> None:
     """Replace the triangle R by the triangle of ``[scale R; A]``, with a diagonal >= 0.
 
     The QR factorisation of a triangle above a full matrix (LAPACK's tpqrt), a panel of columns at a
@@ -78,21 +81,47 @@ def rotate_rows_in(
         V, T = np.asfortranarray(A[:, start:stop]), np.zeros((k, k), order="F")
         info = ctypes.c_int64(0)
         tpqrt(
-            rows, size, none, size, triangle.ctypes.data, size, V.ctypes.data, rows, T.ctypes.data,
-            size, work.ctypes.data, ctypes.byref(info),
-        )  # fmt: skip
+            rows,
+            size,
+            none,
+            size,
+            triangle.ctypes.data,
+            size,
+            V.ctypes.data,
+            rows,
+            T.ctypes.data,
+            size,
+            work.ctypes.data,
+            ctypes.byref(info),
+        )
         assert info.value == 0, info.value
         # Row-major C' = Q^T C is column-major C'^T = C^T Q: the reflector from the right.
         for above, ld_above, at, width in (
-            (out[start:, stop:], ld_r, stop, rest), (beside[start:], _integers(p)[0], d, p),
-        ):  # fmt: skip
+            (out[start:, stop:], ld_r, stop, rest),
+            (beside[start:], _integers(p)[0], d, p),
+        ):
             if width:
                 (columns,) = _integers(width)
                 tprfb(
-                    _RIGHT, _PLAIN, _FORWARD, _COLUMNWISE, columns, rows, size, none,
-                    V.ctypes.data, rows, T.ctypes.data, size, above.ctypes.data, ld_above,
-                    A[:, at:].ctypes.data, ld_a, work.ctypes.data, columns,
-                )  # fmt: skip
+                    _RIGHT,
+                    _PLAIN,
+                    _FORWARD,
+                    _COLUMNWISE,
+                    columns,
+                    rows,
+                    size,
+                    none,
+                    V.ctypes.data,
+                    rows,
+                    T.ctypes.data,
+                    size,
+                    above.ctypes.data,
+                    ld_above,
+                    A[:, at:].ctypes.data,
+                    ld_a,
+                    work.ctypes.data,
+                    columns,
+                )
         out[start:stop, start:stop] = np.triu(triangle)
         # A column that was zero in every row was not reflected, and kept its sign.
         for j in np.flatnonzero(np.signbit(np.diagonal(triangle))):
@@ -128,9 +157,7 @@ def mirror_upper(H):
             H[row, k] = H[k, row]
 
 
-def add_gram(
-    H: NDArray[np.float64], X: NDArray[np.float64], alpha: float, beta: float
-) -> None:  # fmt: skip
+def add_gram(H: NDArray[np.float64], X: NDArray[np.float64], alpha: float, beta: float) -> None:
     """Compute ``H = beta H + alpha X^T X`` in place, for H (d, d) symmetric and X (n, d).
 
     Both must be C-contiguous.  H stays bitwise symmetric: one triangle is computed and mirrored.

@@ -37,9 +37,18 @@ class Streams(NamedTuple):
 
 
 def check(
-    keys: Any, values: Any, queries: Any, *, ridge: Any, scale: Any, forget: Any, log_forget: Any,
-    log_weight: Any, segment_ids: Any, causal: bool,
-) -> tuple[Streams, Sizes, jnp.dtype]:  # fmt: skip
+    keys: Any,
+    values: Any,
+    queries: Any,
+    *,
+    ridge: Any,
+    scale: Any,
+    forget: Any,
+    log_forget: Any,
+    log_weight: Any,
+    segment_ids: Any,
+    causal: bool,
+) -> tuple[Streams, Sizes, jnp.dtype]:
     """Check every array; return the streams, their sizes and the dtype of the outputs."""
     for name, x in (("keys", keys), ("values", values), ("queries", queries)):
         check_real(name, x)

@@ -77,9 +77,19 @@ def plan_layout_after(queries: int, keys: int, window: int | None, offset: int =
         band, blocks = last - first + 1, q_blocks + last
         if band < blocks:
             return Layout(
-                "band", q_size, q_size, q_blocks, blocks, q_blocks, 1, band, True, window, offset,
+                "band",
+                q_size,
+                q_size,
+                q_blocks,
+                blocks,
+                q_blocks,
+                1,
+                band,
+                True,
+                window,
+                offset,
                 first,
-            )  # fmt: skip
+            )
     return Layout(
         "all", q_size, k_size, q_blocks, k_blocks, q_blocks, 1, k_blocks, True, window, offset
     )

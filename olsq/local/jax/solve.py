@@ -51,9 +51,17 @@ def local_lstsq(
     """
     check_options(window, tol, max_steps, segment_ids, causal)
     streams, sizes, dtype = check(
-        keys, values, queries, ridge=ridge, scale=scale, forget=forget, log_forget=log_forget,
-        log_weight=log_weight, segment_ids=segment_ids, causal=causal,
-    )  # fmt: skip
+        keys,
+        values,
+        queries,
+        ridge=ridge,
+        scale=scale,
+        forget=forget,
+        log_forget=log_forget,
+        log_weight=log_weight,
+        segment_ids=segment_ids,
+        causal=causal,
+    )
     batch, _, length, d, m = sizes
     rule = make_rule(d, tol, max_steps, preconditioner)
     if 0 in (length, *batch):
@@ -88,9 +96,17 @@ def read_along(
     """
     check_options(window, None, None, segment_ids, causal)
     streams, sizes, dtype = check(
-        keys, values, queries, ridge=1.0, scale=scale, forget=forget, log_forget=log_forget,
-        log_weight=log_weight, segment_ids=segment_ids, causal=causal,
-    )  # fmt: skip
+        keys,
+        values,
+        queries,
+        ridge=1.0,
+        scale=scale,
+        forget=forget,
+        log_forget=log_forget,
+        log_weight=log_weight,
+        segment_ids=segment_ids,
+        causal=causal,
+    )
     batch, _, length, d, m = sizes
     working = streams.keys.dtype
     x = spread("direction", direction, (*batch, length, d), working, "batch, queries, features")
@@ -156,9 +172,19 @@ def solve_flat(streams: Streams, layout: Layout, rule: Rule) -> tuple[Array, Arr
     norm = partial(jnp.linalg.norm, axis=-1)
     q, scale = cleaned.queries[:, :length], cleaned.scale[:, :length]
     sizes = LocalSizes(
-        norm(q), jnp.abs(scale) * norm(q), largest.key, largest.exponent, row.spread,
-        row.value_spread, largest.value, row.right, row.solution, row.along, row.left, norm(value),
-    )  # fmt: skip
+        norm(q),
+        jnp.abs(scale) * norm(q),
+        largest.key,
+        largest.exponent,
+        row.spread,
+        row.value_spread,
+        largest.value,
+        row.right,
+        row.solution,
+        row.along,
+        row.left,
+        norm(value),
+    )
     return value, row.steps, jax.lax.stop_gradient(sizes)
 
 

@@ -64,11 +64,21 @@ class Rows(NamedTuple):
 
 @one_blas_thread
 def local_lstsq(
-    keys: Any, values: Any, queries: Any, *, ridge: Any, scale: Any = None,
-    window: int | None = None, forget: Any = None, log_forget: Any = None, log_weight: Any = None,
-    segment_ids: Any = None, causal: bool = True, tol: float | None = None,
+    keys: Any,
+    values: Any,
+    queries: Any,
+    *,
+    ridge: Any,
+    scale: Any = None,
+    window: int | None = None,
+    forget: Any = None,
+    log_forget: Any = None,
+    log_weight: Any = None,
+    segment_ids: Any = None,
+    causal: bool = True,
+    tol: float | None = None,
     max_steps: int | None = None,
-) -> LocalSolution[NDArray[Any]]:  # fmt: skip
+) -> LocalSolution[NDArray[Any]]:
     """Solve :func:`olsq.local_lstsq` for NumPy arrays; weights are float64 where any array is."""
     check_options(window, tol, max_steps, segment_ids, causal)
     for name, x in (("keys", keys), ("values", values), ("queries", queries)):
@@ -114,19 +124,36 @@ def local_lstsq(
     with np.errstate(all="ignore"):  # what overflows is lost or has an infinite bound
         for b in range(flat if length else 0):
             stream, lost, largest = clean(
-                k[b], v[b], q[b], ridges[b], scales[b],
+                k[b],
+                v[b],
+                q[b],
+                ridges[b],
+                scales[b],
                 None if weights is None else weights[b],
-                None if logs is None else logs[b], start[b], window, causal,
-            )  # fmt: skip
+                None if logs is None else logs[b],
+                start[b],
+                window,
+                causal,
+            )
             rows = solve_stream(stream, tol, most)
             known = rows.seen & ~lost
             value[b, known], steps[b] = rows.value[known], rows.steps
             key, of_value, exponent = largest
             query, scaled = (np.linalg.norm(x, axis=-1) for x in (stream.points, stream.queries))
             parts = LocalSizes(
-                query, scaled, key, exponent, rows.spread, rows.value_spread, of_value, rows.right,
-                rows.solution, rows.along, rows.left, np.linalg.norm(rows.value, axis=-1),
-            )  # fmt: skip
+                query,
+                scaled,
+                key,
+                exponent,
+                rows.spread,
+                rows.value_spread,
+                of_value,
+                rows.right,
+                rows.solution,
+                rows.along,
+                rows.left,
+                np.linalg.norm(rows.value, axis=-1),
+            )
             bounds = local_error_bounds(
                 parts, stream.ridge, d, count, eps, out_eps if out_eps > eps else 0.0
             )
@@ -139,9 +166,17 @@ def local_lstsq(
 
 
 def clean(
-    k: NDArray, v: NDArray, q: NDArray, ridge: NDArray, scale: NDArray, weight: NDArray | None,
-    logs: NDArray | None, start: NDArray, window: int | None, causal: bool,
-) -> tuple[Stream, NDArray, tuple[NDArray, NDArray, NDArray]]:  # fmt: skip
+    k: NDArray,
+    v: NDArray,
+    q: NDArray,
+    ridge: NDArray,
+    scale: NDArray,
+    weight: NDArray | None,
+    logs: NDArray | None,
+    start: NDArray,
+    window: int | None,
+    causal: bool,
+) -> tuple[Stream, NDArray, tuple[NDArray, NDArray, NDArray]]:
     """Clean one stream; return it, the mask (T,) of lost outputs, and the largest sizes seen.
 
     A key is lost if it or its value is not finite, if its square overflows, or if its log weight is

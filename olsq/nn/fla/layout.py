@@ -71,8 +71,10 @@ class Layout:
     allowed: ClassVar[Allowed] = {}  # supported values of each option of theirs
     layer_only: ClassVar[Options] = {}  # options that their models never pass to a layer
     projections: ClassVar[dict[str, str]] = {
-        "q_proj": "query_proj", "k_proj": "key_proj", "v_proj": "value_proj",
-    }  # fmt: skip
+        "q_proj": "query_proj",
+        "k_proj": "key_proj",
+        "v_proj": "value_proj",
+    }
     taps: ClassVar[tuple[str, ...]] = ("q_conv1d", "k_conv1d", "v_conv1d")
     output: ClassVar[str] = "o_proj"
     norms: ClassVar[tuple[str, ...]] = ("o_norm",)  # the first is the name we write with a gate
@@ -131,11 +133,17 @@ class Layout:
         elif self.taps and (self.always_convolved or config.get("use_short_conv")):
             width = config.get("conv_size", 4)
         return Sizes(
-            dim, heads, key_heads, inner // key_heads, read // heads // steps, width,
+            dim,
+            heads,
+            key_heads,
+            inner // key_heads,
+            read // heads // steps,
+            width,
             bias=f"{at}{first}.bias" in arrays or bool(width and config.get("conv_bias")),
             gate=f"{at}g_proj.weight" in arrays or bool(config.get(self.gate_option)),
-            steps=steps, rank=self.rank(arrays, at),
-        )  # fmt: skip
+            steps=steps,
+            rank=self.rank(arrays, at),
+        )
 
     def heads(self, arrays: Arrays, at: str, config: Config, read: int) -> int:
         if self.per_head is not None:
@@ -266,11 +274,16 @@ class Layout:
         taps = layer.convolution
         learned = isinstance(taps, ShortConvolution)
         return Sizes(
-            layer.dim, layer.heads, layer.key_heads, layer.key_size, layer.value_size,
+            layer.dim,
+            layer.heads,
+            layer.key_heads,
+            layer.key_size,
+            layer.value_size,
             width=taps.kernel.shape[0] if learned else 0,
             bias=learned and taps.bias is not None,
-            gate=layer.output_gate is not None, steps=getattr(layer, "steps", 1),
-        )  # fmt: skip
+            gate=layer.output_gate is not None,
+            steps=getattr(layer, "steps", 1),
+        )
 
     def join_weights(self, arrays: Arrays, at: str) -> Arrays:
         """Join the weights that :meth:`split_weights` splits."""

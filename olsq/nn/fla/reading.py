@@ -40,11 +40,25 @@ from olsq.nn.model import Dtype, LanguageModel
 from olsq.sequence.jax.inputs import promoted
 
 LAYOUTS: tuple[Layout, ...] = (
-    MesaLayout(), GLALayout(), RetentionLayout(), LinearLayout(), HGRN2Layout(), DeltaLayout(),
-    GatedDeltaLayout(), DeltaProductLayout(), KDALayout(), GatedDelta2Layout(), ForgettingLayout(),
-    SoftmaxLayout(), WindowLayout(), ParallaxLayout(), GSALayout(), Mamba3Layout(),
-    PreconditionedGatedDeltaLayout(), PreconditionedKDALayout(),
-)  # fmt: skip
+    MesaLayout(),
+    GLALayout(),
+    RetentionLayout(),
+    LinearLayout(),
+    HGRN2Layout(),
+    DeltaLayout(),
+    GatedDeltaLayout(),
+    DeltaProductLayout(),
+    KDALayout(),
+    GatedDelta2Layout(),
+    ForgettingLayout(),
+    SoftmaxLayout(),
+    WindowLayout(),
+    ParallaxLayout(),
+    GSALayout(),
+    Mamba3Layout(),
+    PreconditionedGatedDeltaLayout(),
+    PreconditionedKDALayout(),
+)
 TYPES = {layout.model_type: layout for layout in LAYOUTS if not isinstance(layout, WindowLayout)}
 KINDS = {layout.kind: layout for layout in LAYOUTS}
 COMBA = (
@@ -246,12 +260,22 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
     own = layout.options(s, options, eps)
     template = eqx.filter_eval_shape(
         lambda: LanguageModel(
-            vocab_size, dim=dim, blocks=blocks, heads=s.heads, key_size=s.key,
-            mixer=layout.mixer, mixer_options={layout.mixer: own}, mlp_ratio=width / dim,
-            soft_cap=None, tied=tied, scale_embedding=False, norm_eps=eps, dtype=working,
+            vocab_size,
+            dim=dim,
+            blocks=blocks,
+            heads=s.heads,
+            key_size=s.key,
+            mixer=layout.mixer,
+            mixer_options={layout.mixer: own},
+            mlp_ratio=width / dim,
+            soft_cap=None,
+            tied=tied,
+            scale_embedding=False,
+            norm_eps=eps,
+            dtype=working,
             key=jax.random.key(0),
         )
-    )  # fmt: skip
+    )
     last = arrays[f"{names.body}.{names.norm}.weight"]
     ours = {"embedding": embedding, "backbone.norm.scale": last}
     if not tied:
@@ -277,9 +301,12 @@ def _convert_layer(layout: Layout, arrays: Arrays, at: str, s: Sizes) -> Arrays:
 
 
 def _check_weights(
-    layout: Layout, arrays: Arrays, shapes: dict[str, tuple[int, ...]], options: Options,
+    layout: Layout,
+    arrays: Arrays,
+    shapes: dict[str, tuple[int, ...]],
+    options: Options,
     sizes: Options,
-) -> None:  # fmt: skip
+) -> None:
     """Raise ValueError unless the weights are exactly those expected and all sizes agree."""
     wrong = [
         f"{name} {x.shape}, not {shapes[name]}"

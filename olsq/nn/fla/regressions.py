@@ -25,8 +25,10 @@ class DeltaLayout(Layout):
     kind, mixer, per_head = Delta, "delta", "b_proj"
     fixed: ClassVar[Options] = STEPPED
     allowed: ClassVar[Allowed] = {
-        "use_beta": (True,), "qk_activation": ("silu",), "qk_norm": ("l2",),
-    }  # fmt: skip
+        "use_beta": (True,),
+        "qk_activation": ("silu",),
+        "qk_norm": ("l2",),
+    }
     layer_only: ClassVar[Options] = {"conv_bias": False}
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
@@ -76,8 +78,9 @@ class GatedDeltaLayout(GatedLayout):
         kind = config.get("output_gate_activation", "swish")
         gate = "sigmoid" if kind == "sigmoid" else "silu"
         given = {
-            "gate_map": gate, "negative_eigenvalues": bool(config.get("allow_neg_eigval", False))
-        }  # fmt: skip
+            "gate_map": gate,
+            "negative_eigenvalues": bool(config.get("allow_neg_eigval", False)),
+        }
         return {**super().options(s, config, eps), **given}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
@@ -86,9 +89,10 @@ class GatedDeltaLayout(GatedLayout):
     def config(self, layer: Any, s: Sizes) -> Options:
         kind = "sigmoid" if layer.gate_map == "sigmoid" else "swish"
         return {
-            **super().config(layer, s), "output_gate_activation": kind,
+            **super().config(layer, s),
+            "output_gate_activation": kind,
             "allow_neg_eigval": layer.negative_eigenvalues,
-        }  # fmt: skip
+        }
 
 
 def curvature_parts(gate: str, s: Sizes) -> list[Part]:
@@ -149,9 +153,11 @@ class DeltaProductLayout(GatedLayout):
 
     def config(self, layer: Any, s: Sizes) -> Options:
         return {
-            **super().config(layer, s), "num_householder": s.steps, "use_forget_gate": True,
+            **super().config(layer, s),
+            "num_householder": s.steps,
+            "use_forget_gate": True,
             "allow_neg_eigval": layer.negative_eigenvalues,
-        }  # fmt: skip
+        }
 
     def config_sizes(self, s: Sizes) -> Options:
         return {**super().config_sizes(s), "num_householder": s.steps}

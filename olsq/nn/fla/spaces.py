@@ -28,15 +28,21 @@ class Mamba3Layout(Layout):
     kind, mixer = Mamba3, "mamba3"
     names = Names("backbone", "mixer", "norm", None, "norm_f", 1e-5)
     projections: ClassVar[dict[str, str]] = {
-        "in_proj.C": "query_proj", "in_proj.B": "key_proj", "in_proj.x": "value_proj",
-    }  # fmt: skip
+        "in_proj.C": "query_proj",
+        "in_proj.B": "key_proj",
+        "in_proj.x": "value_proj",
+    }
     taps, norms, gate_option = (), ("norm",), ""
     output = "out_proj"
     scaled = False
     allowed: ClassVar[Allowed] = {
-        "is_mimo": (False,), "use_bias": (False,), "A_floor": (SLOWEST_DECAY,),
-        "rope_fraction": FRACTIONS, "residual_in_fp32": (True, False), "rmsnorm": (True,),
-    }  # fmt: skip
+        "is_mimo": (False,),
+        "use_bias": (False,),
+        "A_floor": (SLOWEST_DECAY,),
+        "rope_fraction": FRACTIONS,
+        "residual_in_fp32": (True, False),
+        "rmsnorm": (True,),
+    }
 
     def split_weights(self, arrays: Arrays, at: str, config: Config) -> Arrays:
         if f"{at}mimo_x" in arrays:
@@ -75,9 +81,17 @@ class Mamba3Layout(Layout):
                 "num_heads of its config"
             )
         return Sizes(
-            dim, heads, heads, key, inner // heads, 0, bias=False, gate=True,
-            normed=f"{at}norm.weight" in arrays, count=len(arrays[f"{at}in_proj.angles.weight"]),
-        )  # fmt: skip
+            dim,
+            heads,
+            heads,
+            key,
+            inner // heads,
+            0,
+            bias=False,
+            gate=True,
+            normed=f"{at}norm.weight" in arrays,
+            count=len(arrays[f"{at}in_proj.angles.weight"]),
+        )
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         given = {"output_norm": s.normed, "angles": s.count}
@@ -86,12 +100,16 @@ class Mamba3Layout(Layout):
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         wide = s.heads * s.value
         made = [part for part in super().parts(s, norm) if part.ours != "norm.scale"]
-        made = [part._replace(theirs="in_proj.z.weight") if part.ours == "output_gate.weight"
-                else part for part in made]  # fmt: skip
+        made = [
+            part._replace(theirs="in_proj.z.weight") if part.ours == "output_gate.weight" else part
+            for part in made
+        ]
         for theirs, ours, rows in (
-            ("dd_dt", "step", s.heads), ("dd_A", "decay", s.heads), ("trap", "trapezoid", s.heads),
+            ("dd_dt", "step", s.heads),
+            ("dd_A", "decay", s.heads),
+            ("trap", "trapezoid", s.heads),
             ("angles", "angle", s.count),
-        ):  # fmt: skip
+        ):
             made.append(linear(f"in_proj.{theirs}", f"{ours}.project", rows, s.dim))
         made += [Part(RATES, "step.project.bias", (s.heads,)), Part("D", "skip", (s.heads,))]
         for letter, ours in (("B", "key"), ("C", "query")):
@@ -118,17 +136,25 @@ class Mamba3Layout(Layout):
 
     def config(self, layer: Any, s: Sizes) -> Options:
         return {
-            **super().config(layer, s), "n_groups": s.heads, "is_mimo": False, "use_bias": False,
-            "rope_fraction": fraction(s.key, s.count), "is_outproj_norm": s.normed,
-        }  # fmt: skip
+            **super().config(layer, s),
+            "n_groups": s.heads,
+            "is_mimo": False,
+            "use_bias": False,
+            "rope_fraction": fraction(s.key, s.count),
+            "is_outproj_norm": s.normed,
+        }
 
     def shape_options(self, s: Sizes) -> Options:
         wide = expansion(s.heads * s.value, s.dim)
         return {"head_dim": s.value, "state_size": s.key, "expand": wide}
 
     def config_sizes(self, s: Sizes) -> Options:
-        return {**super().config_sizes(s), "head_dim": s.value, "state_size": s.key,
-                "is_outproj_norm": s.normed}  # fmt: skip
+        return {
+            **super().config_sizes(s),
+            "head_dim": s.value,
+            "state_size": s.key,
+            "is_outproj_norm": s.normed,
+        }
 
 
 def fraction(key: int, angles: int) -> float:

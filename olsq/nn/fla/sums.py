@@ -38,8 +38,11 @@ class GLALayout(Sum):
     kind, mixer = GLA, "gla"
     fixed: ClassVar[Options] = {"normalise": False, "vector_gates": True, "weighted": False}
     allowed: ClassVar[Allowed] = Sum.allowed | {
-        "clamp_min": (None,), "gate_logit_normalizer": (16,), "use_gk": (True,), "use_gv": (False,),
-    }  # fmt: skip
+        "clamp_min": (None,),
+        "gate_logit_normalizer": (16,),
+        "use_gk": (True,),
+        "use_gv": (False,),
+    }
     layer_only: ClassVar[Options] = {"conv_bias": False, "gate_low_rank_dim": 16}
 
     def rank(self, arrays: Arrays, at: str) -> int:
@@ -83,9 +86,11 @@ class LinearLayout(Layout):
     norms = ("norm",)
     gate_option = ""
     allowed: ClassVar[Allowed] = {
-        "norm_q": (False,), "norm_k": (False,), "output_norm": ("rmsnorm",),
+        "norm_q": (False,),
+        "norm_k": (False,),
+        "output_norm": ("rmsnorm",),
         "elementwise_affine": (True, None),
-    }  # fmt: skip
+    }
 
     def refuse(self, config: Config) -> None:
         super().refuse(config)
@@ -110,9 +115,11 @@ class LinearLayout(Layout):
 
     def config(self, layer: Any, s: Sizes) -> Options:
         return {
-            **super().config(layer, s), "feature_map": layer.feature_map,
-            "norm_feature_map": layer.normaliser, "do_feature_map_norm": layer.normaliser,
-        }  # fmt: skip
+            **super().config(layer, s),
+            "feature_map": layer.feature_map,
+            "norm_feature_map": layer.normaliser,
+            "do_feature_map_norm": layer.normaliser,
+        }
 
 
 class HGRN2Layout(Layout):
@@ -157,14 +164,20 @@ class GSALayout(Layout):
     taps, norms, gate_option = (), ("g_norm",), ""  # their use_output_gate does nothing
     scaled = False
     fixed: ClassVar[Options] = {
-        "normalise": False, "convolution": False, "value_map": "silu", "read_map": "silu",
+        "normalise": False,
+        "convolution": False,
+        "value_map": "silu",
+        "read_map": "silu",
         "joint_norm": True,
-    }  # fmt: skip
+    }
     # After their convolution, which has a silu of its own, their features are mapped twice.
     allowed: ClassVar[Allowed] = {
-        "use_short_conv": (False,), "feature_map": SWISH, "gate_logit_normalizer": (POWER,),
-        "scale": (1.0,), "elementwise_affine": (True, None),
-    }  # fmt: skip
+        "use_short_conv": (False,),
+        "feature_map": SWISH,
+        "gate_logit_normalizer": (POWER,),
+        "scale": (1.0,),
+        "elementwise_affine": (True, None),
+    }
 
     def heads(self, arrays: Arrays, at: str, config: Config, read: int) -> int:
         if config.get("num_heads") is None:

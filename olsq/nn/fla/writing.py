@@ -189,10 +189,14 @@ def _model(model: LanguageModel) -> FlaWeights:
     if not tied:
         weights["lm_head.weight"] = head
     written = {
-        "architectures": [layout.architecture], **config, "norm_eps": eps,
-        "vocab_size": model.vocab_size, "num_hidden_layers": len(mixers),
-        "hidden_act": "swish", "tie_word_embeddings": tied,
-    }  # fmt: skip
+        "architectures": [layout.architecture],
+        **config,
+        "norm_eps": eps,
+        "vocab_size": model.vocab_size,
+        "num_hidden_layers": len(mixers),
+        "hidden_act": "swish",
+        "tie_word_embeddings": tied,
+    }
     if names.mlp_norm:
         width = weights[f"{names.block(0)}mlp.up_proj.weight"].shape[0]
         written["intermediate_size"] = width

@@ -122,7 +122,7 @@ def forgetting_in_time(call: Call, engine: Any) -> Call:
 
 def blocks(
     n: int, usable: NDArray[np.bool_] | None, k: int, want_path: bool, first: int = 0
-) -> Iterator[Block]:  # fmt: skip
+) -> Iterator[Block]:
     """Split the usable rows of a call into blocks that fit the cache: slices, or indices under a
     mask.  ``first`` is the length of the first one, where it is to be another.
     """

@@ -30,9 +30,15 @@ class Absorbed(NamedTuple):
 
 
 def absorb(
-    engine: TargetGroups, call: Call, origin: Origin, *, began: bool, want_path: bool, fewest: int,
+    engine: TargetGroups,
+    call: Call,
+    origin: Origin,
+    *,
+    began: bool,
+    want_path: bool,
+    fewest: int,
     noise: NDArray[np.float64] | None = None,
-) -> Absorbed:  # fmt: skip
+) -> Absorbed:
     """Absorb the rows of a call into an engine, which changes.
 
     ``began`` says whether it has learned rows before; a path is NaN below ``fewest`` samples, and

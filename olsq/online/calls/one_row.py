@@ -91,32 +91,42 @@ def _found(estimator: Any) -> ShortWay:
     if (
         estimator.ROW_BY_ROW
         and not engine.parting
-        and origin.dtype == DOUBLE and form.precision[0] == DOUBLE.name
+        and origin.dtype == DOUBLE
+        and form.precision[0] == DOUBLE.name
         and (not isinstance(switch, RollingWindow) or switch.ring_X.dtype == DOUBLE)
         and estimator._duration(estimator._timing is not None) is None
         and all(map(has_fingerprint, mutable))
         and not isinstance(getattr(estimator, "forget", None), PER_ROW)  # for one call of many rows
         and form.reports_residuals
-    ):  # fmt: skip
+    ):
         gates = estimator._gates(None, 1)
         gates = np.append(gates, ONE) if origin.is_complex else gates
         shape = (1, origin.n_features)
     by_kernel = (
-        isinstance(switch, FormSwitch) and switch.method == "covariance"
+        isinstance(switch, FormSwitch)
+        and switch.method == "covariance"
         and not (origin.sandwich or origin.is_complex)
-    )  # fmt: skip
+    )
     target = (1, origin.n_targets) if origin.n_targets else (1,)
     return ShortWay(
-        engine, parameters, values, tuple((v, fingerprint(v)) for v in mutable), shape, target,
-        COMPLEX if origin.is_complex else DOUBLE, read_only(gates),
-        origin.intercept or origin.complex_intercept, switch, by_kernel,
-    )  # fmt: skip
+        engine,
+        parameters,
+        values,
+        tuple((v, fingerprint(v)) for v in mutable),
+        shape,
+        target,
+        COMPLEX if origin.is_complex else DOUBLE,
+        read_only(gates),
+        origin.intercept or origin.complex_intercept,
+        switch,
+        by_kernel,
+    )
 
 
 def _fits(way: ShortWay, X: Any) -> bool:
     return (
         type(X) is np.ndarray and X.shape == way.shape and X.dtype is way.dtype and X.flags.carray
-    )  # fmt: skip
+    )
 
 
 def learn(
@@ -145,15 +155,36 @@ def learn(
     if y.ndim == 1:
         residual = np.empty((1, 1))
         done, prediction = kernels.learn_row(
-            form.P, form.theta, form.columns, form.tally, form.loss, X, y.item(), way.gates.item(),
-            way.intercept, SETTLED, form.limits.covariance, residual,
-        )  # fmt: skip
+            form.P,
+            form.theta,
+            form.columns,
+            form.tally,
+            form.loss,
+            X,
+            y.item(),
+            way.gates.item(),
+            way.intercept,
+            SETTLED,
+            form.limits.covariance,
+            residual,
+        )
     elif y.flags.carray:
         residual, prediction = np.empty(y.shape), np.empty(y.shape[1])
         done = kernels.learn_row_of_targets(
-            form.P, form.theta, form.columns, form.tally, form.loss, X, y, way.gates.item(),
-            way.intercept, SETTLED, form.limits.covariance, residual, prediction,
-        )  # fmt: skip
+            form.P,
+            form.theta,
+            form.columns,
+            form.tally,
+            form.loss,
+            X,
+            y,
+            way.gates.item(),
+            way.intercept,
+            SETTLED,
+            form.limits.covariance,
+            residual,
+            prediction,
+        )
     else:
         return None
     if not done:

@@ -32,9 +32,13 @@ class StreamingRegressor(CallChecker):
     # -- learning ---------------------------------------------------------------------------------
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *,
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
         times: Any = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Forget everything and learn the rows of X, y in order.
 
         Parameters
@@ -213,9 +217,15 @@ class StreamingRegressor(CallChecker):
         """
         labels, times = Labels.of(X, y), named_times(times, X, y)
         path = self._learn(
-            X, y, sample_weight, forget, times, restart=False, want_path=True,
+            X,
+            y,
+            sample_weight,
+            forget,
+            times,
+            restart=False,
+            want_path=True,
             statistics=statistics,
-        )  # fmt: skip
+        )
         assert path is not None
         return path.labelled(self._labels(with_times(labels, times)))
 
@@ -229,9 +239,17 @@ class StreamingRegressor(CallChecker):
         return labels._replace(intercept=bool(self._origin.first))
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, forget: Any, times: Any, *, restart: bool,
-        want_path: bool, statistics: bool = True,
-    ) -> CoefficientPath | None:  # fmt: skip
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        forget: Any,
+        times: Any,
+        *,
+        restart: bool,
+        want_path: bool,
+        statistics: bool = True,
+    ) -> CoefficientPath | None:
         with self._locked():
             times = named_times(times, X, y)
             fitted = not restart and hasattr(self, "_engine")
@@ -261,10 +279,14 @@ class StreamingRegressor(CallChecker):
             noise = self._known_noise(origin)
             with threads_for(len(call.X), max(call.X.shape[1], self._columns())):
                 found = absorb(
-                    engine, call, origin, began=fitted, want_path=want_path,
+                    engine,
+                    call,
+                    origin,
+                    began=fitted,
+                    want_path=want_path,
                     fewest=self._fewest * (2 if origin.is_complex else 1),
                     noise=noise if statistics else None,
-                )  # fmt: skip
+                )
             values = self._constant_values if fitted else self._no_values()
             values = values_after_call(values, call)
             logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
@@ -275,14 +297,23 @@ class StreamingRegressor(CallChecker):
                 path = None if path is None else combine_path(path, origin.first)
             if fitted:
                 self.__dict__.update(
-                    _engine=found.engine, n_samples_seen_=seen + call.n_samples,
-                    _residual=residual, _log_weights=logs, _timing=timing, _constant_values=values,
-                )  # fmt: skip
+                    _engine=found.engine,
+                    n_samples_seen_=seen + call.n_samples,
+                    _residual=residual,
+                    _log_weights=logs,
+                    _timing=timing,
+                    _constant_values=values,
+                )
             else:
                 self._settle(
-                    origin, found.engine, samples=call.n_samples, residual=residual, logs=logs,
-                    timing=timing, constant_values=values,
-                )  # fmt: skip
+                    origin,
+                    found.engine,
+                    samples=call.n_samples,
+                    residual=residual,
+                    logs=logs,
+                    timing=timing,
+                    constant_values=values,
+                )
             if labels is not None:
                 self._labelled_residual = residual, labels
             one_row.of(self)  # for the next row

@@ -35,9 +35,12 @@ class CallChecker(StateHolder):
         convert = complex_rows.complex_array if is_complex else real_array
         by_block = not is_complex and self._stored == np.float64
         rows_X = inputs.check_X(
-            X, self, origin.n_features if origin else None, allow_empty=fitted,
+            X,
+            self,
+            origin.n_features if origin else None,
+            allow_empty=fitted,
             convert=rows_or_array if by_block else convert,
-        )  # fmt: skip
+        )
         n = rows_X.shape[0]
         rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None, convert)
         names = inputs.feature_names(X) if type(X) is not np.ndarray else None
@@ -130,7 +133,10 @@ class CallChecker(StateHolder):
         X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
         usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
         return call._replace(
-            X=X, Y=complex_rows.embed_targets(call.Y),
-            gates=complex_rows.embed_gates(call.gates), weights=np.repeat(call.weights, 2),
-            usable=usable, complex_features=call.X.shape[1],
-        )  # fmt: skip
+            X=X,
+            Y=complex_rows.embed_targets(call.Y),
+            gates=complex_rows.embed_gates(call.gates),
+            weights=np.repeat(call.weights, 2),
+            usable=usable,
+            complex_features=call.X.shape[1],
+        )

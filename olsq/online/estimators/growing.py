@@ -44,14 +44,20 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
     other = copy.copy(estimator)
     groups = [Group(targets, widened(engine, ridge)) for targets, engine in other._engine.groups]
     whole = origin._replace(
-        n_features=n_features, ridge=np.concatenate([origin.ridge, ridge]), names=None,
+        n_features=n_features,
+        ridge=np.concatenate([origin.ridge, ridge]),
+        names=None,
         made_with=frozen.snapshot(estimator),
-    )  # fmt: skip
+    )
     other._settle(
-        whole, TargetGroups(groups, other._engine.parting), residual=other._residual,
-        samples=other.n_samples_seen_, metadata=other.metadata_, logs=other._log_weights,
+        whole,
+        TargetGroups(groups, other._engine.parting),
+        residual=other._residual,
+        samples=other.n_samples_seen_,
+        metadata=other.metadata_,
+        logs=other._log_weights,
         timing=other._timing,
-    )  # fmt: skip
+    )
     return other
 
 
@@ -64,11 +70,15 @@ def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
     wide: SquareRootForm | InformationForm
     if isinstance(form, InformationForm):
         wide = InformationForm(
-            H=_block(form.H, np.zeros(n)), G=np.hstack([form.G, np.zeros((m, n))]),
-            squares=form.squares, ridge=np.concatenate([form.ridge, ridge]),
+            H=_block(form.H, np.zeros(n)),
+            G=np.hstack([form.G, np.zeros((m, n))]),
+            squares=form.squares,
+            ridge=np.concatenate([form.ridge, ridge]),
             columns=np.hstack([form.columns, np.zeros((2, n))]),  # of the data alone
-            discounted=form.discounted, solving=form.solving, **_unchanged(form, n),
-        )  # fmt: skip
+            discounted=form.discounted,
+            solving=form.solving,
+            **_unchanged(form, n),
+        )
         if form.past is not None:
             wide.past = Past(
                 _widened_root(form.past.root, ridge if form.discounted else np.zeros(n)),
@@ -89,9 +99,11 @@ def _widened_root(form: SquareRootForm, ridge: NDArray[np.float64]) -> SquareRoo
     left = max(float(form.tally[DECAY]), form.limits.floor) * ridge
     wide = SquareRootForm(
         R=_block(form.R.astype(np.float64), np.sqrt(left)),
-        z=np.hstack([form.z.astype(np.float64), np.zeros((m, n))]), loss=form.loss,
-        columns=np.hstack([form.columns, [left, ridge]]), **_unchanged(form, n),
-    )  # fmt: skip
+        z=np.hstack([form.z.astype(np.float64), np.zeros((m, n))]),
+        loss=form.loss,
+        columns=np.hstack([form.columns, [left, ridge]]),
+        **_unchanged(form, n),
+    )
     wide.narrow()
     return wide
 
@@ -99,10 +111,12 @@ def _widened_root(form: SquareRootForm, ridge: NDArray[np.float64]) -> SquareRoo
 def _unchanged(form: Form, n: int) -> dict[str, Any]:
     """Return what n more coefficients leave as it is, and the sums of squares for more of them."""
     return {
-        "tally": form.tally, "held": form.held, "intercept": form.intercept,
+        "tally": form.tally,
+        "held": form.held,
+        "intercept": form.intercept,
         "precision": form.precision,
         "spread": _block(form.spread, np.zeros(n)) if form.spread.size else form.spread,
-    }  # fmt: skip
+    }
 
 
 def _block(matrix: NDArray, diagonal: NDArray) -> NDArray:

@@ -153,9 +153,15 @@ class RollingLeastSquares(StreamingRegressor):
         length = self._duration(False) or int(self.window)
         positions = self.window_of == "positions" or (self.window_of is None and origin.in_time)
         return RollingWindow.start(
-            length, origin.ridge, origin.columns, origin.intercept, ("float64", coarse), stored,
-            positions and isinstance(length, int), origin.is_complex,
-        )  # fmt: skip
+            length,
+            origin.ridge,
+            origin.columns,
+            origin.intercept,
+            ("float64", coarse),
+            stored,
+            positions and isinstance(length, int),
+            origin.is_complex,
+        )
 
     @property
     def _fewest(self) -> int:

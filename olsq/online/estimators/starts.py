@@ -234,10 +234,12 @@ class StartsFromKnowledge(ForgetsByStrategy):
 
     def _form_options(self, origin: Origin) -> dict[str, Any]:
         return {
-            "intercept": origin.intercept, "discounted": origin.discounted,
-            "solving": bool(self.residuals), "sandwich": origin.sandwich,
+            "intercept": origin.intercept,
+            "discounted": origin.discounted,
+            "solving": bool(self.residuals),
+            "sandwich": origin.sandwich,
             "precision": (state_dtype_name(self.state_dtype), origin.dtype.name),
-        }  # fmt: skip
+        }
 
     @property
     def _resolved_method(self) -> str:

@@ -87,9 +87,14 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         dtype = np.dtype(np.float32 if np.real(call.X).dtype == np.float32 else np.float64)
         n_targets = 0 if call.one_target else m
         return self._make_origin(
-            d, n_targets, dtype, ridge, names=call.names, targets=call.targets,
+            d,
+            n_targets,
+            dtype,
+            ridge,
+            names=call.names,
+            targets=call.targets,
             is_complex=call.complex_features > 0,
-        )  # fmt: skip
+        )
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         """Return the ridge (k,) of the state before any row, the intercept's zero first."""
@@ -98,35 +103,64 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         return np.concatenate([[0.0], ridge]) if self.fit_intercept else ridge
 
     def _make_origin(
-        self, n_features: int, n_targets: int, dtype: np.dtype, ridge: NDArray,
-        in_time: bool = False, names: NDArray | None = None,
-        targets: tuple[str, ...] | None = None, is_complex: bool = False,
-    ) -> Origin:  # fmt: skip
+        self,
+        n_features: int,
+        n_targets: int,
+        dtype: np.dtype,
+        ridge: NDArray,
+        in_time: bool = False,
+        names: NDArray | None = None,
+        targets: tuple[str, ...] | None = None,
+        is_complex: bool = False,
+    ) -> Origin:
         """Build the origin of a state from these properties and the parameters.
 
         ``ridge`` (k,) is that of the coefficients; of complex ones both parts have it.
         """
         intercept = bool(self.fit_intercept)
         return Origin(
-            n_features, n_targets, dtype, in_time, np.tile(ridge, 2) if is_complex else ridge,
-            names, is_complex=is_complex, complex_intercept=intercept and is_complex,
-            intercept=intercept and not is_complex, discounted=self.ridge_mode == "discounted",
-            sandwich=self.cov == "sandwich", made_with=frozen.snapshot(self), targets=targets,
-        )  # fmt: skip
+            n_features,
+            n_targets,
+            dtype,
+            in_time,
+            np.tile(ridge, 2) if is_complex else ridge,
+            names,
+            is_complex=is_complex,
+            complex_intercept=intercept and is_complex,
+            intercept=intercept and not is_complex,
+            discounted=self.ridge_mode == "discounted",
+            sandwich=self.cov == "sandwich",
+            made_with=frozen.snapshot(self),
+            targets=targets,
+        )
 
     def _settle(
-        self, origin: Origin, engine: TargetGroups, *, residual: NDArray | None, samples: int = 0,
-        metadata: dict[str, Any] | None = None, logs: NDArray | None = None,
-        timing: Timing | None = None, constant_values: NDArray | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        origin: Origin,
+        engine: TargetGroups,
+        *,
+        residual: NDArray | None,
+        samples: int = 0,
+        metadata: dict[str, Any] | None = None,
+        logs: NDArray | None = None,
+        timing: Timing | None = None,
+        constant_values: NDArray | None = None,
+    ) -> None:
         """Replace the estimator's state; every fitted estimator is made here."""
         self.__dict__.pop("feature_names_in_", None)
         names = {} if origin.names is None else {"feature_names_in_": origin.names}
         self.__dict__.update(  # all at once, so that an interrupt finds all or nothing
-            _origin=origin, _engine=engine, _residual=residual, n_features_in_=origin.n_features,
-            n_samples_seen_=samples, metadata_=metadata or {}, _log_weights=logs,
-            _timing=timing, _constant_values=constant_values, **names,
-        )  # fmt: skip
+            _origin=origin,
+            _engine=engine,
+            _residual=residual,
+            n_features_in_=origin.n_features,
+            n_samples_seen_=samples,
+            metadata_=metadata or {},
+            _log_weights=logs,
+            _timing=timing,
+            _constant_values=constant_values,
+            **names,
+        )
 
     @property
     def _stored(self) -> np.dtype:
@@ -215,20 +249,28 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
             if residual is not None:
                 residual = residual.view(np.result_type(residual.dtype, np.complex64))
         origin = self._make_origin(
-            header["n_features"], header["n_targets"], np.dtype(header["dtype"]),
-            ridge, header["in_time"],
+            header["n_features"],
+            header["n_targets"],
+            np.dtype(header["dtype"]),
+            ridge,
+            header["in_time"],
             None if names is None else np.asarray(names, dtype=object),
-            tuple(header["target_names"]) if "target_names" in header else None, is_complex,
-        )  # fmt: skip
+            tuple(header["target_names"]) if "target_names" in header else None,
+            is_complex,
+        )
         engine = TargetGroups.restore(header["engine"], arrays, origin.columns, self.ENGINE.restore)
         self._settle(
-            origin, engine, residual=residual,
-            samples=header["n_samples_seen"], metadata=header["metadata"],
-            logs=arrays.get("log_weights"), constant_values=arrays.get("constant_values"),
+            origin,
+            engine,
+            residual=residual,
+            samples=header["n_samples_seen"],
+            metadata=header["metadata"],
+            logs=arrays.get("log_weights"),
+            constant_values=arrays.get("constant_values"),
             timing=(
                 Timing(*header["timing"], zoned=header.get("zoned")) if "timing" in header else None
             ),
-        )  # fmt: skip
+        )
 
 
 def _plain(value: Any, name: str) -> Any:

@@ -37,9 +37,13 @@ _FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
     "covariance": {"P": ("d", "d"), "theta": ("m", "d"), "loss": ("m",), **_COUNTERS},
     "sqrt": {"R": ("d", "d"), "z": ("m", "d"), "loss": ("m",), **_COUNTERS},
     "information": {
-        "H": ("d", "d"), "G": ("m", "d"), "squares": ("m",), "ridge": ("d",), **_COUNTERS,
+        "H": ("d", "d"),
+        "G": ("m", "d"),
+        "squares": ("m",),
+        "ridge": ("d",),
+        **_COUNTERS,
     },
-}  # fmt: skip
+}
 _OPTIONAL = {
     "information": {PAST[name]: shape for name, shape in _FORMS["sqrt"].items()},
     "adaptive": {"aside": ("a", "b")},
@@ -49,9 +53,14 @@ _OPTIONAL["information"] |= {PAST["spread"]: (0, 0), "old": ("d",)}
 _FORMS["adaptive"] = _FORMS["sqrt"] | {"memory": (N_MEMORY,), "variances": ("m",)}
 _RECURSION: dict[str, tuple[Any, ...]] = {"clock": (3,)}
 _RING: dict[str, tuple[Any, ...]] = {
-    "ring_X": ("w", "d"), "ring_Y": ("w", "m"), "ring_w": ("w",), "place": (3,),
-    "monitor": (2,), "ridge": ("d",), "sizes": (3, "m"),
-}  # fmt: skip
+    "ring_X": ("w", "d"),
+    "ring_Y": ("w", "m"),
+    "ring_w": ("w",),
+    "place": (3,),
+    "monitor": (2,),
+    "ridge": ("d",),
+    "sizes": (3, "m"),
+}
 _FACTORS = {"factor_Q": ("f", "n"), "factor_R": ("f", "f"), "factor_age": (1,)}
 _COUNTS = {"factor_age", "held", PAST["held"], "clock", "place", "recent_at"}
 _TIMES = {"ring_t", "span"}  # int64 nanoseconds of dates, or float64
@@ -59,9 +68,17 @@ _TIMES = {"ring_t", "span"}  # int64 nanoseconds of dates, or float64
 _STORED = {"sqrt": {"R", "z", "spread"}, "rolling": {"ring_X", "ring_Y"}}
 _UNKNOWN = {"loss", "squares"}  # infinite where an estimator began from moments
 _FIELDS = {
-    "estimator", "parameters", "n_features", "n_targets", "dtype", "n_samples_seen",
-    "feature_names", "in_time", "engine", "metadata",
-}  # fmt: skip
+    "estimator",
+    "parameters",
+    "n_features",
+    "n_targets",
+    "dtype",
+    "n_samples_seen",
+    "feature_names",
+    "in_time",
+    "engine",
+    "metadata",
+}
 
 
 def check_header(kind: type[Any], header: dict[str, Any]) -> None:
@@ -89,9 +106,10 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     want(fits, "complex", of_complex)
     targets = header.get("target_names")
     known = targets is None or (
-        isinstance(targets, list) and len(targets) == max(header["n_targets"], 1)
+        isinstance(targets, list)
+        and len(targets) == max(header["n_targets"], 1)
         and all(isinstance(s, str) for s in targets)
-    )  # fmt: skip
+    )
     want(known, "target_names", targets)
     estimator = kind(**parameters)
     _check_parameters(estimator, n)
@@ -231,9 +249,13 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
 
 
 def _check_engine(
-    engine: dict[str, Any], arrays: dict[str, NDArray], estimator: Any, d: int, m: int,
+    engine: dict[str, Any],
+    arrays: dict[str, NDArray],
+    estimator: Any,
+    d: int,
+    m: int,
     header: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Check one engine of m targets and its arrays; return the shapes it has, by name."""
     window, timing = getattr(estimator, "window", None), header.get("timing")
     is_window = window is not None
@@ -331,8 +353,16 @@ def _check_counters(arrays: dict[str, NDArray], window: int | None, d: int) -> N
         want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
         want(bool((arrays["ring_w"] >= 0).all()), "ring_w", "a negative weight")
     for name in (
-        "ridge", "columns", "tally", "loss", "squares", "held", "memory", "variances", "old",
-    ):  # fmt: skip
+        "ridge",
+        "columns",
+        "tally",
+        "loss",
+        "squares",
+        "held",
+        "memory",
+        "variances",
+        "old",
+    ):
         for prefix in ("", "form_", "past_"):
             array = arrays.get(prefix + name)
             want(array is None or bool((array >= 0).all()), prefix + name, "a negative number")

@@ -60,8 +60,10 @@ class AdaptiveForm(SquareRootForm):
             # Rows of R whose entries differ in size by more would cancel in back substitution.
             self.limits = replace(self.limits, floor=1e-12)
         self.strategy = (
-            int(self.forget.code), self.forget.options(), self.forget.vectors(self.R.shape[0])
-        )  # fmt: skip
+            int(self.forget.code),
+            self.forget.options(),
+            self.forget.vectors(self.R.shape[0]),
+        )
         if self.aside is None:
             self.aside = np.zeros(aside_shape(self.forget.code, *self.z.shape[::-1]))
 
@@ -73,10 +75,19 @@ class AdaptiveForm(SquareRootForm):
         memory = np.zeros(N_MEMORY)
         memory[GATE] = 1.0
         return cls(
-            form.R, form.z, form.columns, form.tally, form.loss, form.held, form.spread, memory,
-            np.zeros(form.z.shape[0]), intercept=form.intercept, forget=forget,
+            form.R,
+            form.z,
+            form.columns,
+            form.tally,
+            form.loss,
+            form.held,
+            form.spread,
+            memory,
+            np.zeros(form.z.shape[0]),
+            intercept=form.intercept,
+            forget=forget,
             precision=form.precision,
-        )  # fmt: skip
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickle; those of 0.2.0 have no ``aside``."""
@@ -90,10 +101,25 @@ class AdaptiveForm(SquareRootForm):
         rows = rows._replace(gates=(gates := np.ones(rows.X.shape[0])))
         while t < stop:
             t, held, gate = kernels.update(
-                self.R, self.z, self.columns, self.tally, self.loss, self.memory, self.variances,
-                self.aside, *self.strategy, rows.X, rows.Y, rows.weights, elapsed, t, stop,
-                self.limits.square_root, residual, trace.arrays,
-            )  # fmt: skip
+                self.R,
+                self.z,
+                self.columns,
+                self.tally,
+                self.loss,
+                self.memory,
+                self.variances,
+                self.aside,
+                *self.strategy,
+                rows.X,
+                rows.Y,
+                rows.weights,
+                elapsed,
+                t,
+                stop,
+                self.limits.square_root,
+                residual,
+                trace.arrays,
+            )
             self.held += held
             if t < stop:  # a new direction, or on a path while undetermined
                 gates[t] = gate

@@ -210,9 +210,27 @@ def undetermined_factor(kind, options):
 
 @kernel(forceinline=True)
 def forget(
-    kind, options, vectors, memory, variances, aside, R, z, x, p, weight, leverage, residual, floor,
-    elapsed, theta, row, rest, g, inverse,
-):  # fmt: skip
+    kind,
+    options,
+    vectors,
+    memory,
+    variances,
+    aside,
+    R,
+    z,
+    x,
+    p,
+    weight,
+    leverage,
+    residual,
+    floor,
+    elapsed,
+    theta,
+    row,
+    rest,
+    g,
+    inverse,
+):
     """Forget: update R, z to the state before row x is learned.
 
     Returns the factor that is left for the rotation to apply, and the one that counts of rows and

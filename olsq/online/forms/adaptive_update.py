@@ -59,9 +59,13 @@ def check_strategy(kind, options, vectors, memory, variances, aside, d, m):
     elif kind == PER_COEFFICIENT:
         size = d
     if (
-        options.shape != (N_OPTIONS,) or memory.shape != (N_MEMORY,) or variances.shape != (m,)
-        or vectors.shape[1] != d or (one and vectors.shape[0] != 1) or aside.shape != (rows, size)
-    ):  # fmt: skip
+        options.shape != (N_OPTIONS,)
+        or memory.shape != (N_MEMORY,)
+        or variances.shape != (m,)
+        or vectors.shape[1] != d
+        or (one and vectors.shape[0] != 1)
+        or aside.shape != (rows, size)
+    ):
         raise ValueError("the arrays of a way of forgetting do not have shapes that fit the state")
 
 
@@ -92,9 +96,27 @@ def error_of(theta, x, targets, error):
 
 @kernel()
 def update(
-    R, z, columns, tally, loss, memory, variances, aside, kind, options, vectors, X, Y, weights,
-    elapsed, start, stop, limits, residual, trace,
-):  # fmt: skip
+    R,
+    z,
+    columns,
+    tally,
+    loss,
+    memory,
+    variances,
+    aside,
+    kind,
+    options,
+    vectors,
+    X,
+    Y,
+    weights,
+    elapsed,
+    start,
+    stop,
+    limits,
+    residual,
+    trace,
+):
     """Absorb rows start..stop; return (first row not absorbed, coefficients held, its factor).
 
     As :func:`olsq.online.forms.square_root_kernels.update`, with the way of forgetting ``kind``,
@@ -169,14 +191,50 @@ def update(
             standardised(memory, variances, options, residual[t], floor, weight, leverage, rest, d)
         if full and kind == RESET and memory[TRIAL] > 0:
             continue_trial(
-                aside, memory, options, variances, R, z, columns, tally, loss, X[t], Y[t],
-                residual[t], leverage, weight, floor, limits, noise, own[0], own[1], own[2],
-            )  # fmt: skip
+                aside,
+                memory,
+                options,
+                variances,
+                R,
+                z,
+                columns,
+                tally,
+                loss,
+                X[t],
+                Y[t],
+                residual[t],
+                leverage,
+                weight,
+                floor,
+                limits,
+                noise,
+                own[0],
+                own[1],
+                own[2],
+            )
         if (full or (by_inflation and predicted)) and not passed_over(kind, options, X[t], weight):
             gate, counted = forget(
-                kind, options, vectors, memory, variances, aside, R, z, X[t], p, weight, leverage,
-                residual[t], floor, elapsed[t], theta, row, rest, g, inverse,
-            )  # fmt: skip
+                kind,
+                options,
+                vectors,
+                memory,
+                variances,
+                aside,
+                R,
+                z,
+                X[t],
+                p,
+                weight,
+                leverage,
+                residual[t],
+                floor,
+                elapsed[t],
+                theta,
+                row,
+                rest,
+                g,
+                inverse,
+            )
             if kind == RESET and memory[TRIAL] == 1:
                 for k in range(d):
                     own[0, k] = noise[k]

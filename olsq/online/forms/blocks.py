@@ -81,11 +81,16 @@ def stacked(first: SquareRootForm, second: SquareRootForm) -> SquareRootForm:
     A[:d, :d], A[:d, d:] = root * first.R, root * first.z.T
     B[:d, :d], B[:d, d:] = second.R, second.z.T
     form = SquareRootForm(
-        first.R, first.z, np.empty((2, d)), merged_tally(first.tally, second.tally),
-        np.empty(m), first.held + second.held,
+        first.R,
+        first.z,
+        np.empty((2, d)),
+        merged_tally(first.tally, second.tally),
+        np.empty(m),
+        first.held + second.held,
         merged_spread(first.spread, second.spread, decay),
-        intercept=first.intercept, precision=first.precision,
-    )  # fmt: skip
+        intercept=first.intercept,
+        precision=first.precision,
+    )
     _take_over(form, _rotated(A, B, triangular=True), forgotten(first.loss, decay) + second.loss)
     form.narrow()
     return form
@@ -126,7 +131,13 @@ def faded(form: SquareRootForm, gate: float) -> SquareRootForm:
     """Return the form after a row of this forgetting factor and of weight 0."""
     root = np.sqrt(gate)
     return SquareRootForm(
-        root * form.R, root * form.z, gate * form.columns,
-        form.tally * [gate, gate**2, gate, gate], forgotten(form.loss, gate), form.held.copy(),
-        gate * form.spread, intercept=form.intercept, precision=form.precision,
-    )  # fmt: skip
+        root * form.R,
+        root * form.z,
+        gate * form.columns,
+        form.tally * [gate, gate**2, gate, gate],
+        forgotten(form.loss, gate),
+        form.held.copy(),
+        gate * form.spread,
+        intercept=form.intercept,
+        precision=form.precision,
+    )

@@ -55,8 +55,14 @@ class CovarianceForm(Form):
 
     name: ClassVar[str] = "covariance"
     ARRAYS: ClassVar[tuple[str, ...]] = (
-        "P", "theta", "columns", "tally", "loss", "held", "spread",
-    )  # fmt: skip
+        "P",
+        "theta",
+        "columns",
+        "tally",
+        "loss",
+        "held",
+        "spread",
+    )
     PER_TARGET: ClassVar[dict[str, int]] = {"theta": 0, "loss": 0}  # the axis of targets
 
     def __post_init__(self) -> None:
@@ -64,16 +70,23 @@ class CovarianceForm(Form):
 
     @classmethod
     def start(
-        cls, ridge: NDArray, n_targets: int, intercept: bool, precision: tuple[str, str] = DOUBLE,
+        cls,
+        ridge: NDArray,
+        n_targets: int,
+        intercept: bool,
+        precision: tuple[str, str] = DOUBLE,
         sandwich: bool = False,
-    ) -> CovarianceForm:  # fmt: skip
+    ) -> CovarianceForm:
         """Return the form before any row; every ridge must be positive."""
         with np.errstate(over="ignore"):  # what overflows is not trusted
             P = np.diag(1.0 / ridge)
         return cls(
-            P, np.zeros((n_targets, ridge.shape[0])), *counters(ridge, n_targets, sandwich),
-            intercept=intercept, precision=precision,
-        )  # fmt: skip
+            P,
+            np.zeros((n_targets, ridge.shape[0])),
+            *counters(ridge, n_targets, sandwich),
+            intercept=intercept,
+            precision=precision,
+        )
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows from start on; return the first row this form must not take (or stop)."""
@@ -96,9 +109,14 @@ class CovarianceForm(Form):
         t, most = start, products.BLOCK if self.P.shape[0] < products.LARGE else 2 * products.BLOCK
         while t < stop:
             end = square_root_blocks.end_of_block(
-                rows.gates, rows.weights, t, stop, most, kernels.SMALLEST_GATE,
+                rows.gates,
+                rows.weights,
+                t,
+                stop,
+                most,
+                kernels.SMALLEST_GATE,
                 square_root_blocks.WEIGHT_RANGE,
-            )  # fmt: skip
+            )
             if end - t < products.FEWEST or not self._absorb_block(rows, t, end, residual):
                 end = min(max(end + 1, t + products.FEWEST), stop)
                 done = self._update_by_eights(rows, t, end, residual, trace)
@@ -132,9 +150,15 @@ class CovarianceForm(Form):
         """Absorb rows start..stop as one block; False where fewer at a time have to."""
         block = Rows(*(a[start:stop] for a in rows))
         done = products.absorb_block(
-            self.P, self.theta, self.columns, self.tally, self.loss, block,
-            self.limits.covariance, residual[start:stop],
-        )  # fmt: skip
+            self.P,
+            self.theta,
+            self.columns,
+            self.tally,
+            self.loss,
+            block,
+            self.limits.covariance,
+            residual[start:stop],
+        )
         if done:
             square_root_blocks.absorb_squares_of_block(self.spread, block)
         return done
@@ -223,9 +247,16 @@ def from_square_root(form: SquareRootForm, margin: float) -> CovarianceForm | No
     mirror_upper(P)  # bitwise symmetric
     del inverse
     new = CovarianceForm(
-        P, form.coefficients(), form.columns, form.tally, form.loss, form.held,
-        form.spread, intercept=form.intercept, precision=form.precision,
-    )  # fmt: skip
+        P,
+        form.coefficients(),
+        form.columns,
+        form.tally,
+        form.loss,
+        form.held,
+        form.spread,
+        intercept=form.intercept,
+        precision=form.precision,
+    )
     return new if new.trusted(margin) else None
 
 
@@ -233,9 +264,16 @@ def to_square_root(form: CovarianceForm) -> SquareRootForm:
     """Convert to square-root form: ``R`` with ``R^T R = P^-1``."""
     R, z = square_root_of(form.P, form.theta)
     return SquareRootForm(
-        R, z, form.columns, form.tally, form.loss, form.held, form.spread,
-        intercept=form.intercept, precision=form.precision,
-    )  # fmt: skip
+        R,
+        z,
+        form.columns,
+        form.tally,
+        form.loss,
+        form.held,
+        form.spread,
+        intercept=form.intercept,
+        precision=form.precision,
+    )
 
 
 def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:

@@ -65,11 +65,17 @@ def multiply_block(X, t, P, start, p, N):
 def solve_block(U, inverse, scale, N):
     """Solve N = U^-T diag(scale) N for U (8, 8) upper triangular; inverse (8,) of its diagonal."""
     s0, s1, s2, s3 = (
-        scale[0] * inverse[0], scale[1] * inverse[1], scale[2] * inverse[2], scale[3] * inverse[3],
-    )  # fmt: skip
+        scale[0] * inverse[0],
+        scale[1] * inverse[1],
+        scale[2] * inverse[2],
+        scale[3] * inverse[3],
+    )
     s4, s5, s6, s7 = (
-        scale[4] * inverse[4], scale[5] * inverse[5], scale[6] * inverse[6], scale[7] * inverse[7],
-    )  # fmt: skip
+        scale[4] * inverse[4],
+        scale[5] * inverse[5],
+        scale[6] * inverse[6],
+        scale[7] * inverse[7],
+    )
     # rows of U^T divided by its diagonal: a_ij = U_ji / U_ii, forward substitution in the loop
     i = inverse[1]
     a10 = U[0, 1] * i
@@ -105,14 +111,23 @@ def solve_block(U, inverse, scale, N):
 def add_rows(theta, target, eps, N, coefs, t):
     """Add eps_0 n_0 + ... to one target's theta; write all partial sums into rows t.. of coefs."""
     e0, e1, e2, e3, e4, e5, e6, e7 = (
-        eps[0], eps[1], eps[2], eps[3], eps[4], eps[5], eps[6], eps[7],
-    )  # fmt: skip
+        eps[0],
+        eps[1],
+        eps[2],
+        eps[3],
+        eps[4],
+        eps[5],
+        eps[6],
+        eps[7],
+    )
     if coefs.shape[0] == 0:
         for j in range(N.shape[1]):
             theta[target, j] += (
-                (e0 * N[0, j] + e1 * N[1, j]) + (e2 * N[2, j] + e3 * N[3, j])
-                + (e4 * N[4, j] + e5 * N[5, j]) + (e6 * N[6, j] + e7 * N[7, j])
-            )  # fmt: skip
+                (e0 * N[0, j] + e1 * N[1, j])
+                + (e2 * N[2, j] + e3 * N[3, j])
+                + (e4 * N[4, j] + e5 * N[5, j])
+                + (e6 * N[6, j] + e7 * N[7, j])
+            )
         return
     for j in range(N.shape[1]):
         y0 = theta[target, j] + e0 * N[0, j]
@@ -234,9 +249,22 @@ def add_squares(columns, X, gates, weights, t):
 
 @kernel(forceinline=True)
 def update_blocked(
-    P, theta, columns, tally, loss, spread, X, Y, gates, weights, start, stop, limits, residual,
+    P,
+    theta,
+    columns,
+    tally,
+    loss,
+    spread,
+    X,
+    Y,
+    gates,
+    weights,
+    start,
+    stop,
+    limits,
+    residual,
     trace,
-):  # fmt: skip
+):
     """Absorb rows as ``covariance_kernels.update`` does, in blocks of eight.
 
     With w_t = beta_t / zeta_t, ``S = I + K~ P K~^T = L L^T`` and ``N = L^-1 K~ P`` give every

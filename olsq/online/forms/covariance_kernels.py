@@ -146,9 +146,24 @@ def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
 
 @kernel(forceinline=True)
 def update(
-    P, theta, columns, tally, loss, spread, V, used, X, Y, gates, weights, start, stop, limits,
-    residual, trace,
-):  # fmt: skip
+    P,
+    theta,
+    columns,
+    tally,
+    loss,
+    spread,
+    V,
+    used,
+    X,
+    Y,
+    gates,
+    weights,
+    start,
+    stop,
+    limits,
+    residual,
+    trace,
+):
     """Absorb rows start..stop one at a time; return the first row not absorbed.
 
     One pass over P a row: it is updated and multiplied by the next regressor together.
@@ -280,7 +295,7 @@ def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, er
 @kernel(forceinline=True)
 def take_row(
     P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
-):  # fmt: skip
+):
     """Learn as :func:`learn_row` does, for targets Y (1, m); ``prediction`` (m,) is filled."""
     k, first, m = P.shape[0], 1 if intercept else 0, theta.shape[0]
     if X.shape[0] != 1 or X.shape[1] + first != k or Y.shape != (1, m) or prediction.shape != (m,):
@@ -306,9 +321,24 @@ def take_row(
     gates, weights = np.empty(1), np.empty(1)
     gates[0], weights[0] = gate, 1.0
     done = update(
-        P, theta, columns, tally, loss, nothing, nothing, weights, x, Y, gates, weights, 0, 1,
-        limits, residual, trace,
-    )  # fmt: skip
+        P,
+        theta,
+        columns,
+        tally,
+        loss,
+        nothing,
+        nothing,
+        weights,
+        x,
+        Y,
+        gates,
+        weights,
+        0,
+        1,
+        limits,
+        residual,
+        trace,
+    )
     return done == 1
 
 
@@ -331,7 +361,7 @@ def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, li
 @kernel()
 def learn_row_of_targets(
     P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
-):  # fmt: skip
+):
     """Learn as :func:`learn_row` does, for several targets Y (1, m); fill ``prediction`` (m,)."""
     return take_row(
         P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction

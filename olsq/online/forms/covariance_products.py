@@ -37,9 +37,15 @@ LARGEST_LEVERAGE = 1e3
 
 
 def absorb_block(
-    P: NDArray, theta: NDArray, columns: NDArray, tally: NDArray, loss: NDArray, rows: Rows,
-    limits: tuple[float, float, float], residual: NDArray,
-) -> bool:  # fmt: skip
+    P: NDArray,
+    theta: NDArray,
+    columns: NDArray,
+    tally: NDArray,
+    loss: NDArray,
+    rows: Rows,
+    limits: tuple[float, float, float],
+    residual: NDArray,
+) -> bool:
     """Absorb all rows, as one block; False, with nothing changed, where fewer at a time have to.
 
     ``limits`` as in ``covariance_kernels.update``; ``residual`` (n, m) receives a-priori errors.

@@ -14,9 +14,11 @@ def check_state(matrix, coefs, columns, tally, loss):
     """Check matrix (d, d), coefs (m, d), columns (2, d), tally (4,), loss (m,)."""
     m, d = coefs.shape
     if (
-        matrix.shape != (d, d) or columns.shape != (2, d) or tally.shape != (4,)
+        matrix.shape != (d, d)
+        or columns.shape != (2, d)
+        or tally.shape != (4,)
         or loss.shape != (m,)
-    ):  # fmt: skip
+    ):
         raise ValueError("the arrays of a state do not have shapes that fit together")
 
 
@@ -44,11 +46,13 @@ def check_trace(trace, n, d, m):
     if coefs.shape[0] == 0:
         return
     if (
-        coefs.shape != (n, m, d) or losses.shape != (n, m)
+        coefs.shape != (n, m, d)
+        or losses.shape != (n, m)
         or (diags.shape[0] > 0 and diags.shape != (n, d))
-        or counts.shape != (n, 6) or recursive.shape != (n, m)
+        or counts.shape != (n, 6)
+        or recursive.shape != (n, m)
         or (sandwich.shape[0] > 0 and (sandwich.shape != (n, d) or diags.shape[0] == 0))
-    ):  # fmt: skip
+    ):
         raise ValueError("the shapes of the trace do not fit rows and state")
 
 
@@ -78,9 +82,12 @@ def check_ring(window, d, m):
     ring_X, ring_Y, ring_w, place, ridge, monitor, sizes = window
     slots = ring_w.shape[0]
     if (
-        ring_X.shape != (slots, d) or ring_Y.shape != (slots, m) or ridge.shape != (d,)
-        or monitor.shape != (2,) or sizes.shape != (3, m)
-    ):  # fmt: skip
+        ring_X.shape != (slots, d)
+        or ring_Y.shape != (slots, m)
+        or ridge.shape != (d,)
+        or monitor.shape != (2,)
+        or sizes.shape != (3, m)
+    ):
         raise ValueError("the arrays of the ring do not have shapes that fit the state")
     if place.shape != (3,):
         raise ValueError("the ring's place does not have the shape (3,)")

@@ -176,9 +176,13 @@ def state_aside(aside, d, m):
     c = b + 2 * d
     e = c + 4
     return (
-        own[:a].reshape((d, d)), own[a:b].reshape((m, d)), own[b:c].reshape((2, d)), own[c:e],
-        own[e : e + m], own[e + m :],
-    )  # fmt: skip
+        own[:a].reshape((d, d)),
+        own[a:b].reshape((m, d)),
+        own[b:c].reshape((2, d)),
+        own[c:e],
+        own[e : e + m],
+        own[e + m :],
+    )
 
 
 @kernel(forceinline=True)
@@ -213,9 +217,21 @@ def learn_aside(aside, options, row, targets, weight, limits, noise, x, y, theta
     """Absorb a row into the state aside as if there had been no alarm; noise (d,) is its own."""
     own_R, own_z, own_columns, own_tally, own_loss, _ = state_aside(aside, d, y.shape[0])
     absorb(
-        own_R, own_z, own_columns, own_tally, own_loss, row, targets, options[FACTOR], weight,
-        limits, noise, x, y, theta,
-    )  # fmt: skip
+        own_R,
+        own_z,
+        own_columns,
+        own_tally,
+        own_loss,
+        row,
+        targets,
+        options[FACTOR],
+        weight,
+        limits,
+        noise,
+        x,
+        y,
+        theta,
+    )
 
 
 @kernel(forceinline=True)
@@ -234,9 +250,27 @@ def bayes_factor(sums, rows, m):
 
 @kernel(forceinline=True)
 def continue_trial(
-    aside, memory, options, variances, R, z, columns, tally, loss, row, targets, residual,
-    leverage, weight, floor, limits, noise, own_noise, x, p,
-):  # fmt: skip
+    aside,
+    memory,
+    options,
+    variances,
+    R,
+    z,
+    columns,
+    tally,
+    loss,
+    row,
+    targets,
+    residual,
+    leverage,
+    weight,
+    floor,
+    limits,
+    noise,
+    own_noise,
+    x,
+    p,
+):
     """Compare the state aside and the reset one on a row that neither has learned; maybe decide.
 
     ``own_noise`` (d,) receives the noise of the state aside, and ``noise`` too where it takes over.

@@ -126,9 +126,7 @@ class Form(ABC):
     def describe(self) -> dict[str, Any]:
         """Return what :func:`olsq.online.forms.form_switch.restore` needs besides the arrays."""
         arguments = {name: getattr(self, name) for name in self.ARGUMENTS}
-        return {
-            "form": self.name, "arguments": arguments | {"precision": list(self.precision)}
-        }  # fmt: skip
+        return {"form": self.name, "arguments": arguments | {"precision": list(self.precision)}}
 
 
 State = TypeVar("State")

@@ -60,15 +60,28 @@ class FormSwitch:
 
     @classmethod
     def start(
-        cls, method: str, ridge: NDArray, n_targets: int, *, intercept: bool, discounted: bool,
-        solving: bool, precision: tuple[str, str], sandwich: bool = False,
-    ) -> FormSwitch:  # fmt: skip
+        cls,
+        method: str,
+        ridge: NDArray,
+        n_targets: int,
+        *,
+        intercept: bool,
+        discounted: bool,
+        solving: bool,
+        precision: tuple[str, str],
+        sandwich: bool = False,
+    ) -> FormSwitch:
         form: Form
         if method == "information":
             form = InformationForm.start(
-                ridge, n_targets, intercept=intercept, discounted=discounted, solving=solving,
-                precision=precision, sandwich=sandwich,
-            )  # fmt: skip
+                ridge,
+                n_targets,
+                intercept=intercept,
+                discounted=discounted,
+                solving=solving,
+                precision=precision,
+                sandwich=sandwich,
+            )
         elif method == "covariance" and (ridge > 0).all():
             form = CovarianceForm.start(ridge, n_targets, intercept, precision, sandwich)
             if not form.trusted():  # a ridge too small to invert

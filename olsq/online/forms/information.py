@@ -65,8 +65,15 @@ class InformationForm(Form):
 
     name: ClassVar[str] = "information"
     ARRAYS: ClassVar[tuple[str, ...]] = (
-        "H", "G", "squares", "columns", "tally", "held", "ridge", "spread",
-    )  # fmt: skip
+        "H",
+        "G",
+        "squares",
+        "columns",
+        "tally",
+        "held",
+        "ridge",
+        "spread",
+    )
     ARGUMENTS: ClassVar[tuple[str, ...]] = (*Form.ARGUMENTS, "discounted", "solving")
     PER_TARGET: ClassVar[dict[str, int]] = {"G": 0, "squares": 0}
 
@@ -101,16 +108,32 @@ class InformationForm(Form):
 
     @classmethod
     def start(
-        cls, ridge: NDArray, n_targets: int, *, intercept: bool, discounted: bool, solving: bool,
-        precision: tuple[str, str] = DOUBLE, sandwich: bool = False,
-    ) -> InformationForm:  # fmt: skip
+        cls,
+        ridge: NDArray,
+        n_targets: int,
+        *,
+        intercept: bool,
+        discounted: bool,
+        solving: bool,
+        precision: tuple[str, str] = DOUBLE,
+        sandwich: bool = False,
+    ) -> InformationForm:
         d = ridge.shape[0]
         columns, tally, squares, held, spread = counters(np.zeros(d), n_targets, sandwich)
         form = cls(
-            np.zeros((d, d)), np.zeros((n_targets, d)), squares, columns, tally, held, ridge,
+            np.zeros((d, d)),
+            np.zeros((n_targets, d)),
+            squares,
+            columns,
+            tally,
+            held,
+            ridge,
             spread,
-            intercept=intercept, discounted=discounted, solving=solving, precision=precision,
-        )  # fmt: skip
+            intercept=intercept,
+            discounted=discounted,
+            solving=solving,
+            precision=precision,
+        )
         if solving and not ridge.any():
             root = SquareRootForm.start(ridge, n_targets, intercept, form._precision_of_past)
             form.past = Past(root, np.zeros(d))
@@ -211,11 +234,16 @@ class InformationForm(Form):
             gram = self.H + self._decay * np.diag(ridge)
             R, z, error, _ = factor(gram, self.G, EPS)
         return SquareRootForm(
-            np.ascontiguousarray(R), np.ascontiguousarray(z),
-            np.repeat((R**2).sum(0)[None], 2, axis=0), tally_of(error, self.tally),
-            np.zeros(z.shape[0]), np.zeros(1, np.int64), np.zeros((0, 0)),
-            intercept=self.intercept, precision=self._precision_of_past,
-        )  # fmt: skip
+            np.ascontiguousarray(R),
+            np.ascontiguousarray(z),
+            np.repeat((R**2).sum(0)[None], 2, axis=0),
+            tally_of(error, self.tally),
+            np.zeros(z.shape[0]),
+            np.zeros(1, np.int64),
+            np.zeros((0, 0)),
+            intercept=self.intercept,
+            precision=self._precision_of_past,
+        )
 
     @property
     def _faint(self) -> float:
@@ -267,9 +295,17 @@ class InformationForm(Form):
         limits, t, single = (self.floor, self._lost), start, SINGLE_ROWS
         while t < stop:
             done = moment_blocks.update_in_blocks(
-                *state, self.ridge, self.discounted, *rows, t, stop, min(block, stop - t), limits,
-                self.limits.leverage, residual,
-            )  # fmt: skip
+                *state,
+                self.ridge,
+                self.discounted,
+                *rows,
+                t,
+                stop,
+                min(block, stop - t),
+                limits,
+                self.limits.leverage,
+                residual,
+            )
             if done == t:
                 done = self._solve_rows(rows, t, min(t + single, stop), residual, trace)
                 single = min(2 * single, MOST_SINGLE_ROWS)
@@ -287,10 +323,22 @@ class InformationForm(Form):
         lost = max(self._lost, self._faint)
         while t < stop:
             t, solved = kernels.update_solving(
-                self.H, self.G, self.squares, self.columns, self.tally, self.spread, theta,
-                self.ridge, self.discounted, *rows, t, stop, (self.floor, lost), residual,
+                self.H,
+                self.G,
+                self.squares,
+                self.columns,
+                self.tally,
+                self.spread,
+                theta,
+                self.ridge,
+                self.discounted,
+                *rows,
+                t,
+                stop,
+                (self.floor, lost),
+                residual,
                 trace.arrays,
-            )  # fmt: skip
+            )
             if not solved:
                 if self.past is not None:
                     self.past.learn(rows, fed, t)

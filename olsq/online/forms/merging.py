@@ -116,10 +116,14 @@ def merge_roots(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -
     form = SquareRootForm(
         root * first.R.astype(np.float64, copy=False),
         root * first.z.astype(np.float64, copy=False),
-        decay * first.columns, tally.copy(), np.zeros_like(first.loss),
-        first.held + second.held, merged_spread(first.spread, second.spread, decay),
-        intercept=first.intercept, precision=first.precision,
-    )  # fmt: skip
+        decay * first.columns,
+        tally.copy(),
+        np.zeros_like(first.loss),
+        first.held + second.held,
+        merged_spread(first.spread, second.spread, decay),
+        intercept=first.intercept,
+        precision=first.precision,
+    )
     largest = np.maximum(second.R.max(0), -second.R.min(0))
     form.absorb_observations(X, Y, errors, largest, root)
     # J_ab(theta) = Z_b J_a(theta) + J_b(theta) - Z_b |theta|_Lambda^2, at its minimum.
@@ -143,13 +147,19 @@ def merge_moments(first: InformationForm, second: InformationForm) -> Informatio
     H += second.H  # in place: large models have no room for another copy
     G += second.G
     merged = InformationForm(
-        H, G,
+        H,
+        G,
         forgotten(first.squares, decay) + second.squares,
-        decay * first.columns + second.columns, merged_tally(first.tally, second.tally),
-        first.held + second.held, first.ridge,
-        merged_spread(first.spread, second.spread, decay), intercept=first.intercept,
-        discounted=first.discounted, solving=second.solving, precision=first.precision,
-    )  # fmt: skip
+        decay * first.columns + second.columns,
+        merged_tally(first.tally, second.tally),
+        first.held + second.held,
+        first.ridge,
+        merged_spread(first.spread, second.spread, decay),
+        intercept=first.intercept,
+        discounted=first.discounted,
+        solving=second.solving,
+        precision=first.precision,
+    )
     after_gap = [form.past is not None and not form.past.is_start for form in (first, second)]
     if any(after_gap) or 0 < decay < GAP:
         old = decay * first.known_before()

@@ -127,9 +127,12 @@ def minimum_norm(R, z, known, noise, first, theta):
     """
     (b, d, _), m = R.shape, z.shape[1]
     if (
-        R.shape != (b, d, d) or z.shape != (b, m, d) or theta.shape != z.shape
-        or known.shape != (d,) or noise.shape != (b,)
-    ):  # fmt: skip
+        R.shape != (b, d, d)
+        or z.shape != (b, m, d)
+        or theta.shape != z.shape
+        or known.shape != (d,)
+        or noise.shape != (b,)
+    ):
         raise ValueError("the shapes of factors, targets and coefficients do not fit together")
     if not 0 <= first <= 1 or (first == 1 and not (d > 0 and known[0])):
         raise ValueError("first must be 0, or 1 in states whose shape and pivots begin with it")
@@ -213,9 +216,13 @@ def solution(
     count = z.size // (m * d) if z.size else 0
     noises = np.broadcast_to(np.asarray(noise, np.float64), z.shape[:-2]).reshape(count)
     minimum_norm(
-        np.ascontiguousarray(R).reshape(count, d, d), np.ascontiguousarray(z).reshape(count, m, d),
-        known, np.ascontiguousarray(noises), first, theta.reshape(count, m, d),
-    )  # fmt: skip
+        np.ascontiguousarray(R).reshape(count, d, d),
+        np.ascontiguousarray(z).reshape(count, m, d),
+        known,
+        np.ascontiguousarray(noises),
+        first,
+        theta.reshape(count, m, d),
+    )
     return theta
 
 

@@ -68,9 +68,25 @@ def weigh_rows(columns, gates, weights, t, b, floor, root_w, decay):
 
 @kernel(forceinline=True)
 def update_in_blocks(
-    H, G, squares, columns, tally, spread, ridge, discounted, X, Y, gates, weights, start, stop,
-    block, limits, leverage, residual,
-):  # fmt: skip
+    H,
+    G,
+    squares,
+    columns,
+    tally,
+    spread,
+    ridge,
+    discounted,
+    X,
+    Y,
+    gates,
+    weights,
+    start,
+    stop,
+    block,
+    limits,
+    leverage,
+    residual,
+):
     """Absorb rows in blocks of ``block`` with their a-priori residuals, one factor for each.
 
     Stops before a block that is incomplete, or that single rows have to take: M is singular, a

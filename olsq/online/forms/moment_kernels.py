@@ -221,9 +221,25 @@ def solve(R, G, theta):
 
 @kernel(forceinline=True)
 def update_solving(
-    H, G, squares, columns, tally, spread, theta, ridge, discounted, X, Y, gates, weights, start,
-    stop, limits, residual, trace,
-):  # fmt: skip
+    H,
+    G,
+    squares,
+    columns,
+    tally,
+    spread,
+    theta,
+    ridge,
+    discounted,
+    X,
+    Y,
+    gates,
+    weights,
+    start,
+    stop,
+    limits,
+    residual,
+    trace,
+):
     """Absorb rows one at a time and solve for the coefficients after each.
 
     ``theta`` must hold the coefficients before row ``start``.  Returns (t, solved): if not

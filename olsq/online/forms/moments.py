@@ -70,9 +70,16 @@ def _as_floats(array: Any, name: str) -> NDArray:
 
 
 def switch_from(
-    moments: Moments, method: str, ridge: NDArray, *, intercept: bool, discounted: bool,
-    solving: bool, precision: tuple[str, str], sandwich: bool = False,
-) -> FormSwitch:  # fmt: skip
+    moments: Moments,
+    method: str,
+    ridge: NDArray,
+    *,
+    intercept: bool,
+    discounted: bool,
+    solving: bool,
+    precision: tuple[str, str],
+    sandwich: bool = False,
+) -> FormSwitch:
     """Build the state that continues from checked moments; ``ridge`` (d,) is zero if they hold it.
 
     The loss is unknown and infinite, until a gate of 0 forgets it.
@@ -92,9 +99,19 @@ def switch_from(
         )
         loss[:] = np.inf
         information = InformationForm(
-            gram, cross, loss, columns, tally, held, ridge, spread,
-            intercept=intercept, discounted=discounted, solving=solving, precision=precision,
-        )  # fmt: skip
+            gram,
+            cross,
+            loss,
+            columns,
+            tally,
+            held,
+            ridge,
+            spread,
+            intercept=intercept,
+            discounted=discounted,
+            solving=solving,
+            precision=precision,
+        )
         return FormSwitch(information, method, clock)
     columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
     loss[:] = np.inf
@@ -209,9 +226,11 @@ def _root_of_inverse(covariance: NDArray) -> NDArray[np.float64]:
     scaled = inside / np.outer(scale, scale)
     beside = np.where(np.eye(known.size, dtype=bool), 0.0, covariance)[~known]
     wrong = (
-        np.isnan(covariance).any() or beside.any() or not np.isfinite(inside).all()
+        np.isnan(covariance).any()
+        or beside.any()
+        or not np.isfinite(inside).all()
         or (np.abs(scaled - scaled.T) > 1e-8).any()
-    )  # fmt: skip
+    )
     if wrong:
         raise ValueError(
             "the prior's covariance must be a symmetric matrix of finite numbers (inf on the "
@@ -235,9 +254,14 @@ def _root_of_inverse(covariance: NDArray) -> NDArray[np.float64]:
 
 
 def switch_from_prior(
-    R: NDArray, z: NDArray, method: str, *, intercept: bool, solving: bool,
+    R: NDArray,
+    z: NDArray,
+    method: str,
+    *,
+    intercept: bool,
+    solving: bool,
     precision: tuple[str, str],
-) -> FormSwitch:  # fmt: skip
+) -> FormSwitch:
     """Build the state that has learned the rows of R (k, k) with the targets z (m, k)."""
     m, rows = z.shape[0], np.count_nonzero(np.diagonal(R))
     columns, tally, loss, held, spread = counters((R**2).sum(0), m)
@@ -245,9 +269,19 @@ def switch_from_prior(
     clock = np.array([1, 1, 0])
     if method == "information":
         information = InformationForm(
-            R.T @ R, z @ R, (z**2).sum(1), columns, tally, held, np.zeros(R.shape[0]), spread,
-            intercept=intercept, discounted=True, solving=solving, precision=precision,
-        )  # fmt: skip
+            R.T @ R,
+            z @ R,
+            (z**2).sum(1),
+            columns,
+            tally,
+            held,
+            np.zeros(R.shape[0]),
+            spread,
+            intercept=intercept,
+            discounted=True,
+            solving=solving,
+            precision=precision,
+        )
         return FormSwitch(information, method, clock)
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision

@@ -112,9 +112,22 @@ def trusted_pairs(A, columns, limits):
 
 @kernel()
 def update_pairs(
-    P, theta, columns, tally, loss, spread, X, Y, gates, weights, start, stop, limits, residual,
+    P,
+    theta,
+    columns,
+    tally,
+    loss,
+    spread,
+    X,
+    Y,
+    gates,
+    weights,
+    start,
+    stop,
+    limits,
+    residual,
     trace,
-):  # fmt: skip
+):
     """Absorb the pairs of rows start..stop; return the first row not absorbed, and whether P had
     the structure of a pair's covariance.  Nothing is changed where it had not.
 

@@ -64,9 +64,13 @@ class Trace(NamedTuple):
     @classmethod
     def empty(cls, n: int, m: int, d: int, sandwich: bool = False, variance: bool = True) -> Trace:
         return cls(
-            np.empty((n, m, d)), np.empty((n if variance else 0, d)), np.empty((n, m)),
-            np.empty((n, 6)), np.empty((n, m)), np.empty((n if sandwich and variance else 0, d)),
-        )  # fmt: skip
+            np.empty((n, m, d)),
+            np.empty((n if variance else 0, d)),
+            np.empty((n, m)),
+            np.empty((n, 6)),
+            np.empty((n, m)),
+            np.empty((n if sandwich and variance else 0, d)),
+        )
 
     def first(self, n: int) -> Trace:
         """Slice the arrays to their first n rows."""

@@ -86,9 +86,14 @@ class SingularMoments:
 
     @classmethod
     def decompose(
-        cls, gram: NDArray, G: NDArray, intercept: bool, lost: float, coarse: float,
+        cls,
+        gram: NDArray,
+        G: NDArray,
+        intercept: bool,
+        lost: float,
+        coarse: float,
         faint: float = 0.0,
-    ) -> SingularMoments:  # fmt: skip
+    ) -> SingularMoments:
         """Decompose the gram (d, d); known is what is above rounding, ``lost``, and ``faint``."""
         A, _, mean = centred(gram, G, intercept)
         # What centring leaves of a constant column is rounding error.
@@ -102,9 +107,16 @@ class SingularMoments:
         errors = 4 * lost * vectors.T**2 @ (np.where(alive, whole, 0.0) / scale**2)
         known = values > np.maximum(max(4 * lost, faint) * values.max(initial=0.0), errors)
         return cls(
-            A, G, mean, float(gram[0, 0]), scale, values[known], vectors[:, known],
-            vectors[:, ~known], coarse,
-        )  # fmt: skip
+            A,
+            G,
+            mean,
+            float(gram[0, 0]),
+            scale,
+            values[known],
+            vectors[:, known],
+            vectors[:, ~known],
+            coarse,
+        )
 
     @property
     def rank(self) -> int:

@@ -62,13 +62,20 @@ class SquareRootForm(Form):
 
     @classmethod
     def start(
-        cls, ridge: NDArray, n_targets: int, intercept: bool, precision: tuple[str, str] = DOUBLE,
+        cls,
+        ridge: NDArray,
+        n_targets: int,
+        intercept: bool,
+        precision: tuple[str, str] = DOUBLE,
         sandwich: bool = False,
-    ) -> SquareRootForm:  # fmt: skip
+    ) -> SquareRootForm:
         return cls(
-            np.diag(np.sqrt(ridge)), np.zeros((n_targets, ridge.shape[0])),
-            *counters(ridge, n_targets, sandwich), intercept=intercept, precision=precision,
-        )  # fmt: skip
+            np.diag(np.sqrt(ridge)),
+            np.zeros((n_targets, ridge.shape[0])),
+            *counters(ridge, n_targets, sandwich),
+            intercept=intercept,
+            precision=precision,
+        )
 
     def widen(self) -> None:
         """Convert R, z and spread to float64 before an update."""
@@ -113,9 +120,16 @@ class SquareRootForm(Form):
         """Absorb rows start..stop as one block; False where they have to go one at a time."""
         block = Rows(*(a[start:stop] for a in rows))
         done = blocks.absorb_block(
-            self.R, self.z, self.columns, self.tally, self.loss, block, self.limits.square_root,
-            residual[start:stop], self.R,
-        )  # fmt: skip
+            self.R,
+            self.z,
+            self.columns,
+            self.tally,
+            self.loss,
+            block,
+            self.limits.square_root,
+            residual[start:stop],
+            self.R,
+        )
         if done:
             blocks.absorb_squares_of_block(self.spread, block)
         return done
@@ -128,9 +142,19 @@ class SquareRootForm(Form):
         while t < stop:
             before = t
             t, held = kernels.update(
-                self.R, self.z, self.columns, self.tally, self.loss, self.spread, *rows, t, stop,
-                self.limits.square_root, residual, trace.arrays,
-            )  # fmt: skip
+                self.R,
+                self.z,
+                self.columns,
+                self.tally,
+                self.loss,
+                self.spread,
+                *rows,
+                t,
+                stop,
+                self.limits.square_root,
+                residual,
+                trace.arrays,
+            )
             self.held += held
             if t == stop:
                 break
@@ -154,10 +178,15 @@ class SquareRootForm(Form):
         t = start
         while t < stop and self.basis is not None:
             t, done, held = start_kernels.update(
-                (self.R, self.z, self.columns, self.tally, self.loss, self.spread), self.basis,
-                tuple(rows), (t, stop), self.limits.square_root, self.intercept, residual,
+                (self.R, self.z, self.columns, self.tally, self.loss, self.spread),
+                self.basis,
+                tuple(rows),
+                (t, stop),
+                self.limits.square_root,
+                self.intercept,
+                residual,
                 trace.arrays,
-            )  # fmt: skip
+            )
             self.held += held
             if done in (start_kernels.LEFT, start_kernels.LAST) or self.full_rank:
                 self.basis = None
@@ -190,9 +219,21 @@ class SquareRootForm(Form):
             gate = 1.0
             _, _, noise = self._project(x)
         self.held += kernels.absorb(
-            self.R, self.z, self.columns, self.tally, self.loss, x, target, gate, weight,
-            self.limits.square_root, noise, np.empty(d), np.empty(m), np.empty((m, d)),
-        )  # fmt: skip
+            self.R,
+            self.z,
+            self.columns,
+            self.tally,
+            self.loss,
+            x,
+            target,
+            gate,
+            weight,
+            self.limits.square_root,
+            noise,
+            np.empty(d),
+            np.empty(m),
+            np.empty((m, d)),
+        )
         kernels.absorb_squares(self.spread, x[None], np.array([gate]), np.array([weight]), 0, 1)
         if trace.wanted:
             trace.write(t, self)
@@ -213,10 +254,16 @@ class SquareRootForm(Form):
     ) -> None:
         """Absorb rows X (n, d), Y (n, m) of another factor; see the kernel for the others."""
         kernels.absorb_observations(
-            self.R, self.z, self.columns, self.tally, self.loss,
-            *(np.ascontiguousarray(a) for a in (X, Y, errors)), largest.astype(np.float64),
-            faintest, self.limits.square_root,
-        )  # fmt: skip
+            self.R,
+            self.z,
+            self.columns,
+            self.tally,
+            self.loss,
+            *(np.ascontiguousarray(a) for a in (X, Y, errors)),
+            largest.astype(np.float64),
+            faintest,
+            self.limits.square_root,
+        )
 
     # -- reading ----------------------------------------------------------------------------------
 

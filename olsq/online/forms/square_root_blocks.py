@@ -90,9 +90,14 @@ def bring_counters_forward(columns, tally, X, gates, weights, start, stop):
 
 
 def is_regular(
-    R: NDArray, columns: NDArray, tally: NDArray, added: NDArray, decay: float, n: int,
+    R: NDArray,
+    columns: NDArray,
+    tally: NDArray,
+    added: NDArray,
+    decay: float,
+    n: int,
     limits: tuple[float, float, float],
-) -> bool:  # fmt: skip
+) -> bool:
     """Test that no row of a block could be rounding error or need a coefficient held.
 
     A pivot relative to its column's length, r_j, falls to ``sqrt(decay) r_j`` at worst, with the
@@ -120,9 +125,16 @@ def gates_after(gates: NDArray) -> tuple[NDArray, float]:
 
 
 def absorb_block(
-    R: NDArray, z: NDArray, columns: NDArray, tally: NDArray, loss: NDArray, rows: Rows,
-    limits: tuple[float, float, float], residual: NDArray, out: NDArray,
-) -> bool:  # fmt: skip
+    R: NDArray,
+    z: NDArray,
+    columns: NDArray,
+    tally: NDArray,
+    loss: NDArray,
+    rows: Rows,
+    limits: tuple[float, float, float],
+    residual: NDArray,
+    out: NDArray,
+) -> bool:
     """Absorb all rows, as one block; False, with nothing changed, where single rows have to.
 
     ``residual`` (n, m) receives the a-priori residuals; ``out`` (d, d) the new R, and may be R.

@@ -166,7 +166,14 @@ def statistics_of(
     trace.write(0, form)
     sigma2, stderr = noise[None].copy(), np.empty((1, m, d))
     statistics(
-        trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, ridge, discounted,
-        sigma2, stderr,
-    )  # fmt: skip
+        trace.loss,
+        trace.coef,
+        trace.variance,
+        trace.sandwich,
+        trace.counts,
+        ridge,
+        discounted,
+        sigma2,
+        stderr,
+    )
     return sigma2[0], stderr[0]

@@ -128,9 +128,12 @@ class TargetGroups:
 
     @classmethod
     def restore(
-        cls, description: dict[str, Any], arrays: dict[str, NDArray], n_targets: int,
+        cls,
+        description: dict[str, Any],
+        arrays: dict[str, NDArray],
+        n_targets: int,
         restore: Callable[[dict[str, Any], dict[str, NDArray]], Engine],
-    ) -> TargetGroups:  # fmt: skip
+    ) -> TargetGroups:
         if "groups" not in description:
             return cls.together(restore(description, arrays), n_targets, False)
         groups = []

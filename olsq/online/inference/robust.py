@@ -106,9 +106,15 @@ def _gates_in_time(
 
 
 def covariance(
-    form: Form, theta: NDArray, rows: Rows, target: int, usable: NDArray[np.bool_],
-    weights: NDArray[np.float64], kind: str, lags: int,
-) -> NDArray[np.float64]:  # fmt: skip
+    form: Form,
+    theta: NDArray,
+    rows: Rows,
+    target: int,
+    usable: NDArray[np.bool_],
+    weights: NDArray[np.float64],
+    kind: str,
+    lags: int,
+) -> NDArray[np.float64]:
     """Compute ``P (sum_l c_l sum_t u_t u_{t-l}^T) P`` (k, k) of one target, with ``u = w e x``.
 
     c is Bartlett's, ``1 - |l| / (lags + 1)`` (Newey & West 1987, eq. 5); HC1 to HC3 as in MacKinnon

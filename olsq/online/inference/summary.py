@@ -192,9 +192,22 @@ def summarise(estimator: Any, level: float) -> Summary:
         shared = _shared(form, estimator, names)
         for i, target in enumerate(targets):
             fits.append(
-                (target, _fit(form, i, theta[target], sigma2[target], errors[target],
-                              logs[target], level, origin, shared, constant))
-            )  # fmt: skip
+                (
+                    target,
+                    _fit(
+                        form,
+                        i,
+                        theta[target],
+                        sigma2[target],
+                        errors[target],
+                        logs[target],
+                        level,
+                        origin,
+                        shared,
+                        constant,
+                    ),
+                )
+            )
     ordered = [fit for _, fit in sorted(fits, key=lambda pair: pair[0])]
     kind = "sandwich" if origin.sandwich else "posterior"
     return Summary(repr(estimator), names, estimator.n_samples_seen_, level, kind, ordered)
@@ -236,9 +249,17 @@ def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, bool, fl
 
 
 def _fit(
-    form: Form, i: int, theta: NDArray, sigma2: float, stderr: NDArray, logs: float, level: float,
-    origin: Any, shared: tuple[Any, bool, float, list[str]], constant: tuple[int, float] | None,
-) -> Fit:  # fmt: skip
+    form: Form,
+    i: int,
+    theta: NDArray,
+    sigma2: float,
+    stderr: NDArray,
+    logs: float,
+    level: float,
+    origin: Any,
+    shared: tuple[Any, bool, float, list[str]],
+    constant: tuple[int, float] | None,
+) -> Fit:
     counts, known_noise, condition, undetermined = shared
     left = counts.freedom  # for an estimate of the noise variance
     freedom = math.inf if known_noise else left
@@ -265,11 +286,26 @@ def _fit(
         variance = sigma2 if known_noise else residual / n
         likelihood = 0.5 * (logs - n * math.log(2 * math.pi * variance) - residual / variance)
     return Fit(
-        theta, stderr, t, pvalue, theta - reach, theta + reach, n, freedom, k, float(sigma2),
-        float(r_squared), float(adjusted), float(f_statistic), f_pvalue, likelihood,
-        2 * k - 2 * likelihood, math.log(n) * k - 2 * likelihood if n > 0 else math.nan,
-        condition, undetermined,
-    )  # fmt: skip
+        theta,
+        stderr,
+        t,
+        pvalue,
+        theta - reach,
+        theta + reach,
+        n,
+        freedom,
+        k,
+        float(sigma2),
+        float(r_squared),
+        float(adjusted),
+        float(f_statistic),
+        f_pvalue,
+        likelihood,
+        2 * k - 2 * likelihood,
+        math.log(n) * k - 2 * likelihood if n > 0 else math.nan,
+        condition,
+        undetermined,
+    )
 
 
 def f_probability(r: int, freedom: Any, F: Any) -> Any:

@@ -211,9 +211,13 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         return self
 
     def step(
-        self, X: ArrayLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None,
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
         which: ArrayLike | None = None,
-    ) -> tuple[NDArray, NDArray]:  # fmt: skip
+    ) -> tuple[NDArray, NDArray]:
         """Predict a row for each filter, then learn it.
 
         Parameters
@@ -253,9 +257,16 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             return before[()], self.residual_
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, forget: Any, which: Any, *,
-        want_path: bool = False, timed: TimedRows | None = None,
-    ) -> BankPath | None:  # fmt: skip
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        forget: Any,
+        which: Any,
+        *,
+        want_path: bool = False,
+        timed: TimedRows | None = None,
+    ) -> BankPath | None:
         """Check the arguments, then learn; return the path of the rows as given, if requested.
 
         Rows that are ``timed`` have the factors of their times.
@@ -271,9 +282,15 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         filters = None if which is None else check_index(which, n)
         single = which is not None and np.ndim(which) == 0
         given = check_rows(
-            X, y, filters, n, self.n_features_in_ if fitted else self.n_features,
-            self._n_targets if fitted else None, single, convert,
-        )  # fmt: skip
+            X,
+            y,
+            filters,
+            n,
+            self.n_features_in_ if fitted else self.n_features,
+            self._n_targets if fitted else None,
+            single,
+            convert,
+        )
         noise = check_noise_variance(self.noise_variance, max(given.n_targets, 1))
         own = self._forget(which if single else filters) if forget is None else forget
         gates = given.per_row(check_forget(own), "forget")
@@ -295,9 +312,13 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             dtype = np.real(given.X).dtype
             self._begin(given.X.shape[1], given.n_targets, dtype, is_complex)
         rows = BankRows(
-            *given.groups, given.X, given.Y, gates, weights,
+            *given.groups,
+            given.X,
+            given.Y,
+            gates,
+            weights,
             np.empty(0, np.bool_) if usable is None else usable,
-        )  # fmt: skip
+        )
         if is_complex:
             uninterrupted(lambda: self._learn_pairs(rows, given.shape))
             return None
@@ -385,10 +406,14 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             forget=self.forget if gates.ndim == 0 else float(gates[f]),
             half_life=self.half_life if half_lives.ndim == 0 else float(half_lives[f]),
             ridge=self.ridge if np.ndim(self.ridge) < 2 else ridge[first:],
-            fit_intercept=self.fit_intercept, method=self.method, missing=self.missing,
-            state_dtype=self.state_dtype, cov=self.cov, prior=self.prior,
+            fit_intercept=self.fit_intercept,
+            method=self.method,
+            missing=self.missing,
+            state_dtype=self.state_dtype,
+            cov=self.cov,
+            prior=self.prior,
             noise_variance=self.noise_variance,
-        )  # fmt: skip
+        )
         origin = est._make_origin(
             self.n_features_in_, self._n_targets, self._dtype, ridge, is_complex=is_complex
         )

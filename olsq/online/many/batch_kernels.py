@@ -69,9 +69,21 @@ def take_alone(state, filters, chosen, rows, theta, settings, residual, recursiv
                     leverage += p[j] * p[j]
                 scale = math.sqrt(weight * gate / (gate + weight * leverage))
         held[f] += square_root_kernels.absorb(
-            R, z, squares, tally[f], loss[f], x[0], targets, gate, weight, limits, noise, rest, y,
+            R,
+            z,
+            squares,
+            tally[f],
+            loss[f],
+            x[0],
+            targets,
+            gate,
+            weight,
+            limits,
+            noise,
+            rest,
+            y,
             scratch,
-        )  # fmt: skip
+        )
         gates_[0], weights_[0] = gate, weight
         square_root_kernels.absorb_squares(spread[f], x, gates_, weights_, 0, 1)
         if recursive.shape[0] > 0:
@@ -106,6 +118,13 @@ def statistics_each(loss, coef, variance, sandwich, counts, ridge, discounted, s
     for i in range(coef.shape[0]):
         j = i + 1
         fill_statistics(
-            loss[i:j], coef[i:j], variance[i:j], sandwich[i:j] if robust else sandwich, counts[i:j],
-            ridge[i], discounted, sigma2[i:j], stderr[i:j],
-        )  # fmt: skip
+            loss[i:j],
+            coef[i:j],
+            variance[i:j],
+            sandwich[i:j] if robust else sandwich,
+            counts[i:j],
+            ridge[i],
+            discounted,
+            sigma2[i:j],
+            stderr[i:j],
+        )

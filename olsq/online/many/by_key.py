@@ -38,9 +38,14 @@ class ByKey(EstimatorConventions, Locked, Saved):
     # -- learning ---------------------------------------------------------------------------------
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        by: Any,
         times: Any = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Forget every group and learn as :meth:`partial_fit` does."""
         with self._locked():
             fresh = type(self)(**self.get_params())

@@ -121,8 +121,9 @@ class TimedRows:
         )
         values, known = self._before.values.copy(), self._before.known
         for first, own, at in (
-            (FIRST, self._codes, self._times), (FIRST_LEARNT, codes, times),
-        ):  # fmt: skip
+            (FIRST, self._codes, self._times),
+            (FIRST_LEARNT, codes, times),
+        ):
             groups, begins = np.unique(own, return_index=True)
             fresh = ~known[groups, first]
             values[groups[fresh], first] = at[begins[fresh]]

@@ -19,9 +19,7 @@ SMALLEST, LARGEST = 1e-150, 1e150  # products of entries between these neither v
 
 
 @kernel()
-def learn_one(
-    state, f, x, y, gates, intercept, settled, limits, prediction, residual
-):  # fmt: skip
+def learn_one(state, f, x, y, gates, intercept, settled, limits, prediction, residual):
     """Absorb a row x (d,), y (m,) of weight 1 in filter f; False if it has to go the general way.
 
     That is a row whose squares are not within ``settled``, as a non-finite row's are not; one that
@@ -33,15 +31,24 @@ def learn_one(
     n, m, k = coefs.shape
     first = 1 if intercept else 0
     if (
-        forms.shape != (n,) or matrix.shape != (n, k, k) or columns.shape != (n, 2, k)
-        or tally.shape != (n, 4) or loss.shape != (n, m) or clock.shape != (n, 3)
-        or seen.shape != (n,) or logs.shape != (n,) or not 0 <= f < n
-    ):  # fmt: skip
+        forms.shape != (n,)
+        or matrix.shape != (n, k, k)
+        or columns.shape != (n, 2, k)
+        or tally.shape != (n, 4)
+        or loss.shape != (n, m)
+        or clock.shape != (n, 3)
+        or seen.shape != (n,)
+        or logs.shape != (n,)
+        or not 0 <= f < n
+    ):
         raise ValueError("the arrays of a bank do not have shapes that fit together")
     if (
-        x.shape != (k - first,) or y.shape != (m,) or prediction.shape != (m,)
-        or residual.shape != (m,) or (gates.shape != (n,) and gates.shape != (1,))
-    ):  # fmt: skip
+        x.shape != (k - first,)
+        or y.shape != (m,)
+        or prediction.shape != (m,)
+        or residual.shape != (m,)
+        or (gates.shape != (n,) and gates.shape != (1,))
+    ):
         raise ValueError("the shapes of the row and its factors do not fit the bank")
     outside = 0
     for gate in gates:
@@ -84,9 +91,11 @@ def predict(theta, filters, X, intercept, begin, end, out):
     first, b = 1 if intercept else 0, max(filters.shape[0], 1)
     each = out.shape[0] // b
     shared = X.shape[0] == 1
-    if X.shape[1] + first != k or out.shape != (b * each, m) or not (
-        shared or X.shape[0] == out.shape[0]
-    ):  # fmt: skip
+    if (
+        X.shape[1] + first != k
+        or out.shape != (b * each, m)
+        or not (shared or X.shape[0] == out.shape[0])
+    ):
         raise ValueError("the shapes of rows and predictions do not fit the coefficients")
     finite, ready = True, False
     for i in range(begin, end):
@@ -113,9 +122,11 @@ def leverage(forms, matrix, filters, X, intercept, begin, end, out):
     k, first, b = matrix.shape[1], 1 if intercept else 0, max(filters.shape[0], 1)
     each = out.shape[0] // b
     shared = X.shape[0] == 1
-    if X.shape[1] + first != k or out.shape != (b * each,) or not (
-        shared or X.shape[0] == out.shape[0]
-    ):  # fmt: skip
+    if (
+        X.shape[1] + first != k
+        or out.shape != (b * each,)
+        or not (shared or X.shape[0] == out.shape[0])
+    ):
         raise ValueError("the shapes of rows and leverages do not fit the bank")
     x, u, outer = np.ones(k), np.empty(k), np.empty(k * k)
     every = matrix.reshape(matrix.shape[0], k * k)
@@ -159,9 +170,12 @@ def draw(forms, matrix, filters, theta, scale, u, begin, end, out):
     """
     size_, b, m, k = out.shape
     if (
-        theta.shape != (b, m, k) or scale.shape != (b, m) or u.shape != out.shape
-        or filters.shape != (b,) or matrix.shape[1:] != (k, k)
-    ):  # fmt: skip
+        theta.shape != (b, m, k)
+        or scale.shape != (b, m)
+        or u.shape != out.shape
+        or filters.shape != (b,)
+        or matrix.shape[1:] != (k, k)
+    ):
         raise ValueError("the shapes of draws and coefficients do not fit the bank")
     L, rest = np.zeros((k, k, LANES)), np.zeros((k, LANES))
     column = np.empty((k, LANES))

@@ -36,7 +36,8 @@ def written(
     header = {
         "estimator": NAME,
         "parameters": {
-            name: packed_prior(value) if name == "prior" and prior_is_complex(value)
+            name: packed_prior(value)
+            if name == "prior" and prior_is_complex(value)
             else plain(value)
             for name, value in bank.get_params().items()
         },
@@ -44,7 +45,7 @@ def written(
         "n_targets": bank._n_targets,
         "dtype": bank._dtype.name,
         "metadata": metadata or {},
-    }  # fmt: skip
+    }
     if bank._kind.is_complex:
         header["complex"] = True
     return header, bank._state.arrays()
@@ -56,8 +57,11 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
         raise ValueError(f"{', '.join(missing)} is missing in the header")
     parameters = header["parameters"]
     want(isinstance(parameters, dict), "parameters", parameters)
-    want(parameters.keys() <= set(kind._parameter_names()) and "n" in parameters, "parameters",
-         parameters)  # fmt: skip
+    want(
+        parameters.keys() <= set(kind._parameter_names()) and "n" in parameters,
+        "parameters",
+        parameters,
+    )
     check_counts(header, arrays)
     want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
     want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
@@ -81,9 +85,13 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
     _check_arrays(bank, arrays, (n, part * k), max(header["n_targets"], 1))
     kind_of = bank._kind_of(np.dtype(header["dtype"]), of_complex)
     bank._settle(
-        BankState(**arrays), kind_of, header["n_features"], header["n_targets"],
-        np.dtype(header["dtype"]), header["metadata"],
-    )  # fmt: skip
+        BankState(**arrays),
+        kind_of,
+        header["n_features"],
+        header["n_targets"],
+        np.dtype(header["dtype"]),
+        header["metadata"],
+    )
     return bank
 
 
@@ -91,10 +99,19 @@ def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...],
     n, k = shape
     s = k if bank.cov == "sandwich" else 0
     shapes = {
-        "forms": (n,), "matrix": (n, k, k), "coefs": (n, m, k), "columns": (n, 2, k),
-        "tally": (n, 4), "loss": (n, m), "held": (n,), "clock": (n, 3), "seen": (n,),
-        "spread": (n, s, s), "ridge": (n, k), "logs": (n,),
-    }  # fmt: skip
+        "forms": (n,),
+        "matrix": (n, k, k),
+        "coefs": (n, m, k),
+        "columns": (n, 2, k),
+        "tally": (n, 4),
+        "loss": (n, m),
+        "held": (n,),
+        "clock": (n, 3),
+        "seen": (n,),
+        "spread": (n, s, s),
+        "ridge": (n, k),
+        "logs": (n,),
+    }
     if strange := sorted(arrays.keys() ^ shapes.keys()):
         raise ValueError(f"array {strange[0]!r} is missing or unexpected")
     stored = np.dtype(state_dtype_name(bank.state_dtype))

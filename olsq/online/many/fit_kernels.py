@@ -119,7 +119,7 @@ def predict_rows(X, coef, first, start, out):
 @kernel()
 def fit_groups(
     X, y, root, begins, ends, ridge, intercept, begin, end, coef, variance, squares, solved
-):  # fmt: skip
+):
     """Fit groups begin..end: coef and variance (groups, k), squares and solved (groups,).
 
     ``root`` (N,) holds the square roots of the weights, or (0,) where all are 1.  ``variance``
@@ -134,9 +134,14 @@ def fit_groups(
         raise ValueError("the shapes of rows, weights and ridge do not fit")
     groups = begins.shape[0]
     if (
-        ends.shape[0] != groups or coef.shape != (groups, k) or variance.shape != (groups, k)
-        or squares.shape[0] != groups or solved.shape[0] != groups or end > groups or begin < 0
-    ):  # fmt: skip
+        ends.shape[0] != groups
+        or coef.shape != (groups, k)
+        or variance.shape != (groups, k)
+        or squares.shape[0] != groups
+        or solved.shape[0] != groups
+        or end > groups
+        or begin < 0
+    ):
         raise ValueError("the shapes of the results do not fit the groups")
     gram, L = np.zeros((k, k)), np.zeros((k, k))
     cross, scale, step, unit = np.empty(k), np.empty(k), np.empty(k), np.empty(k)

@@ -57,9 +57,10 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
         _check_clocks(clocks, len(bank))
     given = header.get("feature_names")
     fits = given is None or (
-        isinstance(given, list) and len(given) == bank.n_features_in_
+        isinstance(given, list)
+        and len(given) == bank.n_features_in_
         and all(isinstance(name, str) for name in given)
-    )  # fmt: skip
+    )
     want(fits, "feature_names", given)
     names = kind._parameter_names()
     groups = kind(**{k: v for k, v in bank.get_params().items() if k in names})
@@ -67,10 +68,13 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
     if given is not None:
         groups.feature_names_in_ = np.asarray(given, dtype=object)
     groups.__dict__.update(
-        _bank=bank, _places={key: i for i, key in enumerate(keys)}, _clocks=clocks,
+        _bank=bank,
+        _places={key: i for i, key in enumerate(keys)},
+        _clocks=clocks,
         _residual=np.empty((0,) if bank._n_targets == 0 else (0, bank._n_targets), bank._dtype),
-        n_features_in_=bank.n_features_in_, metadata_=bank.metadata_,
-    )  # fmt: skip
+        n_features_in_=bank.n_features_in_,
+        metadata_=bank.metadata_,
+    )
     return groups
 
 
@@ -125,10 +129,12 @@ def read_windows(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDAr
         groups.feature_names_in_ = np.asarray(names, dtype=object)
     targets = first._origin.n_targets
     groups.__dict__.update(
-        _windows=dict(zip(keys, windows, strict=True)), n_features_in_=d,
-        _residual=np.empty((0, targets) if targets else 0), metadata_=header["metadata"],
+        _windows=dict(zip(keys, windows, strict=True)),
+        n_features_in_=d,
+        _residual=np.empty((0, targets) if targets else 0),
+        metadata_=header["metadata"],
         _zoned=header["zoned"],
-    )  # fmt: skip
+    )
     return groups
 
 

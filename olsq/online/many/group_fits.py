@@ -30,9 +30,12 @@ class GroupFits(NamedTuple):
 
 
 def fit_groups(
-    X: NDArray[np.float64], y: NDArray[np.float64], lengths: NDArray[np.int64],
-    weights: NDArray | None, options: dict[str, Any],
-) -> GroupFits:  # fmt: skip
+    X: NDArray[np.float64],
+    y: NDArray[np.float64],
+    lengths: NDArray[np.int64],
+    weights: NDArray | None,
+    options: dict[str, Any],
+) -> GroupFits:
     """Fit ``RecursiveLeastSquares(**options)``, which does not forget, to each group's rows.
 
     X (n, d) and y (n,) hold the groups one after the other, ``lengths`` (groups,) of them.  Where
@@ -67,9 +70,13 @@ def fit_groups(
 
 
 def _solve(
-    fits: GroupFits, X: NDArray, y: NDArray, lengths: NDArray[np.int64], weights: NDArray | None,
+    fits: GroupFits,
+    X: NDArray,
+    y: NDArray,
+    lengths: NDArray[np.int64],
+    weights: NDArray | None,
     options: dict[str, Any],
-) -> NDArray[np.bool_]:  # fmt: skip
+) -> NDArray[np.bool_]:
     """Fill in the groups that moments determine; return the mask (groups,) of these."""
     groups, k = fits.coef.shape
     intercept = bool(options["fit_intercept"])
@@ -81,9 +88,14 @@ def _solve(
     coef, variance, squares = np.empty((groups, k)), np.empty((groups, k)), np.empty(groups)
     solved = np.zeros(groups, np.bool_)
     given = (
-        read_only(np.ascontiguousarray(X.T)), read_only(np.ascontiguousarray(y)), read_only(root),
-        begins, ends, ridge, intercept,
-    )  # fmt: skip
+        read_only(np.ascontiguousarray(X.T)),
+        read_only(np.ascontiguousarray(y)),
+        read_only(root),
+        begins,
+        ends,
+        ridge,
+        intercept,
+    )
     bounds = share(lengths * k**2, PARALLEL_FROM)
     in_pieces(
         lambda begin, end: fit_kernels.fit_groups(
@@ -105,17 +117,29 @@ def _solve(
     noise = check_noise_variance(options["noise_variance"], 1)
     sigma2, stderr = np.tile(noise, (groups, 1)), np.empty((groups, 1, k))
     statistics(
-        loss[:, None], coef[:, None], variance, np.empty((0, k)), counts, ridge, True, sigma2,
+        loss[:, None],
+        coef[:, None],
+        variance,
+        np.empty((0, k)),
+        counts,
+        ridge,
+        True,
+        sigma2,
         stderr,
-    )  # fmt: skip
+    )
     fits.coef[solved], fits.stderr[solved] = coef[solved], stderr[solved, 0]
     return solved
 
 
 def _learn(
-    fits: GroupFits, which: NDArray[np.int64], X: NDArray, y: NDArray, lengths: NDArray[np.int64],
-    weights: NDArray | None, options: dict[str, Any],
-) -> None:  # fmt: skip
+    fits: GroupFits,
+    which: NDArray[np.int64],
+    X: NDArray,
+    y: NDArray,
+    lengths: NDArray[np.int64],
+    weights: NDArray | None,
+    options: dict[str, Any],
+) -> None:
     """Fill in some groups by learning their rows one by one."""
     if weights is not None and not weights.any():
         return
@@ -127,9 +151,10 @@ def _learn(
         codes = np.repeat(np.arange(which.size), lengths)
         found = GroupedLeastSquares(**options).fit(X, y, weights, by=codes)
     learnt = np.atleast_1d(found.n_samples_seen_) > 0
-    both = (fits.coef, found.coef_, found.intercept_), (
-        fits.stderr, found.coef_stderr_, found.intercept_stderr_
-    )  # fmt: skip
+    both = (
+        (fits.coef, found.coef_, found.intercept_),
+        (fits.stderr, found.coef_stderr_, found.intercept_stderr_),
+    )
     for out, own, first in both:
         columns = np.atleast_2d(own)
         if options["fit_intercept"]:

@@ -193,9 +193,16 @@ class GroupedLeastSquares(GroupReading):
         return self._learn_path(X, y, sample_weight, by, times, forget=forget)
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, by: Any, times: Any, forget: Any = None, *,
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        by: Any,
+        times: Any,
+        forget: Any = None,
+        *,
         want_path: bool = False,
-    ) -> CoefficientPath | None:  # fmt: skip
+    ) -> CoefficientPath | None:
         fitted = "_bank" in self.__dict__
         if np.ndim(self.forget) > 0 or np.ndim(self.half_life) > 0 or np.ndim(self.ridge) > 1:
             raise ValueError(
@@ -236,17 +243,24 @@ class GroupedLeastSquares(GroupReading):
         residual = np.full((labelled.size, *bank.residual_.shape[1:]), np.nan, bank._dtype)
         residual[labelled] = bank.residual_
         self.__dict__.update(
-            _bank=bank, _places=places, _residual=residual, n_features_in_=bank.n_features_in_,
+            _bank=bank,
+            _places=places,
+            _residual=residual,
+            n_features_in_=bank.n_features_in_,
             metadata_=self.__dict__.get("metadata_", {}),
-            _clocks=None if timed is None else timed.after, **named,
-        )  # fmt: skip
+            _clocks=None if timed is None else timed.after,
+            **named,
+        )
         if path is None:
             return None
         one_target = bank._n_targets == 0
         found = path_of(
-            path, bank.residual_.reshape(path.sigma2.shape), intercept=bool(bank._first),
-            dtype=bank._dtype, one_target=one_target,
-        )  # fmt: skip
+            path,
+            bank.residual_.reshape(path.sigma2.shape),
+            intercept=bool(bank._first),
+            dtype=bank._dtype,
+            one_target=one_target,
+        )
         return found if labelled.all() else spread_out(found, labelled)
 
     def _times_of(self, times: Any, X: Any, y: Any, forget: Any) -> tuple[Any, Duration | None]:

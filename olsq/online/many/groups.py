@@ -72,9 +72,11 @@ def grouped_path(
         raise no_usable_row(call.Y)
     origin = estimator._origin_of(call)
     kind = Kind(
-        origin.intercept, origin.discounted, estimator._resolved_method,
+        origin.intercept,
+        origin.discounted,
+        estimator._resolved_method,
         (state_dtype_name(estimator.state_dtype), origin.dtype.name),
-    )  # fmt: skip
+    )
     apart = call.usable is not None and call.usable.ndim == 2
     learn_all = _by_target if apart else _together
     noise = estimator._known_noise(origin)
@@ -132,9 +134,12 @@ class Timed(NamedTuple):
     half_life: float
 
     def gates(
-        self, usable: NDArray[np.bool_] | None, order: NDArray[np.int64],
-        begins: NDArray[np.int64], ends: NDArray[np.int64],
-    ) -> NDArray[np.float64]:  # fmt: skip
+        self,
+        usable: NDArray[np.bool_] | None,
+        order: NDArray[np.int64],
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
         """Compute factors (n,) of the rows within groups, as ``times.half_life_gates`` does."""
         place = np.arange(order.size)
         learnt = place if usable is None else place[usable[order]]
@@ -166,9 +171,15 @@ def _in_order(
 
 
 def _by_target(
-    call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
-    ends: NDArray[np.int64], timed: Timed | None, noise: NDArray | None,
-) -> CoefficientPath:  # fmt: skip
+    call: Call,
+    origin: Origin,
+    kind: Kind,
+    order: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    timed: Timed | None,
+    noise: NDArray | None,
+) -> CoefficientPath:
     """Compute the path of targets that miss rows of their own; equal patterns go together."""
     assert call.usable is not None
     patterns, which = np.unique(call.usable, axis=1, return_inverse=True)
@@ -187,9 +198,15 @@ def _by_target(
 
 
 def _together(
-    call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
-    ends: NDArray[np.int64], timed: Timed | None, noise: NDArray | None,
-) -> CoefficientPath:  # fmt: skip
+    call: Call,
+    origin: Origin,
+    kind: Kind,
+    order: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    timed: Timed | None,
+    noise: NDArray | None,
+) -> CoefficientPath:
     N, m = call.Y.shape
     if timed is not None:
         call = call._replace(gates=timed.gates(call.usable, order, begins, ends))
@@ -199,9 +216,16 @@ def _together(
     )  # no call ends before the last row
     usable = np.empty(0, np.bool_) if call.usable is None else call.usable
     rows = BankRows(
-        np.arange(begins.size), begins, ends, order, np.ascontiguousarray(call.X),
-        np.ascontiguousarray(call.Y), call.gates, call.weights, usable,
-    )  # fmt: skip
+        np.arange(begins.size),
+        begins,
+        ends,
+        order,
+        np.ascontiguousarray(call.X),
+        np.ascontiguousarray(call.Y),
+        call.gates,
+        call.weights,
+        usable,
+    )
     path = open_path(state, kind, rows, noise)
     residual = learn(state, kind, rows, path)
     carry(path, rows)
@@ -216,9 +240,14 @@ def _together(
 
 
 def _in_windows(
-    alone: Callable[..., CoefficientPath], X: Any, y: Any, order: NDArray[np.int64],
-    begins: NDArray[np.int64], ends: NDArray[np.int64], options: dict[str, Any],
-) -> CoefficientPath | None:  # fmt: skip
+    alone: Callable[..., CoefficientPath],
+    X: Any,
+    y: Any,
+    order: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    options: dict[str, Any],
+) -> CoefficientPath | None:
     """Compute rolling paths in compiled loops where these can; None for options that they lack."""
     others = options["window"] is None or options["cov"] != "posterior"
     others |= any(options[name] is not None for name in ("times", "sample_weight", "half_life"))
@@ -243,9 +272,14 @@ def _in_windows(
 
 
 def _one_by_one(
-    alone: Callable[..., CoefficientPath], X: NDArray, y: Any, order: NDArray[np.int64],
-    begins: NDArray[np.int64], ends: NDArray[np.int64], options: dict[str, Any],
-) -> CoefficientPath:  # fmt: skip
+    alone: Callable[..., CoefficientPath],
+    X: NDArray,
+    y: Any,
+    order: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    options: dict[str, Any],
+) -> CoefficientPath:
     """Compute a path of each group by itself; per-row options go with the rows."""
     y = real_array(y, "y")
     n = X.shape[0]
@@ -258,8 +292,10 @@ def _one_by_one(
     }
     for name, array in per_row.items():
         if array.shape != (n,):
-            raise ValueError(f"{name} must be a number or one number per row ({n}), got an array "
-                             f"of shape {array.shape}")  # fmt: skip
+            raise ValueError(
+                f"{name} must be a number or one number per row ({n}), got an array "
+                f"of shape {array.shape}"
+            )
     whole: list[NDArray] = []
     if options["times"] is not None:
         per_row["times"] = options["times"]

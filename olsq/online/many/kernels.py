@@ -35,18 +35,26 @@ def check(state, members, begins, ends, order, X, Y, gates, weights, usable, res
     forms, matrix, coefs, columns, tally, loss, held, clock, seen, spread = state
     n, m, k = coefs.shape
     if (
-        forms.shape != (n,) or matrix.shape != (n, k, k) or columns.shape != (n, 2, k)
-        or tally.shape != (n, 4) or loss.shape != (n, m) or held.shape != (n,)
-        or clock.shape != (n, 3) or seen.shape != (n,)
+        forms.shape != (n,)
+        or matrix.shape != (n, k, k)
+        or columns.shape != (n, 2, k)
+        or tally.shape != (n, 4)
+        or loss.shape != (n, m)
+        or held.shape != (n,)
+        or clock.shape != (n, 3)
+        or seen.shape != (n,)
         or (spread.shape != (n, k, k) and spread.shape != (n, 0, 0))
-    ):  # fmt: skip
+    ):
         raise ValueError("the arrays of a bank do not have shapes that fit together")
     N, d = X.shape
     if (
-        d + (1 if intercept else 0) != k or Y.shape != (N, m) or gates.shape != (N,)
-        or weights.shape != (N,) or residual.shape != (N, m)
+        d + (1 if intercept else 0) != k
+        or Y.shape != (N, m)
+        or gates.shape != (N,)
+        or weights.shape != (N,)
+        or residual.shape != (N, m)
         or (usable.shape != (N,) and usable.shape != (0,))
-    ):  # fmt: skip
+    ):
         raise ValueError("the shapes of rows, weights and residuals do not fit the bank")
     if begins.shape != members.shape or ends.shape != members.shape:
         raise ValueError("begins and ends do not have the shape of members")
@@ -131,9 +139,22 @@ def advance_square_root(state, f, rows, stop, t, settings, buffer, error, trace)
     covariance_limits, square_root_limits, switching, _, _ = settings
     x, y, gate, weight, places = buffer
     done, count = square_root_kernels.update(
-        matrix[f], coefs[f], columns[f], tally[f], loss[f], spread[f], x[:stop], y[:stop],
-        gate[:stop], weight[:stop], 0, stop, square_root_limits, error[:stop], trace,
-    )  # fmt: skip
+        matrix[f],
+        coefs[f],
+        columns[f],
+        tally[f],
+        loss[f],
+        spread[f],
+        x[:stop],
+        y[:stop],
+        gate[:stop],
+        weight[:stop],
+        0,
+        stop,
+        square_root_limits,
+        error[:stop],
+        trace,
+    )
     held[f] += count
     if switching:
         clock[f, TO_RETRY] -= done
@@ -203,14 +224,21 @@ def learn_square_root(state, members, position, ends, rows, settings, begin, end
     m, k = coefs.shape[1], coefs.shape[2]
     size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
     buffer = (
-        np.ones((size, k)), np.empty((size, m)), np.empty(size), np.empty(size),
+        np.ones((size, k)),
+        np.empty((size, m)),
+        np.empty(size),
+        np.empty(size),
         np.empty(size, np.int64),
-    )  # fmt: skip
+    )
     error = np.empty((size, m))
     trace = (
-        np.empty((0, m, k)), np.empty((0, k)), np.empty((0, m)), np.empty((0, 6)),
-        np.empty((0, m)), np.empty((0, k)),
-    )  # fmt: skip
+        np.empty((0, m, k)),
+        np.empty((0, k)),
+        np.empty((0, m)),
+        np.empty((0, 6)),
+        np.empty((0, m)),
+        np.empty((0, k)),
+    )
     for i in range(begin, end):
         f = members[i]
         t, stop = position[i], ends[i]
@@ -263,9 +291,7 @@ def learn_logs(logs, members, begins, ends, rows):
 
 
 @kernel()
-def learn_path(
-    state, members, position, ends, rows, settings, begin, end, residual, ridge, path
-):  # fmt: skip
+def learn_path(state, members, position, ends, rows, settings, begin, end, residual, ridge, path):
     """Learn as :func:`learn` does, and write every row's estimate.
 
     ``ridge`` (n, k); ``path`` = (coef (N, m, k), sigma2 (N, m), stderr (N, m, k), recursive
@@ -281,14 +307,21 @@ def learn_path(
     wanted = path_stderr.shape[0] > 0
     robust = spread.shape[1] > 0 and wanted
     buffer = (
-        np.ones((size, k)), np.empty((size, m)), np.empty(size), np.empty(size),
+        np.ones((size, k)),
+        np.empty((size, m)),
+        np.empty(size),
+        np.empty(size),
         np.empty(size, np.int64),
-    )  # fmt: skip
+    )
     error = np.empty((size, m))
     whole = (
-        np.empty((size, m, k)), np.empty((size if wanted else 0, k)), np.empty((size, m)),
-        np.empty((size, 6)), np.empty((size, m)), np.empty((size if robust else 0, k)),
-    )  # fmt: skip
+        np.empty((size, m, k)),
+        np.empty((size if wanted else 0, k)),
+        np.empty((size, m)),
+        np.empty((size, 6)),
+        np.empty((size, m)),
+        np.empty((size if robust else 0, k)),
+    )
     sigma2, stderr = np.empty((size, m)), np.empty((size, m, k))
     for i in range(begin, end):
         f = members[i]
@@ -302,9 +335,13 @@ def learn_path(
                 t = following
                 break
             trace = (
-                whole[0][:n], whole[1][:n], whole[2][:n], whole[3][:n], whole[4][:n],
+                whole[0][:n],
+                whole[1][:n],
+                whole[2][:n],
+                whole[3][:n],
+                whole[4][:n],
                 whole[5][: n if robust else 0],
-            )  # fmt: skip
+            )
             if forms[f] == COVARIANCE:
                 V, used = np.empty((k, k) if robust else (0, 0)), np.zeros(1)
                 # V = P S P with S = spread^T spread, and used = tr(P S), from half = spread P
@@ -322,9 +359,24 @@ def learn_path(
                                 V[a, b] += half[c, a] * half[c, b]
                 x, y, gate, weight, places = buffer
                 done = covariance_kernels.update(
-                    matrix[f], coefs[f], columns[f], tally[f], loss[f], spread[f], V, used, x[:n],
-                    y[:n], gate[:n], weight[:n], 0, n, limits, error[:n], trace,
-                )  # fmt: skip
+                    matrix[f],
+                    coefs[f],
+                    columns[f],
+                    tally[f],
+                    loss[f],
+                    spread[f],
+                    V,
+                    used,
+                    x[:n],
+                    y[:n],
+                    gate[:n],
+                    weight[:n],
+                    0,
+                    n,
+                    limits,
+                    error[:n],
+                    trace,
+                )
                 clock[f, IN_FORM] += done
                 t = places[done] if done < n else following
             else:
@@ -336,10 +388,16 @@ def learn_path(
                     for target in range(m):
                         sigma2[s, target] = path_sigma2[order[buffer[4][s]], target]
                 fill_statistics(
-                    trace[2][:done], trace[0][:done], trace[1][:done],
-                    trace[5][: done if robust else 0], trace[3][:done], ridge[f], discounted,
-                    sigma2[:done], stderr[:done],
-                )  # fmt: skip
+                    trace[2][:done],
+                    trace[0][:done],
+                    trace[1][:done],
+                    trace[5][: done if robust else 0],
+                    trace[3][:done],
+                    ridge[f],
+                    discounted,
+                    sigma2[:done],
+                    stderr[:done],
+                )
             for s in range(done):
                 row = order[buffer[4][s]]
                 seen[f] += 1 if weights[row] > 0 else 0

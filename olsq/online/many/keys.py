@@ -22,8 +22,11 @@ def written_key(key: Any) -> Any:
         return key
     kind = type(key).__name__
     if isinstance(key, (np.datetime64, np.timedelta64)):
-        return {kind: int(key.astype(np.int64)), "unit": np.datetime_data(key.dtype)[0],
-                "step": np.datetime_data(key.dtype)[1]}  # fmt: skip
+        return {
+            kind: int(key.astype(np.int64)),
+            "unit": np.datetime_data(key.dtype)[0],
+            "step": np.datetime_data(key.dtype)[1],
+        }
     if type(key) is datetime.timedelta:
         return {kind: [key.days, key.seconds, key.microseconds]}
     if type(key) in (datetime.date, datetime.time):

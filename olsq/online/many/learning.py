@@ -54,12 +54,16 @@ class BankRows(NamedTuple):
         """Embed complex rows as pairs of real ones, each filter's in its order."""
         X = complex_rows.with_ones(self.X, intercept)
         return BankRows(
-            self.members, 2 * self.begins, 2 * self.ends,
+            self.members,
+            2 * self.begins,
+            2 * self.ends,
             (2 * self.order[:, None] + np.arange(2)).reshape(-1),
-            complex_rows.embed_rows(X), complex_rows.embed_targets(self.Y),
-            complex_rows.embed_gates(self.gates), np.repeat(self.weights, 2),
+            complex_rows.embed_rows(X),
+            complex_rows.embed_targets(self.Y),
+            complex_rows.embed_gates(self.gates),
+            np.repeat(self.weights, 2),
             np.repeat(self.usable, 2),
-        )  # fmt: skip
+        )
 
     @property
     def data(self) -> tuple[NDArray, ...]:
@@ -158,9 +162,19 @@ def _learn(
     arrays, settings, data = state.in_kernels, kind.settings, rows.data
     members, position, ends = rows.members, rows.begins.copy(), rows.ends
     kernels.check(
-        arrays, members, position, ends, rows.order, rows.X, rows.Y, rows.gates, rows.weights,
-        rows.usable, residual, kind.intercept,
-    )  # fmt: skip
+        arrays,
+        members,
+        position,
+        ends,
+        rows.order,
+        rows.X,
+        rows.Y,
+        rows.gates,
+        rows.weights,
+        rows.usable,
+        residual,
+        kind.intercept,
+    )
     k = state.matrix.shape[1]
     robust = state.spread.shape[1] > 0
     if robust and path is None:  # the rows alone decide these squares: apart, in one go
@@ -211,9 +225,15 @@ def _leave_covariance(state: BankState, filters: NDArray[np.int64]) -> None:
 
 
 def _take_alone(
-    state: BankState, arrays: Any, kind: Kind, rows: BankRows, filters: NDArray[np.int64],
-    position: NDArray[np.int64], residual: NDArray, path: BankPath | None,
-) -> None:  # fmt: skip
+    state: BankState,
+    arrays: Any,
+    kind: Kind,
+    rows: BankRows,
+    filters: NDArray[np.int64],
+    position: NDArray[np.int64],
+    residual: NDArray,
+    path: BankPath | None,
+) -> None:
     """Absorb one row in each of some filters in square-root form whose treatment needs
     coefficients.
     """
@@ -222,7 +242,7 @@ def _take_alone(
     theta = state.theta(filters, kind)
     batch_kernels.take_alone(
         arrays, filters, chosen, rows.data, theta, settings, residual, recursive
-    )  # fmt: skip
+    )
     if path is not None:
         if not path.has_statistics:
             path.coef[chosen] = state.theta(filters, kind)
@@ -264,9 +284,11 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
     if not (type(which) in INTEGERS and type(x) is np.ndarray and x.dtype is DOUBLE):
         return None
     way = bank.__dict__.get("_short_way")
-    if way is None or way.state is not bank._state or not all(
-        map(is_, way.parameters(bank), way.values)
-    ):  # fmt: skip
+    if (
+        way is None
+        or way.state is not bank._state
+        or not all(map(is_, way.parameters(bank), way.values))
+    ):
         if "_state" not in bank.__dict__:
             return None
         way = bank._short_way = _found(bank)
@@ -282,9 +304,17 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
     y = y.reshape(-1)
     prediction, residual = np.empty(y.shape), np.empty(y.shape)
     if not decision_kernels.learn_one(
-        way.arrays, which % n, x, y, way.gates, way.intercept, SETTLED, way.limits, prediction,
+        way.arrays,
+        which % n,
+        x,
+        y,
+        way.gates,
+        way.intercept,
+        SETTLED,
+        way.limits,
+        prediction,
         residual,
-    ):  # fmt: skip
+    ):
         return None
     prediction, residual = prediction.reshape(way.target), residual.reshape(way.target)
     bank._residual = residual
@@ -305,12 +335,21 @@ def _found(bank: Any) -> ShortWay:
         fits
         and all(type(value) in IMMUTABLE or value is own for value in values)
         and not bank._kind.is_complex
-        and state.matrix.dtype == DOUBLE and bank._dtype == DOUBLE and not state.spread.size
-    ):  # fmt: skip
+        and state.matrix.dtype == DOUBLE
+        and bank._dtype == DOUBLE
+        and not state.spread.size
+    ):
         shape, gates = (bank.n_features_in_,), gates if own is None else own
     names = ("forms", "matrix", "coefs", "columns", "tally", "loss", "clock", "seen", "logs")
     target = (bank._n_targets,) if bank._n_targets else ()
     return ShortWay(
-        state, parameters, values, shape, target, gates, bank._kind.intercept,
-        tuple(getattr(state, name) for name in names), bank._kind.limits.covariance,
-    )  # fmt: skip
+        state,
+        parameters,
+        values,
+        shape,
+        target,
+        gates,
+        bank._kind.intercept,
+        tuple(getattr(state, name) for name in names),
+        bank._kind.limits.covariance,
+    )

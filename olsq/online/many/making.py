@@ -53,9 +53,7 @@ class BankMaking:
 
     # -- the state --------------------------------------------------------------------------------
 
-    def _begin(
-        self, d: int, n_targets: int, dtype: np.dtype, is_complex: bool = False
-    ) -> None:  # fmt: skip
+    def _begin(self, d: int, n_targets: int, dtype: np.dtype, is_complex: bool = False) -> None:
         """Set the state to that before any row."""
         kind = self._kind_of(dtype, is_complex)
         self._settle(self._fresh(kind, d, n_targets), kind, d, n_targets, dtype)
@@ -88,9 +86,13 @@ class BankMaking:
     def _kind_of(self, dtype: np.dtype, is_complex: bool = False) -> Kind:
         precision, intercept = (state_dtype_name(self.state_dtype), dtype.name), self.fit_intercept
         return Kind(
-            bool(intercept) and not is_complex, True, self._method, precision, is_complex,
+            bool(intercept) and not is_complex,
+            True,
+            self._method,
+            precision,
+            is_complex,
             bool(intercept) and is_complex,
-        )  # fmt: skip
+        )
 
     def _full_ridge(self, d: int) -> NDArray[np.float64]:
         """Return the ridge (n, k) of every filter, the intercept's zero first."""
@@ -110,11 +112,21 @@ class BankMaking:
         return full
 
     def _settle(
-        self, state: BankState, kind: Kind, d: int, n_targets: int, dtype: np.dtype,
+        self,
+        state: BankState,
+        kind: Kind,
+        d: int,
+        n_targets: int,
+        dtype: np.dtype,
         metadata: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.__dict__.update(
-            _state=state, _kind=kind, _n_targets=n_targets, _dtype=np.dtype(dtype),
-            _made_with=frozen.snapshot(self), _residual=None, n_features_in_=d,
+            _state=state,
+            _kind=kind,
+            _n_targets=n_targets,
+            _dtype=np.dtype(dtype),
+            _made_with=frozen.snapshot(self),
+            _residual=None,
+            n_features_in_=d,
             metadata_=metadata or {},
-        )  # fmt: skip
+        )

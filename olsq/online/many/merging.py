@@ -46,17 +46,22 @@ def _check_same(first: FilterBank, second: FilterBank) -> None:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
             raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")
     for name, label in (
-        ("n_features_in_", "number of features"), ("_dtype", "dtype"), ("_n_targets", "targets"),
-    ):  # fmt: skip
+        ("n_features_in_", "number of features"),
+        ("_dtype", "dtype"),
+        ("_n_targets", "targets"),
+    ):
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
 
 
 def _merged(
-    first: BankState, second: BankState, kind: Any, clocks: tuple[Clocks, Clocks] | None = None,
+    first: BankState,
+    second: BankState,
+    kind: Any,
+    clocks: tuple[Clocks, Clocks] | None = None,
     half_life: float | None = None,
-) -> BankState:  # fmt: skip
+) -> BankState:
     """Return the states of first's rows followed by second's.
 
     A filter that has no row in one of the two is that of the other, whose ridge it shares.  With
@@ -113,9 +118,10 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
     state = _merged(states[0], states[1], b._kind, clocks, length)
     b.__dict__.update(_state=state, _made_with=frozen.snapshot(b))
     second.__dict__.update(
-        _places=places, _residual=second._residual[:0],
+        _places=places,
+        _residual=second._residual[:0],
         _clocks=None if clocks is None else clocks[0].followed_by(clocks[1]),
-    )  # fmt: skip
+    )
     return second
 
 

@@ -56,7 +56,7 @@ def carry(path: BankPath, rows: BankRows) -> None:
 
 def replace_second_residuals(
     rows: BankRows, before: NDArray, path: BankPath, residual: NDArray
-) -> None:  # fmt: skip
+) -> None:
     """Do as the function of ``calls.learning`` with the rows of each filter.
 
     ``path`` has been carried; ``before`` (b, m, k) are the members' coefficients before these rows.

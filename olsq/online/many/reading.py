@@ -96,9 +96,10 @@ class BankReading(Locked, Saved):
         if not begun or (is_complex and not self._kind.is_complex):
             if self.n_features is None and self.prior is None:
                 raise inputs.not_fitted(
-                    self, "This FilterBank has not learned a row yet. Call 'partial_fit', or give "
+                    self,
+                    "This FilterBank has not learned a row yet. Call 'partial_fit', or give "
                     "n_features to ask a bank before its first row.",
-                )  # fmt: skip
+                )
             self._check_parameters()
             d, n_targets = self.n_features, 0
             if self.prior is not None:

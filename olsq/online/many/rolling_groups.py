@@ -112,9 +112,14 @@ class GroupedRollingLeastSquares(ByKey):
     # -- learning ---------------------------------------------------------------------------------
 
     def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        by: Any,
         times: Any = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Learn the rows of X, y, each for its group, in order.
 
         Parameters
@@ -144,9 +149,14 @@ class GroupedRollingLeastSquares(ByKey):
         return self
 
     def partial_fit_path(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        by: Any,
         times: Any = None,
-    ) -> CoefficientPath:  # fmt: skip
+    ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return every row's estimate of its group.
 
         Returns
@@ -215,9 +225,13 @@ class GroupedRollingLeastSquares(ByKey):
             zeros = np.zeros((1, X.shape[1])), np.zeros((1, *y.shape[1:]))
             whole = rows_like(shapes.partial_fit_path(*zeros), n)
         self.__dict__.update(
-            _windows=windows, _residual=residual, _zoned=zoned, n_features_in_=X.shape[1],
-            metadata_=self.__dict__.get("metadata_", {}), **named,
-        )  # fmt: skip
+            _windows=windows,
+            _residual=residual,
+            _zoned=zoned,
+            n_features_in_=X.shape[1],
+            metadata_=self.__dict__.get("metadata_", {}),
+            **named,
+        )
         return None if whole is None else CoefficientPath(*whole)
 
     # -- groups -----------------------------------------------------------------------------------

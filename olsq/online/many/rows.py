@@ -101,9 +101,12 @@ def index_rows(X: NDArray, which: Any, n: int) -> NDArray:
 
 
 def check_X(
-    X: Any, which: Any, b: int, n_features: int | None,
+    X: Any,
+    which: Any,
+    b: int,
+    n_features: int | None,
     convert: Callable[[Any, str], NDArray] = real_array,
-) -> NDArray:  # fmt: skip
+) -> NDArray:
     """Return X as a float array (b, d) or (b, T, d)."""
     rows = index_rows(convert(X, "X"), which, b)
     if rows.ndim not in (2, 3) or rows.shape[0] != b:
@@ -122,9 +125,15 @@ def check_X(
 
 
 def check_rows(
-    X: Any, y: Any, filters: NDArray[np.int64] | None, n: int, n_features: int | None,
-    n_targets: int | None, single: bool, convert: Callable[[Any, str], NDArray] = real_array,
-) -> GivenRows:  # fmt: skip
+    X: Any,
+    y: Any,
+    filters: NDArray[np.int64] | None,
+    n: int,
+    n_features: int | None,
+    n_targets: int | None,
+    single: bool,
+    convert: Callable[[Any, str], NDArray] = real_array,
+) -> GivenRows:
     """Check the rows of a call; ``filters`` (b,) receive them, or all n if None.
 
     ``n_targets`` is that of earlier calls, None before the first.
@@ -156,8 +165,12 @@ def check_rows(
     return GivenRows(
         np.ascontiguousarray(rows.reshape(b * T, rows.shape[-1])),
         np.ascontiguousarray(targets.reshape(b * T, max(given, 1))),
-        given, shape, axes, single, group_rows(filters, b, T),
-    )  # fmt: skip
+        given,
+        shape,
+        axes,
+        single,
+        group_rows(filters, b, T),
+    )
 
 
 def group_rows(filters: NDArray[np.int64] | None, b: int, T: int) -> Groups:

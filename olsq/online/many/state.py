@@ -41,9 +41,12 @@ class Kind(NamedTuple):
         """The settings that the kernels take."""
         limits = self.limits
         return (
-            limits.covariance, limits.square_root, self.method == "covariance", self.intercept,
+            limits.covariance,
+            limits.square_root,
+            self.method == "covariance",
+            self.intercept,
             self.discounted,
-        )  # fmt: skip
+        )
 
 
 class Estimates(NamedTuple):
@@ -86,9 +89,13 @@ class BankState:
 
     @classmethod
     def start(
-        cls, kind: Kind, ridge: NDArray, n_targets: int, sandwich: bool = False,
+        cls,
+        kind: Kind,
+        ridge: NDArray,
+        n_targets: int,
+        sandwich: bool = False,
         stored: Any = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Make filters before any row, with a ridge (n, k) each, stored as the kind says or as
         ``stored``.
         """
@@ -107,12 +114,19 @@ class BankState:
         wait = np.where(penalised, 1, k + max(8, k // 8))
         s = k if sandwich else 0
         return cls(
-            np.where(inverts, COVARIANCE, SQUARE_ROOT), matrix, np.zeros((n, n_targets, k), stored),
-            np.repeat(ridge[:, None], 2, axis=1), np.tile([0.0, 0.0, 1.0, 0.0], (n, 1)),
-            np.zeros((n, n_targets)), np.zeros(n, np.int64),
-            np.column_stack([wait, wait, np.zeros(n, np.int64)]), np.zeros(n, np.int64),
-            np.zeros((n, s, s), stored), ridge, np.zeros(n),
-        )  # fmt: skip
+            np.where(inverts, COVARIANCE, SQUARE_ROOT),
+            matrix,
+            np.zeros((n, n_targets, k), stored),
+            np.repeat(ridge[:, None], 2, axis=1),
+            np.tile([0.0, 0.0, 1.0, 0.0], (n, 1)),
+            np.zeros((n, n_targets)),
+            np.zeros(n, np.int64),
+            np.column_stack([wait, wait, np.zeros(n, np.int64)]),
+            np.zeros(n, np.int64),
+            np.zeros((n, s, s), stored),
+            ridge,
+            np.zeros(n),
+        )
 
     def __len__(self) -> int:
         return self.forms.shape[0]
@@ -168,9 +182,12 @@ class BankState:
         counters = [np.atleast_1d(own[name]) for name in FORM_ARRAYS]
         make = CovarianceForm if own["forms"] == COVARIANCE else SquareRootForm
         form = make(
-            own["matrix"], own["coefs"], *counters, intercept=kind.intercept,
+            own["matrix"],
+            own["coefs"],
+            *counters,
+            intercept=kind.intercept,
             precision=kind.precision,
-        )  # fmt: skip
+        )
         return FormSwitch(form, kind.method, own["clock"])
 
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
@@ -240,9 +257,16 @@ class BankState:
         stderr = np.empty(found.theta.shape)
         sigma2 = np.broadcast_to(noise, found.theta.shape[:2]).copy()
         batch_kernels.statistics_each(
-            self.loss[filters], found.theta, found.variance, found.sandwich, counts,
-            self.ridge[filters], kind.discounted, sigma2, stderr,
-        )  # fmt: skip
+            self.loss[filters],
+            found.theta,
+            found.variance,
+            found.sandwich,
+            counts,
+            self.ridge[filters],
+            kind.discounted,
+            sigma2,
+            stderr,
+        )
         return sigma2, stderr
 
     def spreads(self, filters: NDArray[np.int64]) -> NDArray[np.float64]:

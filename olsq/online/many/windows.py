@@ -24,9 +24,7 @@ from olsq.online.windows.window import BLOCKED_FROM, TOLERATED_ERROR
 
 
 @kernel()
-def roll_groups(
-    state, begins, ends, order, X, Y, settings, begin, end, residual, path, done
-):  # fmt: skip
+def roll_groups(state, begins, ends, order, X, Y, settings, begin, end, residual, path, done):
     """Continue groups begin..end from a full window, each after its first ``window`` rows.
 
     ``state`` = (forms, matrix, coefs, columns, tally, loss) of a bank, after those rows; group i's
@@ -43,11 +41,19 @@ def roll_groups(
     N, d = X.shape
     groups = begins.shape[0]
     if (
-        d + first != k or Y.shape != (N, m) or residual.shape != (N, m) or ridge.shape[0] != k
-        or path_coef.shape != (N, m, k) or path_recursive.shape != (N, m)
-        or forms.shape[0] != groups or ends.shape[0] != groups or done.shape[0] != groups
-        or matrix.shape[0] != groups or not 0 <= begin <= end <= groups or window < 1
-    ):  # fmt: skip
+        d + first != k
+        or Y.shape != (N, m)
+        or residual.shape != (N, m)
+        or ridge.shape[0] != k
+        or path_coef.shape != (N, m, k)
+        or path_recursive.shape != (N, m)
+        or forms.shape[0] != groups
+        or ends.shape[0] != groups
+        or done.shape[0] != groups
+        or matrix.shape[0] != groups
+        or not 0 <= begin <= end <= groups
+        or window < 1
+    ):
         raise ValueError("the shapes of rows, states and results do not fit")
     longest = 0
     for g in range(begin, end):
@@ -62,9 +68,13 @@ def roll_groups(
     x, y, weights = np.ones((longest, k)), np.empty((longest, m)), np.ones(longest)
     error, leaving = np.empty((longest, m)), np.empty(0, np.int64)
     whole = (
-        np.empty((longest, m, k)), np.empty((held, k)), np.empty((longest, m)),
-        np.empty((longest, 6)), np.empty((longest, m)), np.empty((0, k)),
-    )  # fmt: skip
+        np.empty((longest, m, k)),
+        np.empty((held, k)),
+        np.empty((longest, m)),
+        np.empty((longest, 6)),
+        np.empty((longest, m)),
+        np.empty((0, k)),
+    )
     sigma2, stderr = np.empty((longest, m)), np.empty((longest, m, k))
     scratch = np.empty(k), np.empty(k), np.empty(k)
     ring_X, ring_Y, ring_w = np.empty((window, k)), np.empty((window, m)), np.ones(window)
@@ -89,19 +99,35 @@ def roll_groups(
             ring_w[t] = 1.0
         form = matrix[g], coefs[g], columns[g], tally[g], loss[g]
         held_rows = (
-            ring_X, ring_Y, ring_w, np.array([window, 0, 0]), ridge, np.zeros(2), np.zeros((3, m)),
-        )  # fmt: skip
+            ring_X,
+            ring_Y,
+            ring_w,
+            np.array([window, 0, 0]),
+            ridge,
+            np.zeros(2),
+            np.zeros((3, m)),
+        )
         if not refine(form, held_rows, limits[2], scratch):
             done[g] = False
             continue
         trace = (
-            whole[0][:n], whole[1][: n if wanted else 0], whole[2][:n], whole[3][:n], whole[4][:n],
+            whole[0][:n],
+            whole[1][: n if wanted else 0],
+            whole[2][:n],
+            whole[3][:n],
+            whole[4][:n],
             whole[5],
-        )  # fmt: skip
+        )
         _, answer = row_kernels.update(
-            form, held_rows, (x[:n], y[:n], weights[:n], leaving), window, n, limits, error[:n],
+            form,
+            held_rows,
+            (x[:n], y[:n], weights[:n], leaving),
+            window,
+            n,
+            limits,
+            error[:n],
             trace,
-        )  # fmt: skip
+        )
         if answer != row_kernels.DONE:
             continue
         done[g] = True
@@ -110,9 +136,16 @@ def roll_groups(
                 for target in range(m):
                     sigma2[t, target] = path_sigma2[order[begins[g] + t], target]
             fill_statistics(
-                trace[2][window:], trace[0][window:], trace[1][window:], trace[5],
-                trace[3][window:], ridge, True, sigma2[window:n], stderr[window:n],
-            )  # fmt: skip
+                trace[2][window:],
+                trace[0][window:],
+                trace[1][window:],
+                trace[5],
+                trace[3][window:],
+                ridge,
+                True,
+                sigma2[window:n],
+                stderr[window:n],
+            )
         for t in range(window, n):
             row = order[begins[g] + t]
             for target in range(m):
@@ -137,17 +170,25 @@ def can_roll_together(call: Call, origin: Origin, options: dict[str, Any]) -> bo
     """
     counted = options["window_of"] != "positions" or call.usable is None
     return (
-        counted and isinstance(options["window"], (int, np.integer)) and options["times"] is None
-        and options["sample_weight"] is None and options["missing"] != "skip_target"
-        and origin.dtype == np.float64 and np.dtype(options["state_dtype"]) == np.float64
+        counted
+        and isinstance(options["window"], (int, np.integer))
+        and options["times"] is None
+        and options["sample_weight"] is None
+        and options["missing"] != "skip_target"
+        and origin.dtype == np.float64
+        and np.dtype(options["state_dtype"]) == np.float64
         and origin.ridge.size < BLOCKED_FROM
-    )  # fmt: skip
+    )
 
 
 def roll_together(
-    call: Call, origin: Origin, order: NDArray[np.int64], begins: NDArray[np.int64],
-    ends: NDArray[np.int64], options: dict[str, Any],
-) -> tuple[CoefficientPath, NDArray[np.bool_]]:  # fmt: skip
+    call: Call,
+    origin: Origin,
+    order: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    options: dict[str, Any],
+) -> tuple[CoefficientPath, NDArray[np.bool_]]:
     """Return the path of all groups, and a mask (groups,) of those that need their own estimator.
 
     A bank learns the rows until the window is full, as an expanding regression; then
@@ -168,11 +209,16 @@ def roll_together(
     members = np.flatnonzero(~left)
     state = BankState.start(kind, np.tile(origin.ridge, (members.size, 1)), m, False, np.float64)
     rows = BankRows(
-        np.arange(members.size), own_begins[members],
-        np.minimum(own_begins + window, own_ends)[members], own_order,
-        np.ascontiguousarray(call.X), np.ascontiguousarray(call.Y), call.gates, call.weights,
+        np.arange(members.size),
+        own_begins[members],
+        np.minimum(own_begins + window, own_ends)[members],
+        own_order,
+        np.ascontiguousarray(call.X),
+        np.ascontiguousarray(call.Y),
+        call.gates,
+        call.weights,
         np.empty(0, np.bool_),
-    )  # fmt: skip
+    )
     path = BankPath.empty(N, m, k, noise if statistics else None)
     residual = learn(state, kind, rows, path)
     done = np.zeros(members.size, np.bool_)
@@ -180,9 +226,12 @@ def roll_together(
     # As RollingWindow enters the covariance form: a whole window fits into the tolerated error.
     margin = max(16.0, inflation * 4 * window * float(np.finfo(np.float64).eps) / TOLERATED_ERROR)
     settings = (
-        window, (leverage, inflation / margin, largest), (leverage, inflation, TOLERATED_ERROR),
-        origin.ridge, origin.intercept,
-    )  # fmt: skip
+        window,
+        (leverage, inflation / margin, largest),
+        (leverage, inflation, TOLERATED_ERROR),
+        origin.ridge,
+        origin.intercept,
+    )
     arrays = state.forms, state.matrix, state.coefs, state.columns, state.tally, state.loss
     given = arrays, own_begins[members], own_ends[members], own_order, rows.X, rows.Y, settings
     in_pieces(
@@ -192,10 +241,16 @@ def roll_together(
     left[members[~done]] = True
     if call.usable is not None:
         residual[~call.usable] = np.nan
-        carry(path, rows._replace(
-            members=np.arange(begins.size), begins=begins, ends=ends, order=order,
-            usable=call.usable,
-        ))  # fmt: skip
+        carry(
+            path,
+            rows._replace(
+                members=np.arange(begins.size),
+                begins=begins,
+                ends=ends,
+                order=order,
+                usable=call.usable,
+            ),
+        )
     seen = np.cumsum(learnt)
     before = np.concatenate([[0], seen])[begins]
     few = order[seen - before[group] < (options["min_samples"] or 1)]

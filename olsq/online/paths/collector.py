@@ -70,9 +70,16 @@ class PathCollector:
             return
         sigma2, stderr = self.sigma2[block], self.stderr[block]  # copies, unless it is a slice
         statistics(
-            trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, ridge, discounted,
-            sigma2, stderr,
-        )  # fmt: skip
+            trace.loss,
+            trace.coef,
+            trace.variance,
+            trace.sandwich,
+            trace.counts,
+            ridge,
+            discounted,
+            sigma2,
+            stderr,
+        )
         if not isinstance(block, slice):
             self.sigma2[block], self.stderr[block] = sigma2, stderr
 

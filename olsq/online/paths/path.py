@@ -192,9 +192,12 @@ class CoefficientPath(PathArrays):
         return self._make(a[rows] for a in self).labelled(self.labels.take(rows))
 
     def plot(
-        self, *, names: Sequence[str] | None = None, x: ArrayLike | None = None,
+        self,
+        *,
+        names: Sequence[str] | None = None,
+        x: ArrayLike | None = None,
         target: int | str | None = None,
-    ) -> Figure:  # fmt: skip
+    ) -> Figure:
         """Draw every coefficient over time with its 95 % band; see :func:`olsq.plot.plot_path`.
 
         A path made with ``by=`` has a row of panels for each group, up to nine.

@@ -34,8 +34,14 @@ Many = TypeVar("Many", FilterBank, GroupedLeastSquares, GroupedRollingLeastSquar
 
 _NUMPY = (np.ndarray, np.generic, int, float, list, tuple)
 _MAY_DIFFER = {
-    "forget", "half_life", "missing", "residuals", "min_samples", "window_of", "prior",
-}  # fmt: skip
+    "forget",
+    "half_life",
+    "missing",
+    "residuals",
+    "min_samples",
+    "window_of",
+    "prior",
+}
 
 
 @overload

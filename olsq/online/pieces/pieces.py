@@ -51,9 +51,14 @@ def check(estimator: RecursiveLeastSquares) -> None:
 
 
 def learnt(
-    estimator: RecursiveLeastSquares, X: Any, y: Any, sample_weight: Any = None, *,
-    forget: Any = None, times: Any = None,
-) -> RecursiveLeastSquares | None:  # fmt: skip
+    estimator: RecursiveLeastSquares,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    forget: Any = None,
+    times: Any = None,
+) -> RecursiveLeastSquares | None:
     """Learn rows as a piece of the stream of ``estimator``, which itself has learned nothing.
 
     None where no row can be learnt: such rows are as if they had never come.  O(d^2) a row in
@@ -94,9 +99,14 @@ def learnt(
         Absorbed(engine, nothing, calls, None), began=False, weighted=sample_weight
     )
     piece._settle(
-        origin, engine, samples=call.n_samples, residual=nothing, logs=logs, timing=timing,
+        origin,
+        engine,
+        samples=call.n_samples,
+        residual=nothing,
+        logs=logs,
+        timing=timing,
         constant_values=values_after_call(piece._no_values(), call),
-    )  # fmt: skip
+    )
     return piece
 
 
@@ -181,9 +191,15 @@ def _stacked(first: FormSwitch, second: FormSwitch, half_life: float | None) -> 
 
 
 def path_after(
-    estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares | None, X: Any, y: Any,
-    sample_weight: Any = None, *, forget: Any = None, times: Any = None,
-) -> CoefficientPath:  # fmt: skip
+    estimator: RecursiveLeastSquares,
+    piece: RecursiveLeastSquares | None,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    forget: Any = None,
+    times: Any = None,
+) -> CoefficientPath:
     """Return the path over rows of the estimator that has learned ``piece``, which does not change.
 
     Rows before the first that can be learnt read as they do at the beginning of a stream.
@@ -209,10 +225,14 @@ def blank(
     coef, each = np.full((n, *m, d), unknown, dtype), np.full((n, *m), unknown, dtype)
     nothing = np.full((n, *m), np.nan if np.isnan(unknown) else np.inf)
     found = CoefficientPath(
-        coef, each, np.full((n, *m), np.nan, dtype), np.full((n, *m), np.nan), nothing,
+        coef,
+        each,
+        np.full((n, *m), np.nan, dtype),
+        np.full((n, *m), np.nan),
+        nothing,
         np.broadcast_to(nothing[..., None], coef.shape).copy(),
         nothing if fit_intercept else each.astype(np.float64),
-    )  # fmt: skip
+    )
     return found.labelled(labels_of(X, y, fit_intercept) if labels is None else labels)
 
 
@@ -256,10 +276,13 @@ def grouped(
             bank._state.logs[f] = start._log_weights[0]
     shape: tuple[int, ...] = (0, origin.n_targets) if origin.n_targets else (0,)
     groups.__dict__.update(
-        _bank=bank, _places={key: f for f, key in enumerate(found)},
-        _residual=np.empty(shape, origin.dtype), n_features_in_=origin.n_features, metadata_={},
+        _bank=bank,
+        _places={key: f for f, key in enumerate(found)},
+        _residual=np.empty(shape, origin.dtype),
+        n_features_in_=origin.n_features,
+        metadata_={},
         **({} if origin.names is None else {"feature_names_in_": origin.names}),
-    )  # fmt: skip
+    )
     return groups
 
 

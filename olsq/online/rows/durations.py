@@ -21,9 +21,16 @@ from olsq.arrays.checks import shown
 DATES, NUMBERS = "dates", "numbers"
 ELAPSED = "elapsed"  # the clock of times since an origin, in the place of a time zone
 _NANOSECONDS = {
-    "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9,
-    "h": 3600 * 10**9, "d": 86400 * 10**9, "w": 7 * 86400 * 10**9,
-}  # fmt: skip
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86400 * 10**9,
+    "w": 7 * 86400 * 10**9,
+}
 _WORDS = {"sec": "s", "second": "s", "minute": "min", "hour": "h", "day": "d", "week": "w"}
 _NO_FIXED_LENGTH = {"me", "ms", "mo", "month", "q", "qe", "qs", "quarter", "y", "ye", "ys", "a"}
 _NO_FIXED_LENGTH |= {"year", "b", "bd"}  # pandas' "MS" is the start of a month

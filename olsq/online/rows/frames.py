@@ -81,9 +81,11 @@ class Labels(NamedTuple):
         check_same_index(X=X, y=y)
         index, other = row_index(X), row_index(y)
         return cls(
-            kinds[0] if kinds else None, other if index is None else index,
-            _names(frame), _names(target),
-        )  # fmt: skip
+            kinds[0] if kinds else None,
+            other if index is None else index,
+            _names(frame),
+            _names(target),
+        )
 
     def dates(self) -> NDArray | None:
         """Return times (n,) of the rows: those given, else an index of dates, else None."""

@@ -39,9 +39,13 @@ def not_fitted(estimator: object, reason: str | None = None) -> Exception:
 
 
 def check_X(
-    X: Any, estimator: object, n_features: int | None, *, allow_empty: bool,
+    X: Any,
+    estimator: object,
+    n_features: int | None,
+    *,
+    allow_empty: bool,
     convert: Callable[[Any, str], NDArray] = real_array,
-) -> NDArray:  # fmt: skip
+) -> NDArray:
     """Return X as a two-dimensional float array with the fitted number of features.
 
     ``convert`` makes the array: real, or :func:`olsq.online.rows.complex_rows.complex_array`.
@@ -75,9 +79,12 @@ def check_X(
 
 
 def check_y(
-    y: Any, estimator: object, n_rows: int, n_targets: int | None,
+    y: Any,
+    estimator: object,
+    n_rows: int,
+    n_targets: int | None,
     convert: Callable[[Any, str], NDArray] = real_array,
-) -> NDArray:  # fmt: skip
+) -> NDArray:
     """Return y as a float array (n,) or (n, m) that fits X and the targets seen before."""
     if y is None:
         raise ValueError(
@@ -99,9 +106,13 @@ def check_y(
 
 
 def rows_to_learn(
-    X: NDArray, y: NDArray, weights: NDArray | None, missing: str, estimator: object,
+    X: NDArray,
+    y: NDArray,
+    weights: NDArray | None,
+    missing: str,
+    estimator: object,
     state: np.dtype,
-) -> NDArray[np.bool_] | None:  # fmt: skip
+) -> NDArray[np.bool_] | None:
     """Mark the rows (n,), or (n, m) by target, that a state can learn; None if it can learn all.
 
     By target only with ``missing="skip_target"``.  Raises ValueError as :func:`usable_rows`, and
@@ -121,9 +132,13 @@ def rows_to_learn(
 
 
 def usable_rows(
-    X: NDArray, y: NDArray, weights: NDArray | None, missing: str, estimator: object,
+    X: NDArray,
+    y: NDArray,
+    weights: NDArray | None,
+    missing: str,
+    estimator: object,
     state: np.dtype,
-) -> NDArray[np.bool_] | None:  # fmt: skip
+) -> NDArray[np.bool_] | None:
     """Return a mask of the rows without a missing value, or None if all are usable.  O(n) memory.
 
     A row whose weight is NaN has a missing value too.

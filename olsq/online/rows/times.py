@@ -303,9 +303,16 @@ def of_frames(X: Any, y: Any) -> Any:
 
 
 def times_of_call(
-    times: Any, X: Any, y: Any, n_rows: int, duration: Duration, before: Timing | None,
-    parameter: str, *, countable: bool = True,
-) -> tuple[NDArray, Timing | None]:  # fmt: skip
+    times: Any,
+    X: Any,
+    y: Any,
+    n_rows: int,
+    duration: Duration,
+    before: Timing | None,
+    parameter: str,
+    *,
+    countable: bool = True,
+) -> tuple[NDArray, Timing | None]:
     """Return times (n,) of the rows of a call, and the stream's timing after them.
 
     ``countable`` says whether the parameter may count rows instead.

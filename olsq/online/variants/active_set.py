@@ -50,9 +50,11 @@ class Constraints(NamedTuple):
 
 
 def solve(
-    R: NDArray[np.float64], z: NDArray[np.float64], constraints: Constraints,
+    R: NDArray[np.float64],
+    z: NDArray[np.float64],
+    constraints: Constraints,
     start: NDArray[np.float64],
-) -> NDArray[np.float64]:  # fmt: skip
+) -> NDArray[np.float64]:
     """Minimise as :func:`minimise`, by the compiled search where it decides; ``start`` is feasible.
 
     The answer depends on the face alone, whichever search found it.  R is triangular; where its
@@ -69,9 +71,11 @@ def solve(
 
 
 def minimise(
-    R: NDArray[np.float64], z: NDArray[np.float64], constraints: Constraints,
+    R: NDArray[np.float64],
+    z: NDArray[np.float64],
+    constraints: Constraints,
     start: NDArray[np.float64],
-) -> NDArray[np.float64]:  # fmt: skip
+) -> NDArray[np.float64]:
     """Find the minimiser x (d,); ``start`` (d,) satisfies the constraints.
 
     Where R leaves it undetermined it is one of them, in the rest as near to the start as the face

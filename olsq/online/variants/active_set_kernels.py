@@ -240,9 +240,22 @@ def walk(state, rows, start, limits, residual, trace, A, b, lower, upper, first,
     held = 0
     for t in range(start, X.shape[0]):
         done, count = update(
-            R, z, columns, tally, loss, spread, X, Y, gates, weights, t, t + 1, limits, residual,
+            R,
+            z,
+            columns,
+            tally,
+            loss,
+            spread,
+            X,
+            Y,
+            gates,
+            weights,
+            t,
+            t + 1,
+            limits,
+            residual,
             trace,
-        )  # fmt: skip
+        )
         held += count
         if done == t:
             return WAITING, t, held

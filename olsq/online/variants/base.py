@@ -87,9 +87,14 @@ class Variant(StreamingRegressor):
     # -- learning ---------------------------------------------------------------------------------
 
     def partial_fit_path(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *,
-        forget: ArrayLike | None = None, times: Any = None,
-    ) -> CoefficientPath:  # fmt: skip
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        forget: ArrayLike | None = None,
+        times: Any = None,
+    ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return the coefficients after every row.
 
         Returns
@@ -172,16 +177,28 @@ class Variant(StreamingRegressor):
         return call
 
     def _walked(
-        self, kernel: Any, engine: Any, rows: Rows, start: int, residual: NDArray, *options: Any,
+        self,
+        kernel: Any,
+        engine: Any,
+        rows: Rows,
+        start: int,
+        residual: NDArray,
+        *options: Any,
         out: NDArray,
-    ) -> tuple[int, int]:  # fmt: skip
+    ) -> tuple[int, int]:
         """Run a kernel's walk; the solution before the row where it ended starts the next one."""
         form, (m, k) = engine.form, (residual.shape[1], rows.X.shape[1])
         state = form.R, form.z, form.columns, form.tally, form.loss, form.spread
         ended, t, held = kernel(
-            state, tuple(rows), start, form.limits.square_root, residual, Trace.none(m, k).arrays,
-            *options, out,
-        )  # fmt: skip
+            state,
+            tuple(rows),
+            start,
+            form.limits.square_root,
+            residual,
+            Trace.none(m, k).arrays,
+            *options,
+            out,
+        )
         form.held += held
         if t > start:
             engine.solution = self._asked(), out[t - 1].copy()
@@ -208,9 +225,14 @@ class Variant(StreamingRegressor):
     def _start_of_size(self, origin: Origin, ridge: NDArray[np.float64]) -> Any:
         """Return the engine before any row, with as many columns as ``ridge`` (k,)."""
         engine = self.ENGINE.start(
-            "sqrt", ridge, origin.columns, intercept=origin.intercept, discounted=True,
-            solving=True, precision=(state_dtype_name(self.state_dtype), origin.dtype.name),
-        )  # fmt: skip
+            "sqrt",
+            ridge,
+            origin.columns,
+            intercept=origin.intercept,
+            discounted=True,
+            solving=True,
+            precision=(state_dtype_name(self.state_dtype), origin.dtype.name),
+        )
         if self._recorder is not None:
             self._recorder.size = origin.ridge.size
             engine.recorder, self._origin = self._recorder, origin  # which solutions need at once

@@ -225,9 +225,16 @@ class ConstrainedLeastSquares(Variant):
         limits = self._constraints(k - self._first)
         slopes = np.array(self._starts(engine, limits, (m, k - self._first)), order="C")
         return self._walked(
-            active_set_kernels.walk, engine, rows, start, residual, *limits, self._first, slopes,
+            active_set_kernels.walk,
+            engine,
+            rows,
+            start,
+            residual,
+            *limits,
+            self._first,
+            slopes,
             out=out,
-        )  # fmt: skip
+        )
 
     def _starts(self, engine: Any, limits: Constraints, shape: tuple[int, ...]) -> NDArray:
         """Return points (m, d) that satisfy the constraints: the last solution if it does."""

@@ -25,9 +25,12 @@ class Penalty(NamedTuple):
 
 
 def solve(
-    R: NDArray[np.float64], z: NDArray[np.float64], penalty: Penalty, start: NDArray[np.float64],
+    R: NDArray[np.float64],
+    z: NDArray[np.float64],
+    penalty: Penalty,
+    start: NDArray[np.float64],
     max_sweeps: int,
-) -> tuple[NDArray[np.float64], float, int]:  # fmt: skip
+) -> tuple[NDArray[np.float64], float, int]:
     """Find the minimiser x (d,) from ``start`` (d,); return it, its duality gap and the sweeps.
 
     The minimum over the signs of the start is tried first.  Where the optimality conditions fail,

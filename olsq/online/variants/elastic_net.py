@@ -78,8 +78,12 @@ class OnlineElasticNet(Variant):
     """
 
     CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {
-        "alpha", "l1_ratio", "standardize", "tol", "max_iter",
-    }  # fmt: skip
+        "alpha",
+        "l1_ratio",
+        "standardize",
+        "tol",
+        "max_iter",
+    }
     MISSING = MISSING
 
     def __init__(
@@ -188,7 +192,17 @@ class OnlineElasticNet(Variant):
             slopes[:] = engine.solution[1][:, self._first :]
         alpha, share = float(self.alpha), float(self.l1_ratio)
         return self._walked(
-            support_kernels.walk, engine, rows, start, residual, alpha * share,
-            alpha * (1.0 - share), bool(self.standardize), float(self.tol), int(self.max_iter),
-            self._first, slopes, out=out,
-        )  # fmt: skip
+            support_kernels.walk,
+            engine,
+            rows,
+            start,
+            residual,
+            alpha * share,
+            alpha * (1.0 - share),
+            bool(self.standardize),
+            float(self.tol),
+            int(self.max_iter),
+            self._first,
+            slopes,
+            out=out,
+        )

@@ -102,10 +102,23 @@ class RobustSwitch(VariantSwitch):
         form.widen()
         while t < stop:
             t, held = update(
-                form.R, form.z, form.columns, form.tally, form.loss, *rows, t, stop,
-                form.limits.square_root, residual, passed, self.recent, self.recent_at, self.rule,
-                self.ridge, int(form.intercept),
-            )  # fmt: skip
+                form.R,
+                form.z,
+                form.columns,
+                form.tally,
+                form.loss,
+                *rows,
+                t,
+                stop,
+                form.limits.square_root,
+                residual,
+                passed,
+                self.recent,
+                self.recent_at,
+                self.rule,
+                self.ridge,
+                int(form.intercept),
+            )
             form.held += held
             if t < stop:  # a reset, or a direction that is new: no row to be judged by another
                 form._take_alone(rows, t, residual, Trace.none(*form.z.shape))
@@ -178,9 +191,13 @@ MEDIAN_STEPS, STEPS = 30, 50
 
 
 def weights_together(
-    X: NDArray[np.float64], Y: NDArray[np.float64], weights: NDArray[np.float64],
-    ridge: NDArray[np.float64], rule: tuple[int, float, float], noise: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
+    X: NDArray[np.float64],
+    Y: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    ridge: NDArray[np.float64],
+    rule: tuple[int, float, float],
+    noise: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute robust weights (n,) of rows X (n, k), Y (n, m), and the residuals (n, m) in scale.
 
     ``weights`` (n,) are those of forgetting and of the samples, ``ridge`` (k,) what is left of it,

@@ -88,9 +88,26 @@ def weight_of(residual, scales, loss, parameter):
 
 @kernel(forceinline=True)
 def update(
-    R, z, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, passed,
-    recent, recent_at, rule, ridge, first,
-):  # fmt: skip
+    R,
+    z,
+    columns,
+    tally,
+    loss,
+    X,
+    Y,
+    gates,
+    weights,
+    start,
+    stop,
+    limits,
+    residual,
+    passed,
+    recent,
+    recent_at,
+    rule,
+    ridge,
+    first,
+):
     """Absorb rows start..stop, each times its weight, which goes to ``passed`` (n,).
 
     As ``square_root_kernels.update``: returns (first row not absorbed, coefficients held), and
@@ -159,9 +176,21 @@ def update(
         # of (leverage x sum of weights) on average.
         idle = fits and norm(p[first:]) * math.sqrt(tally[WEIGHT]) < 0.5
         held += absorb(
-            R, z, columns, tally, loss, X[t], Y[t], gates[t], weights[t] * passed[t], limits,
-            noise, x, y, theta,
-        )  # fmt: skip
+            R,
+            z,
+            columns,
+            tally,
+            loss,
+            X[t],
+            Y[t],
+            gates[t],
+            weights[t] * passed[t],
+            limits,
+            noise,
+            x,
+            y,
+            theta,
+        )
         # A row that was mostly a new direction has told of its coefficient, not of the noise.  One
         # that was refused has not, and the direction is still as new: without these residuals the
         # scale would never learn that such rows are usual by now.

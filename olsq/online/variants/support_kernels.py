@@ -148,9 +148,21 @@ def settle(R, z, l1, l2, x, max_sweeps):
 
 @kernel()
 def walk(
-    state, rows, start, limits, residual, trace, l1, l2, standardize, tol, max_sweeps, first,
-    slopes, out,
-):  # fmt: skip
+    state,
+    rows,
+    start,
+    limits,
+    residual,
+    trace,
+    l1,
+    l2,
+    standardize,
+    tol,
+    max_sweeps,
+    first,
+    slopes,
+    out,
+):
     """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 
     ``slopes`` (m, d) are the last solution, and the next; ``out`` (n, m, k) takes all of them,
@@ -164,9 +176,22 @@ def walk(
     size, square, held = np.empty(d), np.empty(d), 0
     for t in range(start, X.shape[0]):
         done, count = update(
-            R, z, columns, tally, loss, spread, X, Y, gates, weights, t, t + 1, limits, residual,
+            R,
+            z,
+            columns,
+            tally,
+            loss,
+            spread,
+            X,
+            Y,
+            gates,
+            weights,
+            t,
+            t + 1,
+            limits,
+            residual,
             trace,
-        )  # fmt: skip
+        )
         held += count
         if done == t:
             return WAITING, t, held

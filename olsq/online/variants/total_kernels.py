@@ -146,9 +146,22 @@ def walk(state, rows, start, limits, residual, trace, ratio, out):
     held = 0
     for t in range(start, X.shape[0]):
         done, count = update(
-            S, z, columns, tally, loss, spread, X, Y, gates, weights, t, t + 1, limits, residual,
+            S,
+            z,
+            columns,
+            tally,
+            loss,
+            spread,
+            X,
+            Y,
+            gates,
+            weights,
+            t,
+            t + 1,
+            limits,
+            residual,
             trace,
-        )  # fmt: skip
+        )
         held += count
         if done == t:
             return WAITING, t, held

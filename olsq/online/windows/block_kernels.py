@@ -210,11 +210,17 @@ def update_in_blocks(form, window, rows, start, stop, limits, residual, trace):
     want_path = coefs.shape[0] > 0
     K, N, squares = np.empty((BLOCK, d)), np.empty((BLOCK, d)), np.empty((2, d))
     targets, E, eps, after = (
-        np.empty((BLOCK, m)), np.empty((BLOCK, m)), np.empty((BLOCK, m)), np.empty((ROWS, m)),
-    )  # fmt: skip
+        np.empty((BLOCK, m)),
+        np.empty((BLOCK, m)),
+        np.empty((BLOCK, m)),
+        np.empty((ROWS, m)),
+    )
     S, U, w, scale = (
-        np.empty((BLOCK, BLOCK)), np.empty((BLOCK, BLOCK)), np.empty(BLOCK), np.empty(BLOCK),
-    )  # fmt: skip
+        np.empty((BLOCK, BLOCK)),
+        np.empty((BLOCK, BLOCK)),
+        np.empty(BLOCK),
+        np.empty(BLOCK),
+    )
     ones, rounding, growth = np.ones(BLOCK), np.empty(ROWS), np.empty(ROWS)
     largest, grown = np.empty(ROWS), np.empty(ROWS)
     bounds, heights = np.empty(2), np.empty((3, m))

@@ -62,15 +62,19 @@ def turns_of(rows: Rows, old: Rows, leaving: NDArray[np.int64]) -> Turns:
     signs = -np.ones(ends[-1])
     signs[ends - leaving - 1] = 1.0
     turns = Turns(
-        np.empty((signs.size, rows.X.shape[1])), np.empty((signs.size, rows.Y.shape[1])),
-        np.empty(signs.size), signs, ends,
-    )  # fmt: skip
+        np.empty((signs.size, rows.X.shape[1])),
+        np.empty((signs.size, rows.Y.shape[1])),
+        np.empty(signs.size),
+        signs,
+        ends,
+    )
     enter = turns.enter
     assert enter.sum() == b
     for target, new, gone in (
-        (turns.X, rows.X, old.X), (turns.Y, rows.Y, old.Y), (turns.weights, rows.weights,
-        old.weights),
-    ):  # fmt: skip
+        (turns.X, rows.X, old.X),
+        (turns.Y, rows.Y, old.Y),
+        (turns.weights, rows.weights, old.weights),
+    ):
         target[enter], target[~enter] = new, gone
     return turns
 
@@ -129,10 +133,19 @@ def inspect_rows(P, N, turns, D, eps, limits, state):
     columns, loss, monitor, sizes = state
     d, m, p = P.shape[0], loss.shape[0], signs.shape[0]
     if (
-        P.shape != (d, d) or N.shape != (p, d) or X.shape != (p, d) or weights.shape != (p,)
-        or Y.shape != (p, m) or D.shape != (p,) or columns.shape != (2, d) or eps.shape != (p, m)
-        or monitor.shape != (2,) or sizes.shape != (3, m) or ends.shape[0] == 0 or ends[-1] != p
-    ):  # fmt: skip
+        P.shape != (d, d)
+        or N.shape != (p, d)
+        or X.shape != (p, d)
+        or weights.shape != (p,)
+        or Y.shape != (p, m)
+        or D.shape != (p,)
+        or columns.shape != (2, d)
+        or eps.shape != (p, m)
+        or monitor.shape != (2,)
+        or sizes.shape != (3, m)
+        or ends.shape[0] == 0
+        or ends[-1] != p
+    ):
         raise ValueError("the shapes of a block do not fit together")
     diagonal, j = np.empty(d), 0
     for k in range(d):
@@ -170,9 +183,13 @@ def inspect_rows(P, N, turns, D, eps, limits, state):
 
 
 def absorb_block(
-    form: CovarianceForm, monitor: NDArray[np.float64], sizes: NDArray[np.float64], turns: Turns,
-    limits: tuple[float, float, float], residual: NDArray,
-) -> bool:  # fmt: skip
+    form: CovarianceForm,
+    monitor: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    turns: Turns,
+    limits: tuple[float, float, float],
+    residual: NDArray,
+) -> bool:
     """Update the form by all turns, as one block; False, with nothing changed, where single rows
     have to.
 

@@ -62,10 +62,19 @@ class RollingWindow:
     is_outdated = False  # whether rows have come since the form was made
 
     def __init__(
-        self, ring_X: NDArray, ring_Y: NDArray, ring_w: NDArray, place: NDArray, monitor: NDArray,
-        ridge: NDArray, sizes: NDArray, form: SquareRootForm | CovarianceForm,
-        ring_t: NDArray | None = None, duration: Duration | None = None, paired: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        ring_X: NDArray,
+        ring_Y: NDArray,
+        ring_w: NDArray,
+        place: NDArray,
+        monitor: NDArray,
+        ridge: NDArray,
+        sizes: NDArray,
+        form: SquareRootForm | CovarianceForm,
+        ring_t: NDArray | None = None,
+        duration: Duration | None = None,
+        paired: bool = False,
+    ) -> None:
         self.paired = paired
         self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
         self.ring_t, self.duration = ring_t, duration
@@ -74,10 +83,16 @@ class RollingWindow:
 
     @classmethod
     def start(
-        cls, window: int | Duration, ridge: NDArray, n_targets: int, intercept: bool,
-        precision: tuple[str, str] = DOUBLE, stored: DTypeLike = np.float64,
-        positions: bool = False, paired: bool = False,
-    ) -> RollingWindow:  # fmt: skip
+        cls,
+        window: int | Duration,
+        ridge: NDArray,
+        n_targets: int,
+        intercept: bool,
+        precision: tuple[str, str] = DOUBLE,
+        stored: DTypeLike = np.float64,
+        positions: bool = False,
+        paired: bool = False,
+    ) -> RollingWindow:
         """Make a window before any row; ``window`` counts pairs if rows are ``paired``."""
         d, duration, ring_t = ridge.shape[0], None, None
         if isinstance(window, Duration):
@@ -86,10 +101,18 @@ class RollingWindow:
         elif paired:
             window = 2 * (window + 1)  # one pair enters before the oldest leaves
         return cls(
-            np.zeros((window, d), stored), np.zeros((window, n_targets), stored), np.zeros(window),
-            np.array([0, 0, int(positions)]), np.zeros(2), ridge, np.zeros((3, n_targets)),
-            SquareRootForm.start(ridge, n_targets, intercept, precision), ring_t, duration, paired,
-        )  # fmt: skip
+            np.zeros((window, d), stored),
+            np.zeros((window, n_targets), stored),
+            np.zeros(window),
+            np.array([0, 0, int(positions)]),
+            np.zeros(2),
+            ridge,
+            np.zeros((3, n_targets)),
+            SquareRootForm.start(ridge, n_targets, intercept, precision),
+            ring_t,
+            duration,
+            paired,
+        )
 
     @property
     def form(self) -> SquareRootForm | CovarianceForm:
@@ -160,8 +183,14 @@ class RollingWindow:
             leaving = self._pairs_leaving(rows.weights > 0)
         exits = np.flatnonzero(leaving) if leaving.size else EVERY_ROW
         window = (
-            self.ring_X, self.ring_Y, self.ring_w, self.place, self.ridge, self.monitor, self.sizes,
-        )  # fmt: skip
+            self.ring_X,
+            self.ring_Y,
+            self.ring_w,
+            self.place,
+            self.ridge,
+            self.monitor,
+            self.sizes,
+        )
         given = rows.X, rows.Y, rows.weights, leaving
         t, single, retry, wait = 0, blocks.ROWS, 0, products.BLOCK
         few_from, few_wait = 0, 0
@@ -413,10 +442,12 @@ class RollingWindow:
         older = "sizes" not in arrays  # a file of 0.2
         arrays = {"sizes": np.zeros((3, arrays["ring_Y"].shape[1]))} | arrays
         window = cls(
-            *[arrays[name] for name in cls.ARRAYS], form=form, ring_t=arrays.get("ring_t"),
+            *[arrays[name] for name in cls.ARRAYS],
+            form=form,
+            ring_t=arrays.get("ring_t"),
             duration=None if duration is None else Duration(*duration),
             paired=description.get("paired", False),
-        )  # fmt: skip
+        )
         if FACTORS[0] in arrays:
             Q, R, age = (arrays[name] for name in FACTORS)
             window.factors = Q, R, age
@@ -452,10 +483,15 @@ def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) 
         both = [part[-window:] for part in both]
     count = both[0].shape[0]
     merged = RollingWindow.start(
-        (window // 2 if first.paired else window) if duration is None else duration, first.ridge,
-        first.ring_Y.shape[1], first.form.intercept, first.form.precision, first.ring_X.dtype,
-        bool(first.place[2]), first.paired,
-    )  # fmt: skip
+        (window // 2 if first.paired else window) if duration is None else duration,
+        first.ridge,
+        first.ring_Y.shape[1],
+        first.form.intercept,
+        first.form.precision,
+        first.ring_X.dtype,
+        bool(first.place[2]),
+        first.paired,
+    )
     if times is not None:
         merged._grow(max(SMALLEST_RING, 2 ** (count - 1).bit_length()))
         assert merged.ring_t is not None

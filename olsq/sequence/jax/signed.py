@@ -79,9 +79,17 @@ def remove_signs(tokens: Tokens) -> tuple[Tokens, Any]:
 
 
 def signed_lstsq(
-    keys: Array, values: Array, queries: Array, *, forget: Any, weight: Any, ridge: Any,
-    state: Any, solver: Any, adjoint: Any,
-) -> Solution[Array]:  # fmt: skip
+    keys: Array,
+    values: Array,
+    queries: Array,
+    *,
+    forget: Any,
+    weight: Any,
+    ridge: Any,
+    state: Any,
+    solver: Any,
+    adjoint: Any,
+) -> Solution[Array]:
     """Solve :func:`olsq.online_lstsq` on (B, H, T, dim) with gates (B, H, T) in [-1, 1].
 
     The value is NaN, and its steps -1, where a system is not positive definite; other tokens and

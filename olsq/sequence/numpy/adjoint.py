@@ -125,9 +125,15 @@ def gradient_of_block(blas, arrays, first, count, gram, cross, x, e, d_gram, d_c
     for i in range(m):
         d_zeta[count - 1] += inner_rows(d_cross, cross, i)
     gradient_of_gates(
-        gates[first:last], table, zeta, weights[first:last], d_table, d_zeta,
-        d_gates[first:last], d_weights[first:last],
-    )  # fmt: skip
+        gates[first:last],
+        table,
+        zeta,
+        weights[first:last],
+        d_table,
+        d_zeta,
+        d_gates[first:last],
+        d_weights[first:last],
+    )
 
     # dH = zeta_C dH' - sum_t zeta_t e_t x_t^T,  dG = zeta_C dG' + sum_t zeta_t g_t x_t^T
     scaled = by_cross
@@ -170,9 +176,18 @@ def gradient_of_stream(
     for block in range(blocks - 1, -1, -1):
         first = block * most
         gradient_of_block(
-            blas, arrays, first, min(most, length - first), grams[block], crosses[block], x,
-            d_queries, d_gram, d_cross, parts,
-        )  # fmt: skip
+            blas,
+            arrays,
+            first,
+            min(most, length - first),
+            grams[block],
+            crosses[block],
+            x,
+            d_queries,
+            d_gram,
+            d_cross,
+            parts,
+        )
 
 
 @kernel()
@@ -188,7 +203,16 @@ def gradient_of_streams(first, last, blas, arrays, options, gram, cross, slopes,
     for b in range(first, last):
         own = d_keys[b], d_values[b], d_queries[b], d_gates[b], d_weights[b], d_ridge[b]
         gradient_of_stream(
-            blas, (keys[b], values[b], queries[b], weights[b]), upstream[b], gates[b],
-            ridge[b if ridge.shape[0] > 1 else 0], spread, most, gram[b], cross[b], own, d_gram[b],
+            blas,
+            (keys[b], values[b], queries[b], weights[b]),
+            upstream[b],
+            gates[b],
+            ridge[b if ridge.shape[0] > 1 else 0],
+            spread,
+            most,
+            gram[b],
+            cross[b],
+            own,
+            d_gram[b],
             d_cross[b],
-        )  # fmt: skip
+        )

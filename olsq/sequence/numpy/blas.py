@@ -206,9 +206,18 @@ def inverse_factor(blas, A, W, n, floor):
         after = j + size
         if after < n:
             multiply(
-                blas, n - after, size, size, 1, (A, after, j), False, (W, j, j), True, 0,
+                blas,
+                n - after,
+                size,
+                size,
+                1,
+                (A, after, j),
+                False,
+                (W, j, j),
+                True,
+                0,
                 (panel, 0, 0),
-            )  # fmt: skip
+            )
             for i in range(after, n):
                 for c in range(size):
                     A[i, j + c] = panel[i - after, c]

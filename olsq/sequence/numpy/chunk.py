@@ -106,9 +106,22 @@ def true_residual(blas, X, x, A, ridge, reference, ratio, scores, count, norms, 
 
 @kernel()
 def solve_chunk(
-    blas, chunk, first, count, rows, A, W, Z, ratio, ridge, reference, uniform, limits, value,
+    blas,
+    chunk,
+    first,
+    count,
+    rows,
+    A,
+    W,
+    Z,
+    ratio,
+    ridge,
+    reference,
+    uniform,
+    limits,
+    value,
     norms,
-):  # fmt: skip
+):
     """Solve the tokens of a chunk in the precision of ``W``.
 
     Returns how many from the first are good.

@@ -139,10 +139,12 @@ class NumpyChunkExact(NumpySolver):
 
         def run(b: NDArray) -> tuple[NDArray, NDArray]:
             return preconditioned_conjugate_gradient(
-                lambda x: system_product(chunk, x), balanced(inner, b), b,
+                lambda x: system_product(chunk, x),
+                balanced(inner, b),
+                b,
                 tol=tol / 4,  # of the residual, not of the outputs
                 max_steps=self.options.max_steps,
-            )  # fmt: skip
+            )
 
         return scaled(b, run)
 

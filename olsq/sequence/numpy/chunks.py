@@ -152,9 +152,17 @@ def system_product(chunk: Chunk, x: NDArray) -> NDArray:
     y, scores = np.empty_like(x), np.empty((c, c), dtype)
     ridge = np.empty((b, 0, d), dtype) if chunk.ridge is None else chunk.ridge
     multiply_systems(
-        addresses(), x, chunk.keys, chunk.decay, chunk.zeta, chunk.gram, ridge,
-        chunk.logs is not None, scores, y,
-    )  # fmt: skip
+        addresses(),
+        x,
+        chunk.keys,
+        chunk.decay,
+        chunk.zeta,
+        chunk.gram,
+        ridge,
+        chunk.logs is not None,
+        scores,
+        y,
+    )
     return y
 
 

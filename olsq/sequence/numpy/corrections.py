@@ -229,9 +229,22 @@ def correct_in_two_precisions(
             for j in range(d):
                 moved[i, j], left[i, j] = single(change[i, j] * factor), single(rest[i, j] * factor)
         take_corrections(
-            blas, late, moved, left, rho, narrow[0], narrow[1], narrow[1], ratio, gap, True, low,
-            high, counts[1], narrow_scores,
-        )  # fmt: skip
+            blas,
+            late,
+            moved,
+            left,
+            rho,
+            narrow[0],
+            narrow[1],
+            narrow[1],
+            ratio,
+            gap,
+            True,
+            low,
+            high,
+            counts[1],
+            narrow_scores,
+        )
         for i in range(count):
             for j in range(d):
                 x[i, j] += size[i] * late[i, j]

@@ -36,9 +36,12 @@ def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeS
     own = _as_ridge(0.0 if ridge is None else ridge, (*batch, d), moments.gram.dtype)
     inverse = np.zeros_like(moments.gram)
     kernels.refresh_inverses(
-        addresses(), _flat(moments.gram, 2), _flat(own, 1), np.ones(inverse[..., 0, 0].size),
+        addresses(),
+        _flat(moments.gram, 2),
+        _flat(own, 1),
+        np.ones(inverse[..., 0, 0].size),
         _flat(inverse, 2),
-    )  # fmt: skip
+    )
     age = np.int32(0)
     return DecodeState(moments, own, inverse, np.ones(batch, moments.gram.dtype), age)
 
@@ -181,9 +184,17 @@ def _update_one(
         return None
     new_inverse = np.empty((d, d), dtype)
     since, age = kernels.update_one(
-        addresses(), (gram, cross), inverse, ridge, (key, value), gate, weight, since.item(),
-        int(age), (*new, new_inverse),
-    )  # fmt: skip
+        addresses(),
+        (gram, cross),
+        inverse,
+        ridge,
+        (key, value),
+        gate,
+        weight,
+        since.item(),
+        int(age),
+        (*new, new_inverse),
+    )
     return DecodeState(new, ridge, new_inverse, np.array(since, dtype), np.int32(age))
 
 

@@ -58,9 +58,14 @@ def block_length(d: int) -> int:
 
 @one_blas_thread
 def solve_vjp(
-    keys: Any, values: Any, queries: Any, cotangent: Any, *, solver: Solver | None,
+    keys: Any,
+    values: Any,
+    queries: Any,
+    cotangent: Any,
+    *,
+    solver: Solver | None,
     **problem: Any,
-) -> Gradients:  # fmt: skip
+) -> Gradients:
     """Run :func:`olsq.online_lstsq_vjp`, which documents it."""
     given = check(keys, values, queries, **problem)
     given = given._replace(
@@ -114,15 +119,28 @@ def backward(
     gram[~known], cross[~known] = 0, 0
     if has_kernels(solver):
         arrays = (
-            streams.keys, streams.values, streams.queries, streams.weight, streams.gates,
-            given.ridges[part], upstream,
-        )  # fmt: skip
+            streams.keys,
+            streams.values,
+            streams.queries,
+            streams.weight,
+            streams.gates,
+            given.ridges[part],
+            upstream,
+        )
         assert solver.chunk is not None  # it is sized
         options = largest_spread(given), min(solver.chunk, block_length(gram.shape[1]))
         kernels.gradient_of_streams(
-            0, len(gram), addresses(), arrays, options, gram, cross,
-            tuple(slopes[:6]), slopes.gram, slopes.cross,
-        )  # fmt: skip
+            0,
+            len(gram),
+            addresses(),
+            arrays,
+            options,
+            gram,
+            cross,
+            tuple(slopes[:6]),
+            slopes.gram,
+            slopes.cross,
+        )
     else:
         backward_by_chunks(solver.numpy(), streams, upstream, gram, cross, slopes)
     absent = ~(np.isfinite(given.keys[part]).all(-1) & np.isfinite(given.values[part]).all(-1))
@@ -130,9 +148,13 @@ def backward(
 
 
 def backward_by_chunks(
-    form: NumpySolver, streams: Streams, upstream: NDArray, gram: NDArray, cross: NDArray,
+    form: NumpySolver,
+    streams: Streams,
+    upstream: NDArray,
+    gram: NDArray,
+    cross: NDArray,
     slopes: Gradients,
-) -> None:  # fmt: skip
+) -> None:
     """Fill ``slopes`` by any solver: chunks forwards for their moments, then backwards."""
     length, size, before = upstream.shape[1], form.options.chunk, []
     for first in range(0, length, size):

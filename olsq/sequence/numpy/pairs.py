@@ -197,9 +197,21 @@ def solve_next_pairs(blas, chunk, upstream, gates, ridge, spread, most, first, m
             sound = count_keys_in_range(W, system, chunk[0], chunk[3], first, count)
         if sound > 0:
             done = solve_chunk_pair(
-                blas, chunk, upstream, first, count, sound, system, W, cross, parts, uniform,
-                LIMITS_DOUBLE[2] if rank == d else np.inf, x, e,
-            )  # fmt: skip
+                blas,
+                chunk,
+                upstream,
+                first,
+                count,
+                sound,
+                system,
+                W,
+                cross,
+                parts,
+                uniform,
+                LIMITS_DOUBLE[2] if rank == d else np.inf,
+                x,
+                e,
+            )
         if done > 0:
             absorb_chunk(blas, chunk, first, done, ratio, gram, cross)
     left = min(count - done, SHORT)
@@ -208,9 +220,19 @@ def solve_next_pairs(blas, chunk, upstream, gates, ridge, spread, most, first, m
             scale(gram, gates[first + done])
             scale(cross, gates[first + done])
         solve_token_pairs(
-            blas, chunk, upstream, gates, first + done, left,
-            own[done:] if ridge.shape[0] > 1 else ridge, gram, cross, work, x, e,
-        )  # fmt: skip
+            blas,
+            chunk,
+            upstream,
+            gates,
+            first + done,
+            left,
+            own[done:] if ridge.shape[0] > 1 else ridge,
+            gram,
+            cross,
+            work,
+            x,
+            e,
+        )
     return first + done + left
 
 
@@ -235,9 +257,19 @@ def solve_stream_pairs(blas, chunk, upstream, gates, ridge, spread, most, grams,
             scale(gram, gates[t])
             scale(cross, gates[t])
         t = solve_next_pairs(
-            blas, chunk, upstream, gates, ridge, spread, most - t % most, t, (gram, cross), work,
-            x, e,
-        )  # fmt: skip
+            blas,
+            chunk,
+            upstream,
+            gates,
+            ridge,
+            spread,
+            most - t % most,
+            t,
+            (gram, cross),
+            work,
+            x,
+            e,
+        )
     for t in range(length):
         if not has_cotangent(upstream, t, 1):
             for j in range(d):

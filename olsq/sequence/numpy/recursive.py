@@ -43,9 +43,13 @@ class NumpyRecursive(NumpySolver):
         """Solve ``x_t = R_t b_t`` with ``R <- (R - (w / s) R k k^T R) / gate`` of its factor S."""
         x = np.empty_like(b)
         walk_tokens(
-            prepared.copy("C"), np.ascontiguousarray(chunk.keys), chunk.gates, chunk.weight,
-            np.ascontiguousarray(b), x,
-        )  # fmt: skip
+            prepared.copy("C"),
+            np.ascontiguousarray(chunk.keys),
+            chunk.gates,
+            chunk.weight,
+            np.ascontiguousarray(b),
+            x,
+        )
         return x, np.zeros(b.shape[:-1], np.int32)
 
 

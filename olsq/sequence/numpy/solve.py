@@ -117,9 +117,17 @@ class CheckedProblem(NamedTuple):
 
 
 def check(
-    keys: Any, values: Any, queries: Any, *, forget: Any = None, log_forget: Any = None,
-    weight: Any = None, ridge: Any = None, ridge_mode: str = "fixed", state: Any = None,
-) -> CheckedProblem:  # fmt: skip
+    keys: Any,
+    values: Any,
+    queries: Any,
+    *,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    ridge: Any = None,
+    ridge_mode: str = "fixed",
+    state: Any = None,
+) -> CheckedProblem:
     """Check every argument of :func:`olsq.online_lstsq`; return fresh arrays."""
     for name, x in (("keys", keys), ("values", values), ("queries", queries)):
         check_real(name, x)

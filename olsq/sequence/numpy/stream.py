@@ -172,10 +172,22 @@ def solve_in_cheapest_precision(
             kind = keys.dtype
             single = np.empty((d, d), kind), np.empty((d, d), kind), np.empty((m, d), kind)
             done, corrections = solve_chunk(
-                blas, chunk, first, count, (done, sound), copy(system, single[0]),
-                copy(W, single[1]), copy(Z, single[2]), ratio, own, reference, uniform,
-                LIMITS_SINGLE, value, norms,
-            )  # fmt: skip
+                blas,
+                chunk,
+                first,
+                count,
+                (done, sound),
+                copy(system, single[0]),
+                copy(W, single[1]),
+                copy(Z, single[2]),
+                ratio,
+                own,
+                reference,
+                uniform,
+                LIMITS_SINGLE,
+                value,
+                norms,
+            )
             steps[first : first + done] = corrections
         limits = LIMITS_DOUBLE_OF_SINGLE
     else:
@@ -184,9 +196,22 @@ def solve_in_cheapest_precision(
         allowed = (limits[0], limits[1], np.inf if singular else limits[2])
         single_done = done
         done, corrections = solve_chunk(
-            blas, chunk, first, count, (done, sound), system, W, Z, ratio, own, reference, uniform,
-            allowed, value, norms,
-        )  # fmt: skip
+            blas,
+            chunk,
+            first,
+            count,
+            (done, sound),
+            system,
+            W,
+            Z,
+            ratio,
+            own,
+            reference,
+            uniform,
+            allowed,
+            value,
+            norms,
+        )
         steps[first + single_done : first + done] = corrections
     return done
 
@@ -215,9 +240,20 @@ def solve_next_chunk(
             answered = count_keys_in_range(W, system, chunk[0], chunk[3], first, sound)
         if answered > 0:
             done = solve_in_cheapest_precision(
-                blas, chunk, first, count, answered, uniform, parts, rank < d, cross, work, value,
-                steps, norms,
-            )  # fmt: skip
+                blas,
+                chunk,
+                first,
+                count,
+                answered,
+                uniform,
+                parts,
+                rank < d,
+                cross,
+                work,
+                value,
+                steps,
+                norms,
+            )
         if done > 0:
             absorb_chunk(blas, chunk, first, done, ratio, gram, cross)
     left = min(sound - done, SHORT)
@@ -226,9 +262,18 @@ def solve_next_chunk(
             scale(gram, gates[first + done])
             scale(cross, gates[first + done])
         solve_tokens(
-            blas, chunk, gates, first + done, left, own[done:] if ridge.shape[0] > 1 else ridge,
-            gram, cross, work, value, norms,
-        )  # fmt: skip
+            blas,
+            chunk,
+            gates,
+            first + done,
+            left,
+            own[done:] if ridge.shape[0] > 1 else ridge,
+            gram,
+            cross,
+            work,
+            value,
+            norms,
+        )
     return first + done + left
 
 
@@ -305,6 +350,14 @@ def solve_streams(first, last, blas, arrays, options, gram, cross, value, steps,
         chunk = keys[b], values[b], queries[b], weights[b]
         own = ridge[b] if ridge.shape[0] > 1 else ridge[0]
         solve_stream(
-            blas, chunk, gates[b], own, spread, most, (gram[b], cross[b]), value[b], steps[b],
+            blas,
+            chunk,
+            gates[b],
+            own,
+            spread,
+            most,
+            (gram[b], cross[b]),
+            value[b],
+            steps[b],
             norms[b],
-        )  # fmt: skip
+        )
