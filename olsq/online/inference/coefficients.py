@@ -56,7 +56,7 @@ class Inference(Draws):
 
         Notes
         -----
-        ``sigma2_ P``, or ``sigma2_ P S P`` with ``cov="sandwich"``, sigma2_ being the
+        ``sigma2_ P``, or ``sigma2_ P S P`` with ``cov="sandwich"``, ``sigma2_`` being the
         ``noise_variance`` where it is known; statsmodels' ``cov_params()``
         of OLS and WLS at forget = 1 without a ridge, and its robust ones of the same name (without
         small-sample factors but for HC1).  O(d^3); with rows O(n d^2 (lags + 1)).
