@@ -68,7 +68,7 @@ class _Waiting(event.Listener):
 
 def _kernel_of(happening: Any) -> str | None:
     """Return the name of the kernel of this package that an event is about, or None."""
-    function = getattr((happening.data or {}).get("dispatcher"), "py_func", None)
+    function: Any = getattr((happening.data or {}).get("dispatcher"), "py_func", None)
     module = getattr(function, "__module__", None) or ""
     if module.partition(".")[0] != __name__.partition(".")[0]:
         return None

@@ -106,7 +106,7 @@ def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]
 class ExternalKernel:
     """A function that compiled code calls by symbol."""
 
-    def __init__(self, symbol: str, signature: Any, callback: CFunc) -> None:
+    def __init__(self, symbol: str, signature: Any, callback: Any) -> None:
         self.symbol, self.is_compiled = symbol, False
         self._signature, self._callback, self._lock = signature, callback, threading.Lock()
         attach_callback(callback, callback._pyfunc)
@@ -202,7 +202,7 @@ class KernelCache(FunctionCache):
 
     def holds(self, signature: Any) -> bool:
         """Test whether code for a C callback's signature is there, without loading it."""
-        target = cpu_target.target_context
+        target: Any = cpu_target.target_context
         key = self._index_key(signature, target.codegen())
         try:
             return any(key in file._load_index() for file in self._files)

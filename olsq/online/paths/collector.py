@@ -39,15 +39,12 @@ class PathCollector:
             self.sigma2 = np.broadcast_to(np.nan, (n, m))
         self.scratch = Trace.empty(0, m, d)
 
-    def begin(self, form: Any, *how: Any) -> None:
-        """Set the estimate of the rows that are skipped before the call's first usable one.
-
-        ``how`` are the ridge and so on that ``statistics_of`` takes.
-        """
+    def begin(self, form: Any, ridge: NDArray, discounted: bool, sandwich: bool) -> None:
+        """Set the estimate of the rows that are skipped before the call's first usable one."""
         self.coef[:] = clip_to(form.coefficients(), self.coef.dtype)
         self.count[:] = form.tally[COUNT]
         if self.noise is not None:
-            self.before = statistics_of(form, *how, self.noise)
+            self.before = statistics_of(form, ridge, discounted, sandwich, self.noise)
 
     def trace(self, block: slice | NDArray, n: int) -> Trace:
         """Return a trace for the n rows of a block, in the path's own arrays where possible."""
