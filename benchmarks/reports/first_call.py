@@ -1,6 +1,6 @@
 """Seconds until the first answer, with an empty cache and with a full one.
 
-    python -m benchmarks.reports.first_call [--only fit] [--before]
+    python -m benchmarks.reports.first_call [--only fit]
 
 Each call is made in a process of its own, which compiles a small reference kernel first: a unit in
 which machines, and a machine at two times, can be compared.  Reading the package is not counted.
@@ -89,16 +89,13 @@ def measure(name: str, cache: str) -> tuple[float, float]:
 
 def table(results: dict) -> str:
     """The Markdown table of the page."""
-    before = results.get("before", {})
     lines = [
-        "| first call | empty cache, s | in reference kernels | before | full cache, s |",
-        "|---|---|---|---|---|",
+        "| first call | empty cache, s | in reference kernels | full cache, s |",
+        "|---|---|---|---|",
     ]
     for name, r in results["calls"].items():
-        old = before.get(name)
-        was = "-" if old is None else f"{old['empty'] / old['unit']:.0f}"
         units = r["empty"] / r["unit"]
-        lines.append(f"| {name} | {r['empty']:.1f} | {units:.0f} | {was} | {r['full']:.2f} |")
+        lines.append(f"| {name} | {r['empty']:.1f} | {units:.0f} | {r['full']:.2f} |")
     return "\n".join(lines)
 
 
@@ -106,9 +103,7 @@ def main() -> None:
     """Measure every first call, store and show."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", help="calls whose name contains this; nothing is stored")
-    parser.add_argument("--before", action="store_true", help="store as those of an older version")
     arguments = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     calls = {}
     for name in CALLS:
         if arguments.only is not None and arguments.only not in name:
@@ -121,13 +116,9 @@ def main() -> None:
         print(f"{name:40s} {empty:6.1f} s, {units:5.1f} units; then {full:.2f} s", flush=True)
     if arguments.only is not None:
         return
-    if arguments.before:
-        results["before"] = calls
-    else:
-        results |= {"machine": machine.describe(), "calls": calls}
+    results = {"machine": machine.describe(), "calls": calls}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    if "calls" in results:
-        replace_between(PAGE, "first call", table(results))
+    replace_between(PAGE, "first call", table(results))
 
 
 if __name__ == "__main__":
