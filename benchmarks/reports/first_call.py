@@ -3,7 +3,7 @@
     python -m benchmarks.reports.first_call [--only fit]
 
 Each call is made in a process of its own, which compiles a small reference kernel first: a unit in
-which machines, and a machine at two times, can be compared.  Reading the package is not counted.
+which machines, and a machine at two times, can be compared.  What a call imports counts.
 """
 
 from __future__ import annotations
