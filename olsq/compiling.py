@@ -18,7 +18,7 @@ Step = tuple[str, Callable[[], Any]]
 
 
 class Compiled(NamedTuple):
-    """What :func:`compile_kernels` has done.
+    """Result of :func:`compile_kernels`.
 
     Attributes
     ----------

@@ -307,6 +307,7 @@ def _can_write(folder: Path) -> bool:
 
 @functools.cache
 def _warn_once(reason: str) -> None:
+    first_call.say_nothing()  # that compiled kernels are kept would not be true
     _log.warning(
         "olsq recompiles kernels in every process, which takes seconds, because it cannot cache "
         "them (%s). Set NUMBA_CACHE_DIR to a folder of yours that can be written.",

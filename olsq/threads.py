@@ -1,9 +1,9 @@
-"""How many threads olsq uses: one of BLAS, and of its own as many as the process has cores.
+"""Limits on threads: one for BLAS, and for olsq's own pools as many as the process has cores.
 
 A BLAS cuts a product into pieces, one per thread, and its idle threads wait actively for the next
 one.  The products of a stream are thin: the pieces take microseconds, so a second thread saves no
-time (measured up to 1500 coefficients); beside another program it has no core, the first thread
-waits for it, and all of them spin: ten times the processor time.
+time (measured up to 600 coefficients); beside another program it has no core, the first thread
+waits for it, and all of them spin: several times the processor time.
 """
 
 from __future__ import annotations

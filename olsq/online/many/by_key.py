@@ -1,4 +1,4 @@
-"""What regressions by group have in common: keys, labels of calls, copies."""
+"""Base class of regressions by group: keys, labels of calls, copies."""
 
 from __future__ import annotations
 
