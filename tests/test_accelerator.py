@@ -56,15 +56,6 @@ def test_the_command_runs_dry_keeps_what_it_has_and_refuses_a_cpu(tmp_path, monk
     assert accelerator.main(command)["rows"] == rows
 
 
-@pytest.mark.slow
-def test_the_dry_run_takes_the_kernel_of_factors_with_mesa(tmp_path):
-    out = tmp_path / "found.json"
-    rows = accelerator.main(["--out", str(out), "--small", "--rules", "mesa"])["rows"]
-    plain, fused = (rows[f"{method} mesa, float32, 64"] for method in ("olsq", "fused"))
-    assert fused["error"] < 3 * plain["error"] + 1e-6
-    assert fused["forward"] > 0
-
-
 def test_a_wrong_result_is_not_timed(monkeypatch):
     monkeypatch.setattr(accelerator, "error_of", lambda *_: 0.5)
     monkeypatch.setattr(accelerator, "best", lambda *_: pytest.fail("timed"))

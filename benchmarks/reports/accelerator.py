@@ -5,8 +5,7 @@
 Without an accelerator the command says so and measures nothing.  It checks each
 rule against float64 before it times it, stores every result as soon as it has it, stops after
 ``--minutes``, goes on where it stopped when it is started again, and writes the page's table beside
-the results.  "fused" is mesa with its factors in one kernel, off by default until this has shown
-that it pays.  Where PyTorch and flash-linear-attention are installed, their kernels take part.
+the results.  Where PyTorch and flash-linear-attention are installed, their kernels take part.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ from benchmarks.reports import accelerator_counts as counted
 from benchmarks.reports.accelerator_page import measured_table
 from benchmarks.suites import attention_inputs as inputs
 from olsq.attention.registry import BY_NAME
-from olsq.sequence.jax.platform import accelerator, tuned_for
 
 RULES = ("mesa", "gla", "gated_delta", "softmax")
-METHODS = "olsq", "fused", "fla"
+METHODS = "olsq", "fla"
 LENGTHS, DTYPES = (2048, 8192, 32768), ("float32", "bfloat16")
 CHECKED = 512  # tokens of one head that are compared with float64
 # Largest error beside the largest output: products in TF32 or bfloat16 where a rule does not solve.
@@ -94,12 +92,6 @@ def measure(rule: str, t: int, dtype: str, sizes: Any, rounds: int) -> dict[str,
     both = jax.jit(jax.value_and_grad(loss, argnums=0))
     ahead = best(lambda: run(*given), rounds)
     return {"error": error, "forward": ahead, "both": best(lambda: both(*given), rounds)}
-
-
-def measure_fused(rule: str, t: int, dtype: str, sizes: Any, rounds: int) -> dict[str, Any]:
-    """Return the same with the factors of chunks in one kernel (``olsq/sequence/jax/fused.py``)."""
-    with tuned_for(accelerator()._replace(fused=True)):
-        return measure(rule, t, dtype, sizes, rounds)
 
 
 def measure_theirs(rule: str, t: int, dtype: str, sizes: Any, rounds: int) -> dict[str, Any]:
@@ -198,7 +190,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
             sys.exit(f"{given.out} holds another device or other sizes: choose another --out")
     if given.errors:
         return check_all(stored, given.out, sizes)
-    methods = [("olsq", measure), ("fused", measure_fused)]
+    methods = [("olsq", measure)]
     if importlib.util.find_spec("torch") and importlib.util.find_spec("fla"):
         methods.append(("fla", measure_theirs))
     methods = [pair for pair in methods if pair[0] in given.methods]
@@ -207,8 +199,6 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         for dtype in given.dtypes:
             for rule in given.rules:
                 for method, run in methods:
-                    if method == "fused" and rule != "mesa":  # the others have no factors
-                        continue
                     key = f"{method} {rule}, {dtype}, {t}"
                     if key in stored["rows"] or time.monotonic() > end:
                         continue

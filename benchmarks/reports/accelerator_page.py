@@ -103,9 +103,7 @@ def measured_table(stored: dict[str, Any]) -> str:
         method, rule = key.split(", ")[0].split(" ", 1)
         found = [counts.get(f"{rule}, {way}, {key.split(', ')[2]}") for way in WAYS]
         guess = ""
-        if method == "fused" and None not in found:
-            found = [accelerators.factor_kernel(one) for one in found]
-        if device and method in ("olsq", "fused") and None not in found:
+        if device and method == "olsq" and None not in found:
             made = [accelerators.predict(one, device, rule in SOLVES)[0] for one in found]
             guess = " / ".join(number(1e3 * seconds) for seconds in made)
         times = " | ".join(number(1e3 * row[way]) for way in WAYS)

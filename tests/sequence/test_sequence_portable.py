@@ -10,6 +10,7 @@ from sequence_cases import IDS, PAIRS
 
 import olsq
 from olsq.sequence import jax as in_jax
+from olsq.sequence.jax import triangular
 from olsq.sequence.jax.gates import states_before
 from olsq.sequence.jax.grid import Grid
 from olsq.sequence.jax.inputs import check
@@ -110,6 +111,23 @@ def test_states_before_many_pieces_are_joined_run_by_run():
         assert abs(found[:, i] - state).max() < 1e-13
         state = factor[:, i, None, None] * state + add[:, i]
     assert abs(last - state).max() < 1e-13
+
+
+def test_a_target_set_later_changes_the_program(monkeypatch):
+    """A program traced before for the same shapes and solver, but another target, is not taken."""
+    k, v, q = np.random.default_rng(1).normal(size=(3, 1, 24, 8)).astype(np.float32)
+    eliminate, traced = triangular._eliminate, []
+
+    def spied(a):
+        traced.append(target())
+        return eliminate(a)
+
+    monkeypatch.setattr(triangular, "_eliminate", spied)
+    other = Target(cpu=True, tile_bytes=12345)
+    for is_set in (False, True):
+        with tuned_for(other if is_set else None):
+            olsq.online_lstsq(jnp.asarray(k), v, q, ridge=0.1).value.block_until_ready()
+        assert (other in traced) == is_set
 
 
 def test_the_target_is_part_of_what_compiled_programs_are_remembered_by():

@@ -38,14 +38,11 @@ class Target(NamedTuple):
     """Kind of device that a program is made for.
 
     A CPU's tiles stay in its cache, whatever ``tile_bytes`` says. An accelerator computes as many
-    chunks at once as keep the largest array of a tile within ``tile_bytes``. ``fused`` makes the
-    factors of float32 chunks in one kernel (``fused.py``), which no device has run yet; a CPU
-    interprets it, slowly.
+    chunks at once as keep the largest array of a tile within ``tile_bytes``.
     """
 
     cpu: bool
     tile_bytes: int = TILE_BYTES
-    fused: bool = False
 
 
 _given: ContextVar[Target | None] = ContextVar("target of olsq's programs", default=None)

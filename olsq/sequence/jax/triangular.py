@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.control import compile_once, cond, max_over_vmap
-from olsq.sequence.jax.fused import WIDEST, fused_inverse_cholesky
-from olsq.sequence.jax.platform import by_platform, target
+from olsq.sequence.jax.platform import by_platform
 
 SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
 FUSED = 4  # products up to this inner width are faster as one fused sum
@@ -32,8 +31,6 @@ def inverse_cholesky(a: Array) -> Array:
     defined: a matrix, a tangent or a cotangent counts by its symmetric part only.
     """
     n = a.shape[-1]
-    if target().fused and a.dtype == jnp.float32 and 0 < n <= WIDEST and a.size:
-        return fused_inverse_cholesky(a)
     if n <= SMALLEST:
         return _eliminate(a)
     half = (n // 2 + SMALLEST - 1) // SMALLEST * SMALLEST

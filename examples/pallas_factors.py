@@ -1,28 +1,34 @@
-"""Inverse Cholesky factors in one kernel of Pallas, where XLA starts some 1,100.
+"""Inverse Cholesky factors of mesa's chunks in one kernel of Pallas, where XLA starts some 1,100.
 
-Off by default, since no accelerator has run it: ``Target(cpu=False, fused=True)`` of
-:mod:`olsq.sequence.jax.platform` is the switch. It is lowered for Triton (CUDA, ROCm) or Mosaic
-(TPU), one platform at a time; a CPU interprets it, slowly.
+    python examples/pallas_factors.py                    # error and time beside the package's
+
+A sketch, not part of the package: no accelerator has run it.  It agrees with
+:func:`olsq.sequence.jax.triangular.inverse_cholesky` where a CPU interprets it, and is lowered for
+Triton (CUDA, ROCm) and Mosaic (TPU), one platform at a time.  docs/how-far.md says what it has to
+reach there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-WIDEST = 128  # matrices up to this width are one program; wider ones are halved until they fit
+from olsq.sequence.jax.triangular import inverse_cholesky
+
 BLOCK = 16  # rows that are eliminated one by one; the least width of a product in Triton
 
 
 @jax.custom_jvp
 def fused_inverse_cholesky(a: Array) -> Array:
-    """Compute :func:`olsq.sequence.jax.triangular.inverse_cholesky` of float32 (..., n, n) in one
-    kernel, n at most ``WIDEST``.
+    """Compute X, lower triangular, with ``X a X^T = 1`` for float32 (..., n, n) that a program
+    can hold, n up to 128; NaN where a matrix is not positive definite.
     """
     n = a.shape[-1]
     width = max(BLOCK, 1 << (n - 1).bit_length())  # Triton's arrays have powers of two as sizes
@@ -124,3 +130,34 @@ def _eliminate(x: Array) -> Array:
 
 def _times(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
+def least_seconds(run: Callable[[Array], Array], a: Array, rounds: int = 5) -> float:
+    """Return the least seconds of several runs, after one that compiles."""
+    run(a).block_until_ready()
+    seconds = []
+    for _ in range(rounds):
+        begin = perf_counter()
+        run(a).block_until_ready()
+        seconds.append(perf_counter() - begin)
+    return min(seconds)
+
+
+def main(batch: int = 4096, n: int = 128) -> dict[str, tuple[float, float]]:
+    """Print and return the largest error and the seconds of both ways, for random matrices."""
+    batch = 4 if jax.default_backend() == "cpu" else batch  # interpreted: only the error counts
+    half = np.random.default_rng(0).normal(size=(batch, n, 2 * n))
+    a = half @ half.swapaxes(-1, -2)
+    exact = np.linalg.inv(np.linalg.cholesky(a))
+    ways = {"package": inverse_cholesky, "one kernel": fused_inverse_cholesky}
+    measured = {}
+    for name, way in ways.items():
+        run, single = jax.jit(way), jnp.asarray(a, jnp.float32)
+        error = float(np.abs(run(single) - exact).max() / np.abs(exact).max())
+        measured[name] = error, least_seconds(run, single)
+        print(f"{name}: error {error:.1e}, {1e3 * measured[name][1]:.3g} ms")
+    return measured
+
+
+if __name__ == "__main__":
+    main()
