@@ -65,6 +65,8 @@ def attention() -> tuple[jax.Array, int]:
     gates = np.full((1, 8, 2), 0.9, np.float32)
     assert_type(decoding, olsq.sequence.DecodeState[jax.Array])
     _, memory = olsq.attention.gla(q, k, v, forget=gates)
+    _, memory = olsq.attention.gla_step(q[:, 0], k[:, 0], v[:, 0], forget=0.9, state=memory)
+    assert_type(memory, olsq.attention.Memory)
     return o[:, -1] + one + two, memory.matrix.shape[-1] + int(decoding.age)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import typing
 from collections import Counter
 from typing import NamedTuple
 
 import pytest
 
 from olsq import attention
+from olsq.attention import one_token
 
 PUBLIC = {n: f for n, f in vars(attention).items() if n in attention.__all__}
 FUNCTIONS = {n: f for n, f in PUBLIC.items() if inspect.isfunction(f)}
@@ -129,18 +132,11 @@ SHARED = {
     ],
 }
 
-# What a step says in words of its own; else it refers to its rule.
-OWN = {
-    "mesa_step": {"ridge"},
-    "mesa_discounted_step": {"ridge"},
-    "softmax_step": {"capacity"},
-    "forgetting_step": {"capacity"},
-    "local_linear_step": {"capacity"},
-    "parallax_step": {"capacity"},
-}
+# Steps that are more than their rule on one token, with docstrings of their own; they also take a
+# DecodeState.
+OWN = {"mesa_step", "mesa_discounted_step"}
 GATE = "(B, H) or what broadcasts to it, optional"
-CHANNELS = "array (B, T, H, V) or what broadcasts to it"
-STATES = {"mesa_step", "mesa_discounted_step"}  # these take a DecodeState too
+STREAMS = {"q", "k", "v", "x"}
 
 
 class Entry(NamedTuple):
@@ -205,27 +201,59 @@ def test_a_step_takes_what_its_rule_takes_for_one_token(name):
     assert list(step) == list(whole)
     for n, parameter in whole.items():
         assert step[n].kind == parameter.kind
-        if name not in STATES:
+        if name not in OWN:
             assert step[n].default == parameter.default
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_refers_to_its_rule(name):
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_a_step_of_its_own_refers_to_its_rule(name):
     rule = RULES[name.removesuffix("_step")]
     of_rule = {n: e for e in entries(rule) for n in e.names}
     for entry in entries(STEPS[name]):
+        kind = of_rule[entry.names[0]].kind
         if "state" in entry.names:
-            wanted = "Moments or DecodeState" if name in STATES else state_of(rule)
-            assert entry.kind == f"{wanted}, optional"
-        elif set(entry.names) <= {"q", "k", "v", "x"}:
-            assert entry.kind == of_rule[entry.names[0]].kind.replace("(B, T, H", "(B, H")
+            assert entry.kind == "Moments or DecodeState, optional"
+        elif STREAMS.issuperset(entry.names):
+            assert entry.kind == kind.replace("(B, T, H", "(B, H")
             assert not entry.text
-        elif not set(entry.names) <= OWN.get(name, set()):
+        elif entry.names != ("ridge",):
             assert entry.text.startswith(f"As for :func:`{rule.__name__}`")
-            kind = of_rule[entry.names[0]].kind
-            if kind == OPTIONAL:
-                assert entry.kind.endswith(GATE)
-            elif kind == CHANNELS:
-                assert entry.kind == "array (B, H, V), (V,) or a number"
-            else:
-                assert entry.kind == kind.replace("(B, T, H", "(B, H")
+            assert entry.kind.endswith(GATE) if kind == OPTIONAL else entry.kind == kind
+
+
+@pytest.mark.parametrize("name", sorted(STEPS.keys() - OWN))
+def test_a_step_is_documented_as_its_rule_without_the_axis_of_time(name):
+    rule, step = RULES[name.removesuffix("_step")], STEPS[name]
+    before = [entry for entry in entries(rule) if entry.names != ("segment_ids",)]
+    for entry, whole in zip(entries(step), before, strict=True):
+        assert entry.names == whole.names
+        assert entry.text.split()[:3] == whole.text.split()[:3]
+    text = inspect.getdoc(step)
+    assert "(B, T" not in text
+    assert "segment_ids" not in text
+    assert inspect.getdoc(rule).partition("\n\n")[0] in text
+
+
+@pytest.mark.parametrize("name", sorted(STEPS.keys() - OWN))
+def test_arguments_documented_with_time_get_it_and_no_others(name, monkeypatch):
+    rule, step, timed = RULES[name.removesuffix("_step")], STEPS[name], set()
+    monkeypatch.setattr(
+        one_token,
+        "run_one_token",
+        lambda rule, tokens, gates, **options: timed.update(tokens, gates),
+    )
+    step(**dict.fromkeys(inspect.signature(step).parameters))
+    documented = {n for e in entries(rule) if "(B, T, H" in f"{e.kind} {e.text}" for n in e.names}
+    assert timed == documented - {"state"}
+
+
+def test_a_step_is_a_function_of_its_rules_module():
+    step = attention.gla_step
+    assert pickle.loads(pickle.dumps(step)) is step
+    assert (step.__name__, step.__qualname__) == ("gla_step", "gla_step")
+    assert step.__module__ == attention.gla.__module__
+    assert typing.get_type_hints(step)["state"] == attention.Memory | None
+    with pytest.raises(TypeError, match=r"gla_step\(\) missing a required argument: 'k'"):
+        step(1.0)
+    with pytest.raises(TypeError, match=r"gla_step\(\) got an unexpected .* 'segment_ids'"):
+        step(1.0, 1.0, 1.0, segment_ids=None)

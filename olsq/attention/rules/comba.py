@@ -8,9 +8,10 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_weight
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
+from olsq.attention.states import Memory, open_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import on_automatic_axes
 
@@ -113,52 +114,12 @@ def comba(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def comba_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    feedback: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`comba` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`comba`.
-    feedback : array (B, H) or what broadcasts to it, optional
-        As for :func:`comba`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`comba`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.comba_step(x, x, x, forget=0.5, weight=0.5, feedback=0.5)
-    >>> o[0, 0]
-    Array([0.5], dtype=float32)
-    """
-    return run_one_token(
-        comba,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight, "feedback": feedback},
-        state=state,
-    )
+comba_step = one_token(
+    comba,
+    "forget",
+    "log_forget",
+    "weight",
+    "feedback",
+    example="x, x, x, forget=0.5, weight=0.5, feedback=0.5",
+    gives=0.625,
+)

@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import (
@@ -14,7 +15,6 @@ from olsq.attention.states import (
     open_memory,
     propagate_losses,
     restore_layout,
-    run_one_token,
     unfolded_streams,
 )
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -108,57 +108,9 @@ def gated_delta(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
 
 
-@takes_masked
-@on_automatic_axes
-def gated_delta_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    signed: bool = False,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`gated_delta` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`gated_delta`.
-    signed : bool
-        As for :func:`gated_delta`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`gated_delta`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.gated_delta_step(x, x, x, weight=0.5)
-    >>> o, state = olsq.attention.gated_delta_step(x, x, x, weight=0.5, state=state)
-    >>> o[0, 0]
-    Array([0.75], dtype=float32)
-    """
-    return run_one_token(
-        gated_delta,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight},
-        signed=signed,
-        state=state,
-    )
+gated_delta_step = one_token(
+    gated_delta, "forget", "log_forget", "weight", example="x, x, x, weight=0.5", gives=0.75
+)
 
 
 @takes_masked
@@ -220,42 +172,4 @@ def delta(
     return gated_delta(q, k, v, weight=weight, state=state, segment_ids=segment_ids)
 
 
-@takes_masked
-@on_automatic_axes
-def delta_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    weight: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`delta` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`delta`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`delta`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.delta_step(x, x, x, weight=0.5)
-    >>> o[0, 0]
-    Array([0.5], dtype=float32)
-    """
-    return run_one_token(delta, {"q": q, "k": k, "v": v}, {"weight": weight}, state=state)
+delta_step = one_token(delta, "weight", example="x, x, x, weight=0.5", gives=0.75)

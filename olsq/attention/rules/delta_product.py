@@ -23,10 +23,11 @@ from olsq.attention.arguments import (
     per_token,
     with_resets,
 )
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.scan import repeat_heads
-from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
+from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.tiles import finite
@@ -112,55 +113,15 @@ def gated_delta_product(
     return value[:, count - 1 :: count], memory
 
 
-@takes_masked
-@on_automatic_axes
-def gated_delta_product_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`gated_delta_product` on one token, with the same state.
-
-    Parameters
-    ----------
-    q : array (B, H, K)
-    k, v : array (B, H, n, K), (B, H, n, V)
-    forget, log_forget : array (B, H) or what broadcasts to it, optional
-        As for :func:`gated_delta_product`.
-    weight : array (B, H, n) or (n,), optional
-        As for :func:`gated_delta_product`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`gated_delta_product`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> q, k = jnp.ones((1, 1, 1)), jnp.ones((1, 1, 2, 1))
-    >>> o, state = olsq.attention.gated_delta_product_step(q, k, k, weight=0.5)
-    >>> o[0, 0]
-    Array([0.75], dtype=float32)
-    """
-    return run_one_token(
-        gated_delta_product,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight},
-        state=state,
-    )
+gated_delta_product_step = one_token(
+    gated_delta_product,
+    "forget",
+    "log_forget",
+    "weight",
+    example="x, y, y, weight=0.5",
+    gives=0.938,
+    setup="x, y = jnp.ones((1, 1, 1)), jnp.ones((1, 1, 2, 1))",
+)
 
 
 def _check_steps(

@@ -19,9 +19,9 @@ from olsq.attention.arguments import (
     per_token,
 )
 from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces
 from olsq.attention.recurrences.window import map_blocks
-from olsq.attention.states import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import pieces_of, running_sum
@@ -95,7 +95,8 @@ def forgetting(
     scale : float, optional
         Of the scores; ``K**-0.5`` if None.
     capacity : int, optional
-        Tokens that the returned cache has room for; the stream's length if None.
+        Tokens that the returned cache has room for; the stream's length if None.  A ``state`` keeps
+        the room that it has.
     state : ForgettingKeyValues, optional
         As returned for the tokens before; an empty past if None.  The cache must have room for T
         more (see :meth:`ForgettingKeyValues.grown`).
@@ -180,60 +181,9 @@ def forgetting(
     return unfold(out, ForgettingKeyValues(keys, values, decay, stays, length), layout)
 
 
-@takes_masked
-@on_automatic_axes
-def forgetting_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    scale: float | None = None,
-    capacity: int | None = None,
-    state: ForgettingKeyValues | None = None,
-) -> tuple[Array, ForgettingKeyValues]:
-    """Run :func:`forgetting` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget : array (B, H) or what broadcasts to it, optional
-        As for :func:`forgetting`.
-    scale : float, optional
-        As for :func:`forgetting`.
-    capacity : int, optional
-        Room of the cache that the first token makes; later ones find theirs in the state.
-    state : ForgettingKeyValues, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : ForgettingKeyValues
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`forgetting`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.forgetting_step(x, x, x, capacity=2)
-    >>> o, state = olsq.attention.forgetting_step(x, x, 4 * x, forget=0.5, state=state)
-    >>> round(float(o[0, 0, 0]), 5)
-    3.0
-    """
-    return run_one_token(
-        forgetting,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget},
-        scale=scale,
-        capacity=capacity,
-        state=state,
-    )
+forgetting_step = one_token(
+    forgetting, "forget", "log_forget", example="x, x, x, forget=0.5, capacity=2", gives=1.0
+)
 
 
 def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Array, Array]:

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Tokens, check_inputs
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import vector_gated
@@ -17,7 +18,6 @@ from olsq.attention.states import (
     open_memory,
     propagate_losses,
     restore_layout,
-    run_one_token,
     unfolded_streams,
 )
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -110,59 +110,9 @@ def gla(
     return gated_memory(tokens, layout, state, signed)
 
 
-@takes_masked
-@on_automatic_axes
-def gla_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    signed: bool = False,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`gla` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
-        As for :func:`gla`.
-    weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`gla`.
-    signed : bool
-        As for :func:`gla`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`gla`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.gla_step(x, x, x, forget=0.5)
-    >>> o, state = olsq.attention.gla_step(x, x, x, forget=0.5, state=state)
-    >>> o[0, 0]
-    Array([1.5], dtype=float32)
-    """
-    return run_one_token(
-        gla,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight},
-        signed=signed,
-        state=state,
-    )
+gla_step = one_token(
+    gla, "forget", "log_forget", "weight", example="x, x, x, forget=0.5", gives=1.5
+)
 
 
 def gated_memory(

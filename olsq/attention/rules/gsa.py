@@ -20,9 +20,10 @@ from olsq.attention.arguments import (
     clean_logs,
     per_token,
 )
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated
-from olsq.attention.states import drop_unwritten, restore_layout, run_one_token
+from olsq.attention.states import drop_unwritten, restore_layout
 from olsq.sequence.jax.meshes import on_automatic_axes
 
 
@@ -159,60 +160,15 @@ def gsa(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def gsa_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    scale: float = 1.0,
-    state: SlotMemory | None = None,
-) -> tuple[Array, SlotMemory]:
-    """Run :func:`gsa` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget : array (B, H, M)
-        As for :func:`gsa`.
-    weight : array (B, H, M), or (B, H) or what broadcasts to it, optional
-        As for :func:`gsa`.
-    scale : float
-        As for :func:`gsa`.
-    state : SlotMemory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : SlotMemory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`gsa`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> a = jnp.array([[[0.0, 0.5]]])
-    >>> o, state = olsq.attention.gsa_step(x, 0 * x, x, forget=a)
-    >>> o, state = olsq.attention.gsa_step(x, 0 * x, x, forget=a, state=state)
-    >>> o[0, 0]
-    Array([0.875], dtype=float32)
-    """
-    return run_one_token(
-        gsa,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight},
-        scale=scale,
-        state=state,
-    )
+gsa_step = one_token(
+    gsa,
+    "forget",
+    "log_forget",
+    "weight",
+    example="x, x, x, forget=a",
+    gives=0.891,
+    setup="x, a = jnp.ones((1, 1, 1)), jnp.array([[[0.0, 0.5]]])",
+)
 
 
 def _written_share(log_forget: Any, gates: Array, layout: Any, slots: int, unknown: Array) -> Array:

@@ -11,10 +11,10 @@ from jax.typing import ArrayLike
 from olsq.arrays.checks import concrete, refuse
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_positive, per_token
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
-from olsq.attention.states import run_one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -162,64 +162,6 @@ def kalman(
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state
 
 
-@takes_masked
-@on_automatic_axes
-def kalman_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    ratio: ArrayLike = 0.02,
-    mix: ArrayLike | None = None,
-    solver: Solver | None = None,
-    adjoint: Literal["implicit", "unrolled"] = "implicit",
-    state: Moments | None = None,
-) -> tuple[Array, Moments[Array]]:
-    """Run :func:`kalman` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`kalman`.
-    ratio : float
-        As for :func:`kalman`.
-    mix : array (B, H) or what broadcasts to it, optional
-        As for :func:`kalman`.
-    solver : Solver, optional
-        As for :func:`kalman`.
-    adjoint : {"implicit", "unrolled"}
-        As for :func:`kalman`.
-    state : Moments, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Moments
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`kalman`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.kalman_step(x, x, x, ratio=1.0)
-    >>> round(float(o[0, 0, 0]), 3)
-    0.5
-    """
-    return run_one_token(
-        kalman,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight, "mix": mix},
-        ratio=ratio,
-        solver=solver,
-        adjoint=adjoint,
-        state=state,
-    )
+kalman_step = one_token(
+    kalman, "forget", "log_forget", "weight", "mix", example="x, x, x, ratio=1.0", gives=0.5
+)

@@ -9,9 +9,10 @@ from jax.typing import ArrayLike
 from olsq.arrays import checks
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, per_token
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
+from olsq.attention.states import Memory, open_memory, restore_layout
 from olsq.sequence.jax.meshes import on_automatic_axes
 
 
@@ -117,55 +118,12 @@ def kda(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def kda_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    erase: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`kda` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
-        As for :func:`kda`.
-    weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`kda`.
-    erase : array (B, H, K) or what broadcasts to it, optional
-        As for :func:`kda`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`kda`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.kda_step(x, x, x, forget=0.5 * x, weight=0.5)
-    >>> o, state = olsq.attention.kda_step(x, x, x, forget=0.5 * x, weight=0.5, state=state)
-    >>> o[0, 0]
-    Array([0.625], dtype=float32)
-    """
-    return run_one_token(
-        kda,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight, "erase": erase},
-        state=state,
-    )
+kda_step = one_token(
+    kda,
+    "forget",
+    "log_forget",
+    "weight",
+    "erase",
+    example="x, x, x, forget=0.5 * x, weight=0.5",
+    gives=0.625,
+)

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from olsq.arrays.checks import check_choice
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_count, check_inputs, check_state
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import (
     Memory,
@@ -19,7 +20,6 @@ from olsq.attention.states import (
     empty_memory,
     propagate_losses,
     restore_layout,
-    run_one_token,
     unfolded_streams,
 )
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -132,62 +132,7 @@ def linear(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
 
 
-@takes_masked
-@on_automatic_axes
-def linear_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    feature_map: Literal["identity", "elu", "dpfp"] = "identity",
-    nu: int = 1,
-    normalise: bool = False,
-    weight: ArrayLike | None = None,
-    state: Memory | Normalised | None = None,
-) -> tuple[Array, Memory | Normalised]:
-    """Run :func:`linear` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    feature_map : {"identity", "elu", "dpfp"}
-        As for :func:`linear`.
-    nu : int
-        As for :func:`linear`.
-    normalise : bool
-        As for :func:`linear`.
-    weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`linear`.
-    state : Memory, or Normalised if ``normalise``, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory, or Normalised if ``normalise``
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`linear`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.linear_step(x, x, x, normalise=True)
-    >>> o[0, 0]
-    Array([1.], dtype=float32)
-    """
-    return run_one_token(
-        linear,
-        {"q": q, "k": k, "v": v},
-        {"weight": weight},
-        feature_map=feature_map,
-        nu=nu,
-        normalise=normalise,
-        state=state,
-    )
+linear_step = one_token(linear, "weight", example="x, x, x, normalise=True", gives=1.0)
 
 
 def divide_or_zero(a: Array, b: Array) -> Array:

@@ -8,9 +8,9 @@ from jax.typing import ArrayLike
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_positive, check_segments, check_streams, per_token
 from olsq.attention.local import attend_locally
+from olsq.attention.one_token import one_token
 from olsq.attention.rules.sliding_window import RecentTokens
 from olsq.attention.rules.softmax import KeyValues
-from olsq.attention.states import run_one_token
 from olsq.sequence.jax.meshes import on_automatic_axes
 
 
@@ -47,8 +47,8 @@ def local_linear(
     window : int, optional
         Tokens that a query sees, its own included; all if None.
     capacity : int, optional
-        Tokens that the returned cache has room for; the stream's length if None.  The cache of a
-        window has room for ``window - 1``, whatever is given.
+        Tokens that the returned cache has room for; the stream's length if None.  A ``state`` keeps
+        the room that it has.  The cache of a window has room for ``window - 1``, whatever is given.
     state : KeyValues, or RecentTokens with a ``window``, optional
         As returned for the tokens before; an empty past if None.  A KeyValues must have room for T
         more (see :meth:`KeyValues.grown`).
@@ -109,61 +109,6 @@ def local_linear(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def local_linear_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    ridge: ArrayLike,
-    scale: float | None = None,
-    window: int | None = None,
-    capacity: int | None = None,
-    state: KeyValues | RecentTokens | None = None,
-) -> tuple[Array, KeyValues | RecentTokens]:
-    """Run :func:`local_linear` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    ridge : array
-        As for :func:`local_linear`: a number, (H,) or (B, H).
-    scale : float, optional
-        As for :func:`local_linear`.
-    window : int, optional
-        As for :func:`local_linear`.
-    capacity : int, optional
-        Room of the cache that the first token makes; later ones find theirs in the state.
-    state : KeyValues, or RecentTokens with a ``window``, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : KeyValues, or RecentTokens with a ``window``
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`local_linear`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.local_linear_step(x, x, x, ridge=1e-3, capacity=3)
-    >>> o, state = olsq.attention.local_linear_step(2 * x, 2 * x, 2 * x, ridge=1e-3, state=state)
-    >>> o, state = olsq.attention.local_linear_step(3 * x, 3 * x, 3 * x, ridge=1e-3, state=state)
-    >>> round(float(o[0, 0, 0]), 2)
-    3.0
-    """
-    return run_one_token(
-        local_linear,
-        {"q": q, "k": k, "v": v},
-        {"ridge": ridge},
-        scale=scale,
-        window=window,
-        capacity=capacity,
-        state=state,
-    )
+local_linear_step = one_token(
+    local_linear, "ridge", example="x, x, x, ridge=1.0, capacity=2", gives=1.0
+)

@@ -12,9 +12,10 @@ from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_state, per_token
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.states import restore_layout, run_one_token
+from olsq.attention.states import restore_layout
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import running_max
 from olsq.sequence.jax.tiles import finite
@@ -141,56 +142,15 @@ def log_linear_mamba2(
     return restore_layout(out, LogLinearState(memory, count), tokens, state_lost, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def log_linear_mamba2_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    level_weight: ArrayLike,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    state: LogLinearState | None = None,
-) -> tuple[Array, LogLinearState]:
-    """Run :func:`log_linear_mamba2` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    level_weight : array (B, H, L)
-        As for :func:`log_linear_mamba2`; L is that of the state.
-    forget, log_forget : array (B, H) or what broadcasts to it, optional
-        As for :func:`log_linear_mamba2`.
-    state : LogLinearState, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : LogLinearState
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`log_linear_mamba2`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> step, near = olsq.attention.log_linear_mamba2_step, jnp.array([[[1.0, 0.5]]])
-    >>> o, state = step(x, x, x, level_weight=near)
-    >>> o, state = step(x, x, x, level_weight=near, state=state)
-    >>> o[0, 0]
-    Array([1.5], dtype=float32)
-    """
-    return run_one_token(
-        log_linear_mamba2,
-        {"q": q, "k": k, "v": v},
-        {"level_weight": level_weight, "forget": forget, "log_forget": log_forget},
-        state=state,
-    )
+log_linear_mamba2_step = one_token(
+    log_linear_mamba2,
+    "level_weight",
+    "forget",
+    "log_forget",
+    example="x, x, x, level_weight=near",
+    gives=1.5,
+    setup="x, near = jnp.ones((1, 1, 1)), jnp.array([[[1.0, 0.5]]])",
+)
 
 
 def _positions(first: Array, start: Array | None, n: int, t: int) -> Array:

@@ -8,9 +8,10 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_weight
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
+from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
 from olsq.sequence.jax.meshes import on_automatic_axes
 
 
@@ -102,45 +103,7 @@ def longhorn(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def longhorn_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    weight: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`longhorn` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    weight : array (B, H, V), or (B, H) or what broadcasts to it, optional
-        As for :func:`longhorn`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`longhorn`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.longhorn_step(x, x, x)
-    >>> o[0, 0]
-    Array([0.5], dtype=float32)
-    """
-    return run_one_token(longhorn, {"q": q, "k": k, "v": v}, {"weight": weight}, state=state)
+longhorn_step = one_token(longhorn, "weight", example="x, x, x", gives=0.75)
 
 
 def decay_factors(x: dict[str, Array], _: None) -> Array:

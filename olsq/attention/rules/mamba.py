@@ -11,8 +11,9 @@ from jax.typing import ArrayLike
 from olsq.arrays.checks import refuse
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_token
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import elementwise
-from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
+from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.tiles import finite
 
@@ -115,53 +116,7 @@ def mamba(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def mamba_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    step: ArrayLike,
-    rate: ArrayLike,
-    skip: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`mamba` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    step : array (B, H, V), (V,) or a number
-        As for :func:`mamba`.
-    rate : array (H, V, K) or what broadcasts to it
-        As for :func:`mamba`.
-    skip : array (H, V), optional
-        As for :func:`mamba`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`mamba`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.mamba_step(x, x, x, step=1.0, rate=0.0)
-    >>> o[0, 0]
-    Array([1.], dtype=float32)
-    """
-    return run_one_token(
-        mamba, {"q": q, "k": k, "v": v}, {"step": step}, rate=rate, skip=skip, state=state
-    )
+mamba_step = one_token(mamba, "step", example="x, x, x, step=1.0, rate=0.0", gives=1.368)
 
 
 def decay_factors(x: dict[str, Array], speed: Array) -> Array:

@@ -7,8 +7,9 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
+from olsq.attention.one_token import one_token
 from olsq.attention.rules.gla import gated_memory
-from olsq.attention.states import Memory, run_one_token
+from olsq.attention.states import Memory
 from olsq.sequence.jax.meshes import on_automatic_axes
 
 
@@ -84,53 +85,4 @@ def mamba2(
     return gated_memory(tokens, layout, state, signed)
 
 
-@takes_masked
-@on_automatic_axes
-def mamba2_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    signed: bool = False,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`mamba2` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget : array (B, H) or what broadcasts to it, optional
-        As for :func:`mamba2`.
-    signed : bool
-        As for :func:`mamba2`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`mamba2`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.mamba2_step(x, x, x, forget=0.5)
-    >>> o, state = olsq.attention.mamba2_step(x, x, x, forget=0.5, state=state)
-    >>> o[0, 0]
-    Array([1.5], dtype=float32)
-    """
-    return run_one_token(
-        mamba2,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget},
-        signed=signed,
-        state=state,
-    )
+mamba2_step = one_token(mamba2, "forget", "log_forget", example="x, x, x, forget=0.5", gives=1.5)

@@ -20,9 +20,10 @@ from olsq.attention.arguments import (
     check_weight,
     per_token,
 )
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.states import restore_layout, run_one_token
+from olsq.attention.states import restore_layout
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite
@@ -174,58 +175,16 @@ def mamba3(
     return restore_layout(out, last, tokens, state_lost, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def mamba3_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    trapezoid: ArrayLike | None = None,
-    angle: ArrayLike | None = None,
-    state: Mamba3State | None = None,
-) -> tuple[Array, Mamba3State]:
-    """Run :func:`mamba3` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget, weight, trapezoid : array (B, H) or what broadcasts to it, optional
-        As for :func:`mamba3`.
-    angle : array (B, H, R), optional
-        As for :func:`mamba3`.
-    state : Mamba3State, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Mamba3State
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`mamba3`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.mamba3_step(x, x, x, forget=0.5)
-    >>> o, state = olsq.attention.mamba3_step(x, x, x, forget=0.5, state=state)
-    >>> o[0, 0]
-    Array([1.], dtype=float32)
-    """
-    timed = {"forget": forget, "log_forget": log_forget, "weight": weight}
-    return run_one_token(
-        mamba3,
-        {"q": q, "k": k, "v": v},
-        {**timed, "trapezoid": trapezoid, "angle": angle},
-        state=state,
-    )
+mamba3_step = one_token(
+    mamba3,
+    "forget",
+    "log_forget",
+    "weight",
+    "trapezoid",
+    "angle",
+    example="x, x, x, forget=0.5",
+    gives=1.0,
+)
 
 
 def _accumulate_rotations(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:

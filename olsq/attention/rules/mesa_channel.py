@@ -17,9 +17,10 @@ from olsq.attention.arguments import (
     per_head,
     with_resets,
 )
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
-from olsq.attention.states import empty_memory, restore_layout, run_one_token
+from olsq.attention.states import empty_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import in_full_precision
@@ -177,56 +178,11 @@ def _per_key(x: Array, k: Array) -> Array:
     return x if x.ndim == 3 else jnp.broadcast_to(x[..., None], k.shape)
 
 
-@takes_masked
-@on_automatic_axes
-def mesa_channel_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    ridge: ArrayLike,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    state: MesaChannelState | None = None,
-) -> tuple[Array, MesaChannelState]:
-    """Run :func:`mesa_channel` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    ridge : array
-        As for :func:`mesa_channel`.
-    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
-        As for :func:`mesa_channel`.
-    weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`mesa_channel`.
-    state : MesaChannelState, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : MesaChannelState
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`mesa_channel`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.mesa_channel_step(x, x, x, ridge=1.0, forget=0.5 * x)
-    >>> o, state = olsq.attention.mesa_channel_step(x, x, x, ridge=1.0, forget=0.5 * x, state=state)
-    >>> round(float(o[0, 0, 0]), 3)
-    0.7
-    """
-    return run_one_token(
-        mesa_channel,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight},
-        ridge=ridge,
-        state=state,
-    )
+mesa_channel_step = one_token(
+    mesa_channel,
+    "forget",
+    "log_forget",
+    "weight",
+    example="x, x, x, ridge=1.0, forget=0.5 * x",
+    gives=0.7,
+)

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_positive
+from olsq.attention.one_token import run_one_token
 from olsq.attention.regression import (
     as_factor,
     check_regression_inputs,
@@ -18,7 +19,6 @@ from olsq.attention.regression import (
     remaining_ridge,
     spare_ridge,
 )
-from olsq.attention.states import run_one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
 from olsq.sequence.jax.inputs import promoted

@@ -19,9 +19,9 @@ from olsq.attention.arguments import (
     fold_state,
     per_head,
 )
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.window import map_windows, window_mask
-from olsq.attention.states import run_one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once
@@ -173,60 +173,14 @@ def mesa_window(
     return value.astype(layout.dtype), RecentSamples(*kept)
 
 
-@takes_masked
-@on_automatic_axes
-def mesa_window_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    window: int,
-    ridge: ArrayLike,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    state: RecentSamples | None = None,
-) -> tuple[Array, RecentSamples]:
-    """Run :func:`mesa_window` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    window : int
-        As for :func:`mesa_window`.
-    ridge : array
-        As for :func:`mesa_window`.
-    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`mesa_window`.
-    state : RecentSamples, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : RecentSamples
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`mesa_window`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.mesa_window_step(x, x, x, window=2, ridge=1.0)
-    >>> round(float(o[0, 0, 0]), 3)
-    0.5
-    """
-    return run_one_token(
-        mesa_window,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight},
-        window=window,
-        ridge=ridge,
-        state=state,
-    )
+mesa_window_step = one_token(
+    mesa_window,
+    "forget",
+    "log_forget",
+    "weight",
+    example="x, x, x, window=2, ridge=1.0",
+    gives=0.667,
+)
 
 
 @partial(compile_once, static_argnames="window")

@@ -13,9 +13,10 @@ from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates, split_logs
-from olsq.attention.states import empty_memory, restore_layout, run_one_token
+from olsq.attention.states import empty_memory, restore_layout
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import delay, scan_time
 
@@ -70,8 +71,9 @@ def mlstm(
         Input gates i >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
         not.  The MesaNet paper's sigmoid gates.
     log_weight : array, optional
-        Their logs instead, of any size: the exponential gates of the xLSTM paper.  Computed with a
-        running maximum, so that they never overflow; -inf leaves a token out.
+        Their logs instead, of any size, broadcast to (B, T, H): the exponential gates of the xLSTM
+        paper.  Computed with a running maximum, so that they never overflow; -inf leaves a token
+        out.
     state : MLSTMState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
@@ -155,53 +157,15 @@ def mlstm(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def mlstm_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    log_weight: ArrayLike | None = None,
-    state: MLSTMState | None = None,
-) -> tuple[Array, MLSTMState]:
-    """Run :func:`mlstm` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget, weight, log_weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`mlstm`.
-    state : MLSTMState, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : MLSTMState
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`mlstm`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.mlstm_step(x, x, x, log_weight=1000 * x[..., 0])
-    >>> o[0, 0]
-    Array([1.], dtype=float32)
-    """
-    return run_one_token(
-        mlstm,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight, "log_weight": log_weight},
-        state=state,
-    )
+mlstm_step = one_token(
+    mlstm,
+    "forget",
+    "log_forget",
+    "weight",
+    "log_weight",
+    example="x, x, x, log_weight=1000 * x[..., 0]",
+    gives=1.0,
+)
 
 
 def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:

@@ -8,9 +8,9 @@ from jax.typing import ArrayLike
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_segments, check_streams, per_token
 from olsq.attention.local import attend_locally
+from olsq.attention.one_token import one_token
 from olsq.attention.rules.sliding_window import RecentTokens
 from olsq.attention.rules.softmax import KeyValues
-from olsq.attention.states import run_one_token
 from olsq.sequence.jax.meshes import on_automatic_axes
 
 
@@ -47,8 +47,8 @@ def parallax(
     window : int, optional
         Tokens that a query sees, its own included; all if None.
     capacity : int, optional
-        Tokens that the returned cache has room for; the stream's length if None.  The cache of a
-        window has room for ``window - 1``, whatever is given.
+        Tokens that the returned cache has room for; the stream's length if None.  A ``state`` keeps
+        the room that it has.  The cache of a window has room for ``window - 1``, whatever is given.
     state : KeyValues, or RecentTokens with a ``window``, optional
         As returned for the tokens before; an empty past if None.  A KeyValues must have room for T
         more (see :meth:`KeyValues.grown`).
@@ -104,59 +104,6 @@ def parallax(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def parallax_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    direction: ArrayLike,
-    scale: float | None = None,
-    window: int | None = None,
-    capacity: int | None = None,
-    state: KeyValues | RecentTokens | None = None,
-) -> tuple[Array, KeyValues | RecentTokens]:
-    """Run :func:`parallax` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    direction : array (B, H, K)
-        As for :func:`parallax`.
-    scale : float, optional
-        As for :func:`parallax`.
-    window : int, optional
-        As for :func:`parallax`.
-    capacity : int, optional
-        Room of the cache that the first token makes; later ones find theirs in the state.
-    state : KeyValues, or RecentTokens with a ``window``, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : KeyValues, or RecentTokens with a ``window``
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`parallax`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.parallax_step(x, x, x, direction=x, capacity=2)
-    >>> o, state = olsq.attention.parallax_step(x, x, 3 * x, direction=x, state=state)
-    >>> o[0, 0]
-    Array([2.], dtype=float32)
-    """
-    return run_one_token(
-        parallax,
-        {"q": q, "k": k, "v": v, "direction": direction},
-        scale=scale,
-        window=window,
-        capacity=capacity,
-        state=state,
-    )
+parallax_step = one_token(
+    parallax, "direction", example="x, x, x, direction=x, capacity=2", gives=1.0
+)

@@ -19,10 +19,11 @@ from olsq.attention.arguments import (
     check_weight,
     per_token,
 )
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import empty_memory, reset_mask, restore_layout, run_one_token
+from olsq.attention.states import empty_memory, reset_mask, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import on_automatic_axes
 
@@ -171,71 +172,14 @@ def preconditioned_delta(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def preconditioned_delta_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    weight: ArrayLike | None = None,
-    curvature_forget: ArrayLike | None = None,
-    curvature_weight: ArrayLike | None = None,
-    base: float = 1.5,
-    eps: float = 1e-6,
-    center: ArrayLike = -0.2,
-    state: PreconditionedState | None = None,
-) -> tuple[Array, PreconditionedState]:
-    """Run :func:`preconditioned_delta` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
-        As for :func:`preconditioned_delta`.
-    weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`preconditioned_delta`.
-    curvature_forget, curvature_weight : array (B, H) or what broadcasts to it, optional
-        As for :func:`preconditioned_delta`.
-    base, eps : float
-        As for :func:`preconditioned_delta`.
-    center : float, or array (H,) or (B, H)
-        As for :func:`preconditioned_delta`.
-    state : PreconditionedState, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : PreconditionedState
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`preconditioned_delta`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.preconditioned_delta_step(x, x, x)
-    >>> state.curvature[0, 0]
-    Array([1.], dtype=float32)
-    """
-    return run_one_token(
-        preconditioned_delta,
-        {"q": q, "k": k, "v": v},
-        {
-            "forget": forget,
-            "log_forget": log_forget,
-            "weight": weight,
-            "curvature_forget": curvature_forget,
-            "curvature_weight": curvature_weight,
-            "center": center,
-        },
-        base=base,
-        eps=eps,
-        state=state,
-    )
+preconditioned_delta_step = one_token(
+    preconditioned_delta,
+    "forget",
+    "log_forget",
+    "weight",
+    "curvature_forget",
+    "curvature_weight",
+    "center",
+    example="x, x, x, weight=0.5",
+    gives=0.687,
+)

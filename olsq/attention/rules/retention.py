@@ -8,8 +8,9 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
+from olsq.attention.one_token import one_token
 from olsq.attention.rules.gla import gated_memory
-from olsq.attention.states import Memory, run_one_token
+from olsq.attention.states import Memory
 from olsq.sequence.jax.meshes import on_automatic_axes
 
 
@@ -69,43 +70,4 @@ def retention(
     return gated_memory(tokens, layout, state)
 
 
-@takes_masked
-@on_automatic_axes
-def retention_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`retention` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget : array (H,), optional
-        As for :func:`retention`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`retention`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.retention_step(x, x, x)
-    >>> o, state = olsq.attention.retention_step(x, x, x, state=state)
-    >>> o[0, 0]
-    Array([1.96875], dtype=float32)
-    """
-    return run_one_token(retention, {"q": q, "k": k, "v": v}, forget=forget, state=state)
+retention_step = one_token(retention, example="x, x, x", gives=1.969)

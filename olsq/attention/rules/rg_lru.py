@@ -22,8 +22,9 @@ from olsq.attention.arguments import (
     per_head,
     per_token,
 )
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import diagonal
-from olsq.attention.states import restore_layout, run_one_token
+from olsq.attention.states import restore_layout
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.tiles import finite
 
@@ -146,54 +147,10 @@ def rg_lru(
     return restore_layout(out, Hidden(hidden), tokens, state_lost, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def rg_lru_step(
-    x: ArrayLike,
-    *,
-    input_gate: ArrayLike,
-    recurrence_gate: ArrayLike,
-    rate: ArrayLike,
-    c: float = 8.0,
-    state: Hidden | None = None,
-) -> tuple[Array, Hidden]:
-    """Run :func:`rg_lru` on one token, with the same state.
-
-    Parameters
-    ----------
-    x : array (B, H, V)
-    input_gate, recurrence_gate : array (B, H, V), (V,) or a number
-        As for :func:`rg_lru`.
-    rate : array (H, V) or what broadcasts to it
-        As for :func:`rg_lru`.
-    c : float
-        As for :func:`rg_lru`.
-    state : Hidden, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Hidden
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`rg_lru`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.rg_lru_step(x, input_gate=1.0, recurrence_gate=1.0, rate=0.0)
-    >>> round(float(o[0, 0, 0]), 3)  # a = 2**-8
-    1.0
-    """
-    return run_one_token(
-        rg_lru,
-        {"x": x},
-        {"input_gate": input_gate, "recurrence_gate": recurrence_gate},
-        rate=rate,
-        c=c,
-        state=state,
-    )
+rg_lru_step = one_token(
+    rg_lru,
+    "input_gate",
+    "recurrence_gate",
+    example="x, input_gate=1.0, recurrence_gate=1.0, rate=0.0",
+    gives=1.004,
+)

@@ -9,9 +9,10 @@ from jax.typing import ArrayLike
 from olsq.arrays.checks import refuse
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, per_token
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import vector_delta
-from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
+from olsq.attention.states import Memory, open_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import on_automatic_axes
 
@@ -122,57 +123,12 @@ def rwkv7(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def rwkv7_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    removal_key: ArrayLike,
-    removal_rate: ArrayLike,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`rwkv7` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    removal_key : array (B, H, K)
-        As for :func:`rwkv7`.
-    removal_rate : array (B, H, K) or what broadcasts to it
-        As for :func:`rwkv7`.
-    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
-        As for :func:`rwkv7`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`rwkv7`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> given = {"removal_key": x, "removal_rate": 0.25, "forget": 0.5}
-    >>> o, state = olsq.attention.rwkv7_step(x, x, x, **given)
-    >>> o, state = olsq.attention.rwkv7_step(x, x, x, **given, state=state)
-    >>> o[0, 0]
-    Array([1.25], dtype=float32)
-    """
-    removal = {"removal_key": removal_key, "removal_rate": removal_rate}
-    return run_one_token(
-        rwkv7,
-        {"q": q, "k": k, "v": v},
-        {**removal, "forget": forget, "log_forget": log_forget},
-        state=state,
-    )
+rwkv7_step = one_token(
+    rwkv7,
+    "removal_key",
+    "removal_rate",
+    "forget",
+    "log_forget",
+    example="x, x, x, removal_key=x, removal_rate=0.25, forget=0.5",
+    gives=1.25,
+)

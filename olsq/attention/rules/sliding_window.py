@@ -19,8 +19,8 @@ from olsq.attention.arguments import (
     fold_state,
 )
 from olsq.attention.caches import attend, unfold
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.window import map_windows, window_mask
-from olsq.attention.states import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import last_tokens, running_sum
@@ -143,50 +143,7 @@ def sliding_window(
     return unfold(out, kept, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def sliding_window_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    window: int,
-    scale: float | None = None,
-    state: RecentTokens | None = None,
-) -> tuple[Array, RecentTokens]:
-    """Run :func:`sliding_window` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    window : int
-        As for :func:`sliding_window`.
-    scale : float, optional
-        As for :func:`sliding_window`.
-    state : RecentTokens, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : RecentTokens
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`sliding_window`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.sliding_window_step(x, x, x, window=2)
-    >>> o[0, 0]
-    Array([1.], dtype=float32)
-    """
-    return run_one_token(
-        sliding_window, {"q": q, "k": k, "v": v}, window=window, scale=scale, state=state
-    )
+sliding_window_step = one_token(sliding_window, example="x, x, x, window=2", gives=1.0)
 
 
 @partial(compile_once, static_argnames="window")

@@ -12,10 +12,10 @@ from olsq.arrays.brief import brief_repr
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Layout, check_segments, check_streams, fold_state
 from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
-from olsq.attention.states import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import pieces_of, running_sum
@@ -135,7 +135,8 @@ def softmax(
     scale : float, optional
         Of the scores; ``K**-0.5`` if None.
     capacity : int, optional
-        Tokens that the returned cache has room for; the stream's length if None.
+        Tokens that the returned cache has room for; the stream's length if None.  A ``state`` keeps
+        the room that it has.
     state : KeyValues, optional
         As returned for the tokens before; an empty past if None.  The cache must have room for T
         more (see :meth:`KeyValues.grown`).
@@ -193,51 +194,7 @@ def softmax(
     return unfold(out, kept, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def softmax_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    scale: float | None = None,
-    capacity: int | None = None,
-    state: KeyValues | None = None,
-) -> tuple[Array, KeyValues]:
-    """Run :func:`softmax` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    scale : float, optional
-        As for :func:`softmax`.
-    capacity : int, optional
-        Room of the cache that the first token makes; later ones find theirs in the state.
-    state : KeyValues, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : KeyValues
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`softmax`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.softmax_step(x, x, x, capacity=2)
-    >>> o, state = olsq.attention.softmax_step(x, x, 3 * x, state=state)
-    >>> o[0, 0]
-    Array([2.], dtype=float32)
-    """
-    return run_one_token(
-        softmax, {"q": q, "k": k, "v": v}, scale=scale, capacity=capacity, state=state
-    )
+softmax_step = one_token(softmax, example="x, x, x, capacity=2", gives=1.0)
 
 
 @compile_once

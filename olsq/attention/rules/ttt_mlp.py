@@ -11,8 +11,8 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ttt import initial_weights, train
-from olsq.attention.states import run_one_token
 from olsq.sequence.jax.meshes import on_automatic_axes
 
 
@@ -147,71 +147,11 @@ def ttt_mlp(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def ttt_mlp_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    learning_rate: ArrayLike,
-    initial: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike] | None = None,
-    norm_scale: ArrayLike = 1.0,
-    norm_bias: ArrayLike = 0.0,
-    eps: float = 1e-6,
-    mini_batch: int = 16,
-    query_factor: ArrayLike | None = None,
-    state: TTTMLPState | None = None,
-) -> tuple[Array, TTTMLPState]:
-    """Run :func:`ttt_mlp` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, V)
-    learning_rate : array (B, H) or what broadcasts to it
-        As for :func:`ttt_mlp`.
-    initial : (weight1, bias1, weight2, bias2), optional
-        As for :func:`ttt_mlp`.
-    norm_scale, norm_bias : array (H, V)
-        As for :func:`ttt_mlp`.
-    eps : float
-        As for :func:`ttt_mlp`.
-    mini_batch : int
-        As for :func:`ttt_mlp`.
-    query_factor : array (H, mini_batch) or what broadcasts to it, optional
-        As for :func:`ttt_mlp`.
-    state : TTTMLPState, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : TTTMLPState
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`ttt_mlp`.
-
-    Examples
-    --------
-    >>> import jax, jax.numpy as jnp, olsq
-    >>> x = jnp.eye(2)[:1, None]  # one token, (1, 1, 2)
-    >>> w = jax.random.normal(jax.random.key(0), (1, 8, 2))
-    >>> start = (w, jnp.zeros((1, 8)), w.swapaxes(1, 2), jnp.zeros((1, 2)))
-    >>> o, state = olsq.attention.ttt_mlp_step(x, x, -x, learning_rate=0.1, initial=start)
-    >>> o.shape, state.position[0, 0]
-    ((1, 1, 2), Array(1, dtype=int32))
-    """
-    return run_one_token(
-        ttt_mlp,
-        {"q": q, "k": k, "v": v},
-        {"learning_rate": learning_rate},
-        initial=initial,
-        norm_scale=norm_scale,
-        norm_bias=norm_bias,
-        eps=eps,
-        mini_batch=mini_batch,
-        query_factor=query_factor,
-        state=state,
-    )
+ttt_mlp_step = one_token(
+    ttt_mlp,
+    "learning_rate",
+    example="x, x, 2 * x, learning_rate=0.1, initial=start",
+    gives=2.0,
+    setup="x, w = jnp.eye(2)[:1, None], jnp.ones((1, 8, 2))  # one token, (1, 1, 2)\n"
+    "start = w, jnp.zeros((1, 8)), w.swapaxes(1, 2), jnp.zeros((1, 2))",
+)

@@ -18,6 +18,7 @@ from olsq.attention.arguments import (
     clean_logs,
     layout_of,
 )
+from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import (
@@ -25,7 +26,6 @@ from olsq.attention.states import (
     open_memory,
     reset_mask,
     restore_layout,
-    run_one_token,
 )
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -104,47 +104,7 @@ def hgrn2(
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
-@takes_masked
-@on_automatic_axes
-def hgrn2_step(
-    q: ArrayLike,
-    v: ArrayLike,
-    *,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`hgrn2` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, v : array (B, H, K), (B, H, V)
-    forget, log_forget : array (B, H, K)
-        As for :func:`hgrn2`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`hgrn2`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.hgrn2_step(x, x, forget=0.5 * x)
-    >>> o[0, 0]
-    Array([0.5], dtype=float32)
-    """
-    return run_one_token(
-        hgrn2, {"q": q, "v": v}, {"forget": forget, "log_forget": log_forget}, state=state
-    )
+hgrn2_step = one_token(hgrn2, "forget", "log_forget", example="x, x, forget=0.5 * x", gives=0.75)
 
 
 @takes_masked
@@ -233,55 +193,9 @@ def rwkv6(
     )
 
 
-@takes_masked
-@on_automatic_axes
-def rwkv6_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    bonus: ArrayLike,
-    forget: ArrayLike | None = None,
-    log_forget: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """Run :func:`rwkv6` on one token, with the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    bonus : array (H, K)
-        As for :func:`rwkv6`.
-    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
-        As for :func:`rwkv6`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`rwkv6`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.rwkv6_step(x, x, x, bonus=x[0], forget=0.5 * x)
-    >>> o[0, 0]
-    Array([1.], dtype=float32)
-    """
-    return run_one_token(
-        rwkv6,
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget},
-        bonus=bonus,
-        state=state,
-    )
+rwkv6_step = one_token(
+    rwkv6, "forget", "log_forget", example="x, x, x, bonus=x[0], forget=0.5 * x", gives=2.0
+)
 
 
 def _output_lost(tokens: Tokens, unknown: Array, state_lost: Array) -> Any:
