@@ -20,6 +20,16 @@ def test_macro_equals_the_statsmodels_copy():
     assert np.all(np.diff(data["time"]) == 0.25)
 
 
+def test_grunfeld_equals_the_statsmodels_copy():
+    from statsmodels.datasets import grunfeld
+
+    source = grunfeld.load_pandas().data
+    data = datasets.grunfeld()
+    assert len(data) == 220
+    for name in source.columns:
+        np.testing.assert_array_equal(data[name], source[name].to_numpy())
+
+
 def test_co2_equals_the_statsmodels_copy():
     from statsmodels.datasets import co2
 
@@ -46,7 +56,7 @@ def test_unknown_column_names_the_known_ones():
 
 
 def test_path_is_the_csv_itself():
-    for data in (datasets.us_macro(), datasets.mauna_loa_co2()):
+    for data in (datasets.us_macro(), datasets.mauna_loa_co2(), datasets.grunfeld()):
         assert data.path.read_text(encoding="utf-8").count("\n") == len(data) + 1
 
 

@@ -1,4 +1,4 @@
-"""Public-domain data that ship with the package: three tables, one text (see the README there)."""
+"""Public-domain data that ship with the package: four tables, one text (see the README there)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.brief import brief_repr
 
-__all__ = ["Dataset", "austen", "mauna_loa_co2", "nile", "us_macro"]
+__all__ = ["Dataset", "austen", "grunfeld", "mauna_loa_co2", "nile", "us_macro"]
 
 _HERE = Path(__file__).parent
 
@@ -28,7 +28,7 @@ class Dataset:
     description : str
         One sentence: what, where, when.
     columns : dict of str to ndarray, each (n,)
-        float64 columns (NaN where a cell is empty); dates are ``datetime64[D]``.
+        float64 columns (NaN where a cell is empty); dates are ``datetime64[D]``, names text.
     path : pathlib.Path
         The bundled CSV file, to hand to ``olsq fit``.
 
@@ -68,6 +68,8 @@ def _read(filename: str) -> tuple[Path, dict[str, NDArray]]:
     for name, cells in zip(header, zip(*rows, strict=True), strict=True):
         if name == "date":
             columns[name] = np.array(cells, dtype="datetime64[D]")
+        elif name == "firm":
+            columns[name] = np.array(cells)
         else:
             columns[name] = np.array([float(cell) if cell else np.nan for cell in cells])
     return path, columns
@@ -150,6 +152,32 @@ def nile() -> Dataset:
     """
     path, columns = _read("nile.csv")
     return Dataset("nile", "Volume of the Nile at Aswan, yearly, 1871-1970", columns, path)
+
+
+def grunfeld() -> Dataset:
+    """Load the investment of 11 US firms, 20 years from 1935 to 1954: 220 rows.
+
+    Returns
+    -------
+    Dataset
+        Columns ``invest``, ``value`` (of the firm on the stock market, 31 December) and
+        ``capital`` (plant and equipment), in millions of 1947 dollars; ``firm``, ``year``.
+
+    Notes
+    -----
+    Source: Y. Grunfeld, "The Determinants of Corporate Investment", thesis, University of Chicago,
+    1958, as recreated by C. Kleiber and A. Zeileis, "The Grunfeld Data at 50" (2008); public
+    domain.  The standard example of panel regressions.
+
+    Examples
+    --------
+    >>> from olsq.datasets import grunfeld
+    >>> data = grunfeld()
+    >>> len(data), len(set(data["firm"].tolist())), float(data["invest"][0])
+    (220, 11, 317.6)
+    """
+    path, columns = _read("grunfeld.csv")
+    return Dataset("grunfeld", "Investment of 11 US firms, yearly, 1935-1954", columns, path)
 
 
 def austen() -> str:

@@ -5,7 +5,9 @@ from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.files.format import StateFileError
 from olsq.online.loading import load
 from olsq.online.many.bank import FilterBank
+from olsq.online.many.fama_macbeth import fama_macbeth
 from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.panels import PanelFit
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.pieces.merging import merge
@@ -25,12 +27,14 @@ __all__ = [
     "KernelLeastSquares",
     "NotGenericError",
     "OnlineElasticNet",
+    "PanelFit",
     "RecursiveLeastSquares",
     "RobustLeastSquares",
     "RollingLeastSquares",
     "StateFileError",
     "TotalLeastSquares",
     "coefficient_path",
+    "fama_macbeth",
     "load",
     "merge",
 ]

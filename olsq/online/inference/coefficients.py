@@ -88,7 +88,7 @@ class Inference(Draws):
                 for j in targets:
                     given = rows, j, usable[:, j], weights[:, j], kind, lags
                     P = robust.covariance(engine.form, theta[j], *given)
-                    found[j] = _without(P, ~engine.form.determined())
+                    found[j] = without_undetermined(P, ~engine.form.determined())
             return self._shaped(found)
 
     def _covariances(self) -> NDArray:
@@ -97,16 +97,13 @@ class Inference(Draws):
 
         def of_form(form: Form) -> NDArray:
             rows = _deviations(form, np.eye(k), sandwich)
-            P = _without(rows @ rows.T, ~form.determined())
+            P = without_undetermined(rows @ rows.T, ~form.determined())
             return np.broadcast_to(P, (form.loss.size, k, k))
 
         P, sigma2 = self._by_target(of_form), self._statistics()[0][:, None, None]
         if self._origin.is_complex:  # sigma2 is of both parts
             sigma2 = sigma2 / 2.0
-        diagonal = np.broadcast_to(np.eye(k, dtype=bool), P.shape)
-        with np.errstate(invalid="ignore"):
-            found = np.where(np.isinf(sigma2), np.where(diagonal, np.inf, np.nan), sigma2 * P)
-        found = np.where(np.isinf(P), np.inf, found)
+        found = scaled_covariance(P, sigma2)
         return complex_rows.combine_covariance(found) if self._origin.is_complex else found
 
     def t_test(self, restriction: Any, value: ArrayLike = 0.0, *, level: float = 0.95) -> Contrasts:
@@ -284,13 +281,21 @@ class Inference(Draws):
         return np.broadcast_to(found, (form.loss.size, R.shape[0]))
 
 
+def scaled_covariance(P: NDArray, scale: NDArray | float) -> NDArray[np.float64]:
+    """Multiply covariances (..., k, k) by a scale that may be inf, which gives inf and NaN."""
+    diagonal = np.broadcast_to(np.eye(P.shape[-1], dtype=bool), P.shape)
+    with np.errstate(invalid="ignore"):
+        found = np.where(np.isinf(scale), np.where(diagonal, np.inf, np.nan), scale * P)
+    return np.where(np.isinf(P), np.inf, found)
+
+
 def _deviations(form: Form, R: NDArray, sandwich: bool) -> NDArray[np.float64]:
     """Compute rows whose products are the covariances of the combinations R (r, k)."""
     W, _ = form.whitened(R)
     return form.unwhitened(W) @ form.spread.astype(np.float64).T if sandwich else W
 
 
-def _without(P: NDArray, unknown: NDArray[np.bool_]) -> NDArray[np.float64]:
+def without_undetermined(P: NDArray, unknown: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Set a covariance (k, k) to inf on the diagonal, and NaN beside it, where unknown."""
     P[unknown] = P[:, unknown] = np.nan
     P[unknown, unknown] = np.inf

@@ -127,12 +127,17 @@ def covariance(
         rest = np.maximum(1.0 - w * form.leverage(X), np.finfo(np.float64).eps)
         residual /= np.sqrt(rest) if kind == "HC2" else rest
     W, _ = form.whitened(X)
-    pulls = form.unwhitened(W) * (w * residual)[:, None]  # P u
-    found = pulls.T @ pulls
-    for lag in range(1, min(lags, len(y) - 1) + 1):
-        cross = pulls[lag:].T @ pulls[:-lag]
-        found += (1.0 - lag / (lags + 1)) * (cross + cross.T)
+    found = bartlett_products(form.unwhitened(W) * (w * residual)[:, None], lags)  # of P u
     if kind == "HC1":
         n = int(np.count_nonzero(w))
         found *= n / (n - form.rank) if n > form.rank else np.inf
+    return found
+
+
+def bartlett_products(series: NDArray, lags: int) -> NDArray[np.float64]:
+    """Sum ``s_t s_t^T`` and, with Bartlett's weights, ``s_t s_{t-l}^T`` of a series (n, k)."""
+    found = series.T @ series
+    for lag in range(1, min(lags, len(series) - 1) + 1):
+        cross = series[lag:].T @ series[:-lag]
+        found += (1.0 - lag / (lags + 1)) * (cross + cross.T)
     return found

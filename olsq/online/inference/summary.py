@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import textwrap
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,42 +67,32 @@ class Fit:
     undetermined: list[str]
 
 
-@dataclass(frozen=True)
-class Summary:
-    """All results of a regression for the rows so far.
+@dataclass(frozen=True, repr=False)
+class CoefficientTables:
+    """A title, and for every target a list of facts and a table of coefficients.
 
-    Attributes
-    ----------
-    title : str
-        The estimator, as it prints itself.
-    names : list of str
-        Of the coefficients, the intercept first if there is one.
-    n_samples : int
-        Rows learnt.
-    level : float
-        Of the confidence bounds.
-    errors : str
-        What the standard errors mean: "posterior" or "sandwich".
-    fits : list
-        One for each target, with ``coef``, ``stderr``, ``t``, ``pvalue``, ``lower``, ``upper``
-        (k,), ``effective_rows``, ``freedom``, ``effective_coefficients``, ``sigma2``,
-        ``r_squared``, ``adjusted_r_squared``, ``f_statistic``, ``f_pvalue``, ``log_likelihood``,
-        ``aic``, ``bic``, ``condition`` (of the regressors' singular values) and ``undetermined``,
-        a line for each coefficient that rows so far do not determine.  With one target they are
-        attributes of the summary too.
+    A fit has ``coef``, ``stderr``, ``t``, ``pvalue``, ``lower``, ``upper`` (k,), ``freedom`` and
+    ``undetermined``, lines to print below the table.  Subclasses say which facts stand above it.
     """
 
     title: str
     names: list[str]
-    n_samples: int
     level: float
-    errors: str
-    fits: list[Fit]
+    fits: list[Any]
+
+    @classmethod
+    def _fields(cls) -> Collection[str]:
+        """Return the names of a fit's attributes, which are those of a summary of one target."""
+        raise NotImplementedError
+
+    def _facts(self, fit: Any) -> list[tuple[str, str]]:
+        """Return labels and values to stand above the table of a fit."""
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        if name in Fit.__dataclass_fields__ and len(self.fits) == 1:
+        if (known := name in self._fields()) and len(self.fits) == 1:
             return getattr(self.fits[0], name)
-        hint = "; see fits, one for each target" if name in Fit.__dataclass_fields__ else ""
+        hint = "; see fits, one for each target" if known else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def __str__(self) -> str:
@@ -140,28 +131,7 @@ class Summary:
             parts += [f"<p>{html.escape(line)}</p>" for line in fit.undetermined]
         return "\n".join(parts)
 
-    def _facts(self, fit: Fit) -> list[tuple[str, str]]:
-        return [
-            ("Rows learned", f"{self.n_samples:,}"),
-            ("Effective rows", _short(fit.effective_rows)),
-            ("Degrees of freedom", _short(fit.freedom)),
-            ("Effective coefficients", _short(fit.effective_coefficients)),
-            (
-                "Known noise std." if math.isinf(fit.freedom) else "Residual std. error",
-                _short(math.sqrt(fit.sigma2)),
-            ),
-            ("Standard errors", self.errors),
-            ("Condition number", _short(fit.condition)),
-            ("R-squared", _short(fit.r_squared)),
-            ("Adj. R-squared", _short(fit.adjusted_r_squared)),
-            ("F-statistic", _short(fit.f_statistic)),
-            ("Prob (F-statistic)", _probability(fit.f_pvalue)),
-            ("Log-likelihood", _short(fit.log_likelihood)),
-            ("AIC", _short(fit.aic)),
-            ("BIC", _short(fit.bic)),
-        ]
-
-    def _table(self, fit: Fit) -> tuple[list[str], list[list[str]]]:
+    def _table(self, fit: Any) -> tuple[list[str], list[list[str]]]:
         tail = (1 - self.level) / 2
         t = "z" if math.isinf(fit.freedom) else "t"
         head = ["", "coef", "std err", t, f"P>|{t}|", f"[{tail:.3g}", f"{1 - tail:.3g}]"]
@@ -175,6 +145,60 @@ class Summary:
                 values += ["undetermined", "", "", "", ""]
             rows.append([name, *values])
         return head, rows
+
+
+@dataclass(frozen=True, repr=False)
+class Summary(CoefficientTables):
+    """All results of a regression for the rows so far.
+
+    Attributes
+    ----------
+    title : str
+        The estimator, as it prints itself.
+    names : list of str
+        Of the coefficients, the intercept first if there is one.
+    n_samples : int
+        Rows learnt.
+    level : float
+        Of the confidence bounds.
+    errors : str
+        What the standard errors mean: "posterior" or "sandwich".
+    fits : list
+        One for each target, with ``coef``, ``stderr``, ``t``, ``pvalue``, ``lower``, ``upper``
+        (k,), ``effective_rows``, ``freedom``, ``effective_coefficients``, ``sigma2``,
+        ``r_squared``, ``adjusted_r_squared``, ``f_statistic``, ``f_pvalue``, ``log_likelihood``,
+        ``aic``, ``bic``, ``condition`` (of the regressors' singular values) and ``undetermined``,
+        a line for each coefficient that rows so far do not determine.  With one target they are
+        attributes of the summary too.
+    """
+
+    n_samples: int
+    errors: str
+
+    @classmethod
+    def _fields(cls) -> Collection[str]:
+        return Fit.__dataclass_fields__
+
+    def _facts(self, fit: Fit) -> list[tuple[str, str]]:
+        return [
+            ("Rows learned", f"{self.n_samples:,}"),
+            ("Effective rows", short(fit.effective_rows)),
+            ("Degrees of freedom", short(fit.freedom)),
+            ("Effective coefficients", short(fit.effective_coefficients)),
+            (
+                "Known noise std." if math.isinf(fit.freedom) else "Residual std. error",
+                short(math.sqrt(fit.sigma2)),
+            ),
+            ("Standard errors", self.errors),
+            ("Condition number", short(fit.condition)),
+            ("R-squared", short(fit.r_squared)),
+            ("Adj. R-squared", short(fit.adjusted_r_squared)),
+            ("F-statistic", short(fit.f_statistic)),
+            ("Prob (F-statistic)", _probability(fit.f_pvalue)),
+            ("Log-likelihood", short(fit.log_likelihood)),
+            ("AIC", short(fit.aic)),
+            ("BIC", short(fit.bic)),
+        ]
 
 
 def summarise(estimator: Any, level: float) -> Summary:
@@ -210,7 +234,7 @@ def summarise(estimator: Any, level: float) -> Summary:
             )
     ordered = [fit for _, fit in sorted(fits, key=lambda pair: pair[0])]
     kind = "sandwich" if origin.sandwich else "posterior"
-    return Summary(repr(estimator), names, estimator.n_samples_seen_, level, kind, ordered)
+    return Summary(repr(estimator), names, level, ordered, estimator.n_samples_seen_, kind)
 
 
 def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, bool, float, list[str]]:
@@ -263,11 +287,7 @@ def _fit(
     counts, known_noise, condition, undetermined = shared
     left = counts.freedom  # for an estimate of the noise variance
     freedom = math.inf if known_noise else left
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(np.isfinite(stderr), theta / stderr, np.nan)
-        reach = stderr * (stdtrit(freedom, 0.5 + 0.5 * level) if freedom > 0 else math.inf)
-        reach[np.isnan(reach)] = np.inf  # no spread at all, and no degrees of freedom
-        pvalue = np.where(np.isfinite(t), 2 * stdtr(max(freedom, 1e-300), -np.abs(t)), np.nan)
+    t, pvalue, lower, upper = t_inference(theta, stderr, freedom, level)
     residual, total = objective_of(form, i, origin.ridge, origin.discounted)
     if constant is not None:
         total = squares_about_mean(form, i, *constant, origin.ridge, origin.discounted)
@@ -290,8 +310,8 @@ def _fit(
         stderr,
         t,
         pvalue,
-        theta - reach,
-        theta + reach,
+        lower,
+        upper,
         n,
         freedom,
         k,
@@ -308,6 +328,21 @@ def _fit(
     )
 
 
+def t_inference(
+    coef: NDArray, stderr: NDArray, freedom: float, level: float
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Compute t statistics, their p-values, and lower and upper confidence bounds (...,).
+
+    t and p are NaN, and bounds infinite, where a coefficient is undetermined (stderr inf).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(np.isfinite(stderr), coef / stderr, np.nan)
+        reach = stderr * (stdtrit(freedom, 0.5 + 0.5 * level) if freedom > 0 else math.inf)
+        reach[np.isnan(reach)] = np.inf  # no spread at all, and no degrees of freedom
+        pvalue = np.where(np.isfinite(t), 2 * stdtr(max(freedom, 1e-300), -np.abs(t)), np.nan)
+    return t, pvalue, coef - reach, coef + reach
+
+
 def f_probability(r: int, freedom: Any, F: Any) -> Any:
     """Return the probability of a larger F under F(r, freedom), freedom > 0 or inf.
 
@@ -317,7 +352,7 @@ def f_probability(r: int, freedom: Any, F: Any) -> Any:
     return fdtrc(r, np.where(freedom > 0, np.minimum(freedom, 1e300), 1.0), F)
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Format six significant digits, or "-" where there is no number."""
     if math.isnan(value):
         return "-"

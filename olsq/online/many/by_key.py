@@ -96,6 +96,12 @@ class ByKey(EstimatorConventions, Locked, Saved):
     def __contains__(self, key: Any) -> bool:
         return key in self._known()
 
+    def _coefficient_names(self) -> list[str]:
+        """Return the names of the coefficients, the intercept's first if there is one."""
+        names = getattr(self, "feature_names_in_", None)
+        names = [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
+        return ["Intercept", *names] if self.fit_intercept else names
+
     def _named(self, estimator: Any) -> Any:
         """Give the estimator of one group the names of the features."""
         if (names := getattr(self, "feature_names_in_", None)) is not None:

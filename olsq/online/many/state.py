@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.covariance import CovarianceForm, square_root_of
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.limits import Limits, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, solution, variances
@@ -268,6 +268,16 @@ class BankState:
             stderr,
         )
         return sigma2, stderr
+
+    def factors(self, filters: NDArray[np.int64]) -> tuple[NDArray, NDArray]:
+        """Return R (b, k, k) upper triangular, of the information ``R^T R``, and ``z = R theta``.
+
+        Rows of R are 0 where rows so far say nothing more.
+        """
+        R, z = (a[filters].astype(np.float64) for a in (self.matrix, self.coefs))
+        inverted = self.forms[filters] == COVARIANCE
+        R[inverted], z[inverted] = square_root_of(R[inverted], z[inverted])
+        return R, z
 
     def spreads(self, filters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return B (b, k, k) with ``B B^T`` the covariance of theta over sigma2: P, or ``P S P``.

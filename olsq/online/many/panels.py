@@ -1,0 +1,419 @@
+"""Panels: one regression for the rows of all groups, from the states of the groups.
+
+A group's state holds a triangular factor R of its rows, the intercept's column first, with
+``z = R theta`` and the sum of squared residuals about its own theta.  Where no row has been
+forgotten and there is no ridge, that is all that a regression of all groups needs:
+
+    pooled   the rows [R_g z_g] of all groups are a factor of all rows
+    within   those below the intercept's are a factor of the rows about the means of their group,
+             and nothing has been subtracted
+    cluster  u_g = R_g^T (z_g - R_g beta),   V = c H^-1 (sum_g u_g u_g^T) H^-1,
+             c = G / (G - 1) (N - 1) / (N - k)
+
+(Arellano 1987 for the within estimator; Cameron & Miller 2015 for the factor c.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms.blocks import absorb_blocks
+from olsq.online.forms.rows import Rows
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, WEIGHT
+from olsq.online.forms.statistics import counts_of, objective_of
+from olsq.online.inference.coefficients import scaled_covariance, without_undetermined
+from olsq.online.inference.predicting import check_level
+from olsq.online.inference.summary import CoefficientTables, short, t_inference
+from olsq.online.many.bank import FilterBank
+from olsq.online.many.reading import READ_AT_ONCE
+from olsq.online.many.state import noise_levels
+
+COVARIANCES = ("nonrobust", "cluster")
+
+
+class PanelTarget(NamedTuple):
+    """Results for one target of a panel's summary, the intercept first if there is one."""
+
+    coef: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    t: NDArray[np.float64]
+    pvalue: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    freedom: float
+    sigma2: float
+    r_squared: float
+    undetermined: list[str]
+
+
+@dataclass(frozen=True, repr=False)
+class PanelSummary(CoefficientTables):
+    """The results of a panel regression as a table; see :class:`PanelFit` for the numbers."""
+
+    n_rows: int
+    n_groups: int
+    errors: str
+
+    @classmethod
+    def _fields(cls) -> Collection[str]:
+        return PanelTarget._fields
+
+    def _facts(self, fit: PanelTarget) -> list[tuple[str, str]]:
+        noise = [("Residual std. error", short(math.sqrt(fit.sigma2)))]
+        return [
+            ("Rows", f"{self.n_rows:,}"),
+            ("Groups", f"{self.n_groups:,}"),
+            ("Standard errors", self.errors),
+            ("Degrees of freedom", short(fit.freedom)),
+            *(noise if math.isfinite(fit.sigma2) else []),
+            ("R-squared", short(fit.r_squared)),
+        ]
+
+
+@dataclass(frozen=True, repr=False)
+class PanelFit:
+    """Result of a regression of all groups.
+
+    Attributes
+    ----------
+    coef, stderr : array (d,) or (m, d)
+        Coefficients and standard errors; stderr is inf where the rows do not determine one.
+    intercept, intercept_stderr : float or array (m,)
+        0 without one, and of the within estimator, whose intercepts are ``effects``.
+    cov_params : array (k, k) or (m, k, k)
+        Covariance of the coefficients, the intercept first if there is one; as
+        :meth:`RecursiveLeastSquares.cov_params`.
+    freedom : float
+        Degrees of freedom of tests and intervals; inf where ``noise_variance`` is known.
+    sigma2 : float or array (m,)
+        Noise variance; NaN for a mean of regressions.
+    r_squared : float or array (m,)
+        Of all rows (pooled), of the rows about the means of their groups (within), or the mean of
+        those of the regressions (Fama-MacBeth).
+    n_rows, n_groups : int
+        Rows and groups that entered.
+    groups : list
+        The labels of the arrays below, group by group.
+    effects : array (G,) or (G, m), or None
+        Intercepts of the groups, of the within estimator; NaN for a group without rows.
+    group_coef, group_intercept : array (G, d) and (G,), with targets (G, m, d) and (G, m), or None
+        Coefficients of each regression, of Fama-MacBeth.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> x = np.arange(6.0)
+    >>> y, by = 2 * x + [1, 1, 1, 9, 9, 9], [1, 1, 1, 2, 2, 2]
+    >>> fit = olsq.GroupedLeastSquares().fit(x[:, None], y, by=by).within()
+    >>> fit.coef.round(3), fit.effects.round(3)
+    (array([2.]), array([1., 9.]))
+    """
+
+    title: str
+    names: list[str]
+    errors: str
+    coef: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    intercept: Any
+    intercept_stderr: Any
+    cov_params: NDArray[np.float64]
+    freedom: float
+    sigma2: Any
+    r_squared: Any
+    n_rows: int
+    n_groups: int
+    groups: list[Any]
+    effects: NDArray[np.float64] | None
+    group_coef: NDArray[np.float64] | None
+    group_intercept: NDArray[np.float64] | None
+    notes: list[str]
+
+    @property
+    def tvalues(self) -> NDArray[np.float64]:
+        """t statistics of ``coef``; NaN where undetermined."""
+        return t_inference(self.coef, self.stderr, self.freedom, 0.95)[0]
+
+    @property
+    def pvalues(self) -> NDArray[np.float64]:
+        """Probabilities of a larger ``|t|`` if the coefficient were 0; NaN where undetermined."""
+        return t_inference(self.coef, self.stderr, self.freedom, 0.95)[1]
+
+    def conf_int(self, level: float = 0.95) -> tuple[NDArray, NDArray]:
+        """Compute lower and upper confidence bounds of ``coef``.
+
+        Raises ValueError for a level that is not between 0 and 1.
+        """
+        lower, upper = t_inference(self.coef, self.stderr, self.freedom, check_level(level))[2:]
+        return lower, upper
+
+    def summary(self, *, level: float = 0.95) -> PanelSummary:
+        """Summarise the regression as a table to print or to show in a notebook.
+
+        Raises ValueError for a level that is not between 0 and 1.
+        """
+        level = check_level(level)
+        coef, stderr = np.atleast_2d(self.coef), np.atleast_2d(self.stderr)
+        if len(self.names) > coef.shape[1]:
+            coef = np.column_stack([self.intercept, coef])
+            stderr = np.column_stack([self.intercept_stderr, stderr])
+        t, pvalue, lower, upper = t_inference(coef, stderr, self.freedom, level)
+        sigma2, r_squared = np.atleast_1d(self.sigma2), np.atleast_1d(self.r_squared)
+        fits = [
+            PanelTarget(
+                coef[i],
+                stderr[i],
+                t[i],
+                pvalue[i],
+                lower[i],
+                upper[i],
+                self.freedom,
+                float(sigma2[i]),
+                float(r_squared[i]),
+                self.notes,
+            )
+            for i in range(len(coef))
+        ]
+        return PanelSummary(
+            self.title, self.names, level, fits, self.n_rows, self.n_groups, self.errors
+        )
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+
+class Factors(NamedTuple):
+    """Factors of some groups' rows: R (b, k, k), z (b, m, k), loss (b, m) about their own fit."""
+
+    R: NDArray[np.float64]
+    z: NDArray[np.float64]
+    loss: NDArray[np.float64]
+
+
+class Panel:
+    """The groups of a bank that have rows, none forgotten and without a ridge.
+
+    Raises ValueError, for the method ``name``, where their states do not hold the
+    moments of their rows.
+    """
+
+    def __init__(self, bank: FilterBank, n_groups: int, name: str) -> None:
+        self.bank, self.kind, self.state = bank, bank._kind, bank._state
+        tally = self.state.tally[:n_groups]
+        if self.state.ridge[:n_groups].any() or bank.prior is not None:
+            option = "ridge" if bank.prior is None else "prior"
+            raise ValueError(
+                f"{name} needs groups without a ridge or prior, which would count once for every "
+                f"group: learn the rows with {option}={0.0 if option == 'ridge' else None}"
+            )
+        if (tally[:, DECAY] != 1).any():
+            raise ValueError(
+                f"{name} needs groups that have forgotten nothing, so that all rows count alike: "
+                "learn the rows with forget=1 and no half_life, or pass a column of weights as "
+                "sample_weight"
+            )
+        self.filters = np.flatnonzero(tally[:, COUNT] > 0)
+        self.n_rows = int(tally[:, COUNT].sum())
+        self.weight = float(tally[:, WEIGHT].sum())
+
+    def factors(self, within: bool) -> Iterator[Factors]:
+        """Iterate over the factors of the groups, of some groups at a time.
+
+        ``within``: of the rows about the means of their groups, without the intercept.
+        """
+        first = int(within)
+        for start in range(0, self.filters.size, READ_AT_ONCE):
+            filters = self.filters[start : start + READ_AT_ONCE]
+            R, z = self.state.factors(filters)
+            if within:
+                # A column of one value in a group has no deviations but those of rounding.
+                level = noise_levels(self.state.tally[filters], R.shape[1], self.kind)[:, None]
+                rest = np.linalg.norm(R[:, 1:], axis=1)
+                R[:, 1:] *= (rest > level * np.linalg.norm(R, axis=1))[:, None]
+            yield Factors(R[:, first:, first:], z[:, :, first:], self.state.loss[filters])
+
+    def form_of_all_rows(self, within: bool) -> SquareRootForm:
+        """Return the square-root form of all groups' rows."""
+        k, m = self.state.matrix.shape[1] - int(within), self.state.coefs.shape[1]
+        intercept = self.kind.intercept and not within
+        form = SquareRootForm.start(np.zeros(k), m, intercept)
+        absorb_blocks(
+            form,
+            (
+                Rows(
+                    R.reshape(-1, k),
+                    np.ascontiguousarray(z.transpose(0, 2, 1)).reshape(-1, m),
+                    np.ones(len(R) * k),
+                    np.ones(len(R) * k),
+                )
+                for R, z, _ in self.factors(within)
+            ),
+        )
+        form.loss += self.state.loss[self.filters].sum(axis=0)
+        # As after the rows themselves; each mean of a group takes one.
+        form.tally[[COUNT, COUNT_SQUARED]] = self.n_rows - within * self.filters.size
+        form.tally[WEIGHT] = self.weight
+        return form
+
+    def scores(self, theta: NDArray, within: bool) -> list[NDArray[np.float64]]:
+        """Compute ``X_g^T (y_g - X_g theta)``, (m, b, k) for b groups at a time."""
+        parts = ((z - theta @ np.swapaxes(R, 1, 2)) @ R for R, z, _ in self.factors(within))
+        return [np.swapaxes(part, 0, 1) for part in parts]
+
+    def effects(self, theta: NDArray, n_groups: int) -> NDArray[np.float64]:
+        """Compute the intercepts (n_groups, m) of the groups, given the coefficients (m, d)."""
+        found = np.full((n_groups, theta.shape[0]), np.nan)
+        for start in range(0, self.filters.size, READ_AT_ONCE):
+            filters = self.filters[start : start + READ_AT_ONCE]
+            R, z = self.state.factors(filters)
+            found[filters] = (z[:, :, 0] - R[:, 0, 1:] @ theta.T) / R[:, :1, 0]
+        return found
+
+
+def fit_panel(
+    groups: Any, bank: FilterBank, cov: str, within: bool, effects: str = "group"
+) -> PanelFit:
+    """Fit one regression to the rows of all groups, pooled or within groups.
+
+    Raises ValueError as :meth:`GroupedLeastSquares.within`.
+    """
+    name = "within" if within else "pooled"
+    _check_covariance(cov)
+    _check_effects(effects)
+    if within and not bank.fit_intercept:
+        raise ValueError(
+            "within needs the means of the groups, and these were learned with "
+            "fit_intercept=False: learn the rows with fit_intercept=True"
+        )
+    panel = Panel(bank, len(groups), name)
+    form = panel.form_of_all_rows(within)
+    theta, k = form.coefficients(), form.R.shape[0]
+    nothing = np.zeros(k)
+    counts, n_groups = counts_of(form, nothing, True), panel.filters.size
+    noise = bank._known_noise()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sigma2 = form.loss / counts.freedom if counts.freedom > 0 else np.full(noise.size, np.inf)
+    sigma2 = np.where(np.isfinite(noise), noise, sigma2)
+    freedom = math.inf if bank.noise_variance is not None else counts.freedom
+    unknown = ~form.determined()
+    if cov == "cluster":
+        if n_groups < 2:
+            raise ValueError(
+                f"cov='cluster' needs at least two groups with rows, got {n_groups}: use "
+                "cov='nonrobust'"
+            )
+        freedom, left = n_groups - 1.0, panel.n_rows - form.rank
+        factor = math.inf if left <= 0 else n_groups / freedom * (panel.n_rows - 1) / left
+        roots, _ = form.whitened(np.concatenate(panel.scores(theta, within), axis=1).reshape(-1, k))
+        pulls = form.unwhitened(roots).reshape(noise.size, n_groups, k)
+        products, scale = np.swapaxes(pulls, 1, 2) @ pulls, np.full(noise.size, factor)
+    else:
+        roots, _ = form.whitened(np.eye(k))
+        products, scale = np.repeat((roots @ roots.T)[None], noise.size, axis=0), sigma2
+    for each in products:
+        without_undetermined(each, unknown)
+    V = scaled_covariance(products, scale[:, None, None])
+    squares = [objective_of(form, i, nothing, True) for i in range(noise.size)]
+    r_squared = [1 - residual / total if total > 0 else math.nan for residual, total in squares]
+    means = panel.effects(theta, len(groups)) if within else None
+    names = groups._coefficient_names()[int(within) :]
+    lost = [(j, names[j]) for j in np.flatnonzero(unknown)]
+    return panel_fit(
+        intercept=form.intercept,
+        title=f"{type(groups).__name__}.{name}: {len(groups.keys()):,} groups",
+        names=names,
+        errors="by group" if cov == "cluster" else "nonrobust",
+        theta=theta,
+        V=V,
+        one_target=bank._n_targets == 0,
+        freedom=freedom,
+        sigma2=sigma2,
+        r_squared=np.array(r_squared),
+        n_rows=panel.n_rows,
+        n_groups=int(n_groups),
+        groups=groups.keys(),
+        effects=means,
+        notes=[_undetermined(name, form.columns[0, j], within) for j, name in lost],
+    )
+
+
+def _undetermined(name: str, square: float, within: bool) -> str:
+    """Say why the rows do not determine a coefficient whose column has this sum of squares."""
+    if square > 0:
+        return f"{name}: undetermined; the rows do not tell it from the others."
+    return f"{name}: undetermined; it is {'constant in every group' if within else '0 everywhere'}."
+
+
+def panel_fit(
+    *,
+    theta: NDArray,
+    V: NDArray,
+    intercept: bool,
+    one_target: bool,
+    effects: NDArray | None = None,
+    group_theta: NDArray | None = None,
+    **fields: Any,
+) -> PanelFit:
+    """Return the result for coefficients theta (m, k) and covariances V (m, k, k)."""
+    first = int(intercept)
+    stderr = np.sqrt(np.diagonal(V, axis1=1, axis2=2))
+
+    def split(values: NDArray) -> tuple[NDArray, Any]:
+        """Return coefficients and intercepts of (..., m, k), without the targets' axis if none."""
+        values = values[..., 0, :] if one_target else values
+        constants = values[..., 0] if first else np.zeros(values.shape[:-1])
+        return values[..., first:], constants if constants.ndim else float(constants)
+
+    def shaped(values: NDArray) -> Any:
+        return float(values[0]) if one_target else values
+
+    coef, constant = split(theta)
+    errors, intercept_stderr = split(stderr)
+    each = (None, None) if group_theta is None else split(group_theta)
+    fields["sigma2"], fields["r_squared"] = shaped(fields["sigma2"]), shaped(fields["r_squared"])
+    return PanelFit(
+        coef=coef,
+        stderr=errors,
+        intercept=constant,
+        intercept_stderr=intercept_stderr,
+        cov_params=V[0] if one_target else V,
+        effects=effects[:, 0] if effects is not None and one_target else effects,
+        group_coef=each[0],
+        group_intercept=each[1],
+        **fields,
+    )
+
+
+def _check_covariance(cov: Any) -> None:
+    if isinstance(cov, str) and cov in COVARIANCES:
+        return
+    if isinstance(cov, str) and cov.lower() in ("unadjusted", "iid", "homoskedastic"):
+        hint = "use 'nonrobust'"
+    elif isinstance(cov, str) and "cluster" in cov.lower():
+        hint = "use 'cluster', by the labels that the rows were learned with"
+    else:
+        hint = (
+            "errors by another key, by two keys or of single rows weigh every row's residual, and "
+            "groups keep no rows. cov='cluster' is robust within groups; to cluster by another "
+            "key learn the rows with by= that key"
+        )
+    raise ValueError(f"cov must be 'nonrobust' or 'cluster', got {cov!r}: {hint}")
+
+
+def _check_effects(effects: Any) -> None:
+    if isinstance(effects, str) and effects == "group":
+        return
+    raise ValueError(
+        f"effects must be 'group', got {effects!r}: effects of a second key (two-way effects) need "
+        "several passes over the rows. Where it has few values, as years have, give X a column of "
+        "0 and 1 for each but one of them; else demean the rows first"
+    )
