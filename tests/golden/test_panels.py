@@ -1,6 +1,6 @@
 """Panels beside linearmodels' PooledOLS, PanelOLS and FamaMacBeth, and pyfixest's feols.
 
-``panels.json`` was written by ``panels_of_linearmodels.py``, which has versions and options.
+``panels.json`` was written by ``benchmarks/support/panels_golden.py``, which has the options.
 """
 
 from __future__ import annotations

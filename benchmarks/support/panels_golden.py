@@ -1,9 +1,10 @@
-"""Write panels.json: what linearmodels and pyfixest say of two panels (not run by the tests).
+"""Golden values of the tests: what linearmodels and pyfixest say of two panels.
 
-    pip install linearmodels==7.1 pyfixest==0.60.0 && python panels_of_linearmodels.py
+    python -m benchmarks.support.panels_golden
 
-The panels are Grunfeld's and one of random numbers: unbalanced, with groups of one row and of fewer
-rows than coefficients, and a regressor that is constant in some groups.
+Writes ``tests/golden/panels.json``; needs linearmodels 7.1 and pyfixest 0.60.  The panels are
+Grunfeld's and one of random numbers: unbalanced, with groups of one row and of fewer rows than
+coefficients, and a regressor that is constant in some groups.
 """
 
 import importlib.metadata
@@ -16,7 +17,7 @@ import pandas as pd
 import pyfixest
 from linearmodels import FamaMacBeth, PanelOLS, PooledOLS
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 def random_panel():
@@ -75,7 +76,7 @@ def of_panel(frame, target, columns):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    grunfeld = pd.read_csv(HERE.parents[1] / "olsq" / "datasets" / "grunfeld.csv")
+    grunfeld = pd.read_csv(ROOT / "olsq" / "datasets" / "grunfeld.csv")
     grunfeld = grunfeld.rename(columns={"firm": "group"}).assign(weight=1.0)
     unbalanced = random_panel()
     values = {
@@ -84,4 +85,4 @@ if __name__ == "__main__":
         "random": of_panel(unbalanced, "y", ["a", "b", "c"]),
         "random rows": unbalanced.to_dict("list"),
     }
-    (HERE / "panels.json").write_text(json.dumps(values, indent=1) + "\n")
+    (ROOT / "tests" / "golden" / "panels.json").write_text(json.dumps(values, indent=1) + "\n")
