@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,26 @@ def test_rooms_of_online_import_only_those_before_them():
                 above = ONLINE[ONLINE.index(room) + 1 :]
                 wrong += [(str(path.relative_to(PACKAGE)), t) for t in targets if t in above]
     assert not wrong
+
+
+@pytest.mark.parametrize("room", ["attention", "nn", "sequence/jax", "sequence/numpy", "torch"])
+def test_no_file_of_a_room_imports_in_a_circle(room):
+    """Imports inside functions, and those only for type checkers, count."""
+    files = {
+        ".".join(("olsq", *path.relative_to(PACKAGE).with_suffix("").parts)): path
+        for path in (PACKAGE / room).rglob("*.py")
+        if path.stem != "__init__"
+    }
+    graph = {
+        name: {t for module, names in imports(path) for t in (module, *joined(module, names))}
+        & files.keys()
+        for name, path in files.items()
+    }
+    list(TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def joined(module, names):
+    return (f"{module}.{name}" for name in names)
 
 
 def test_no_room_imports_the_private_names_of_another():

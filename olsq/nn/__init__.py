@@ -21,7 +21,7 @@ from olsq.nn.blocks import Backbone
 from olsq.nn.curvature import PreconditionedGatedDelta, PreconditionedKDA
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
-from olsq.nn.diagnostics import Diagnostics, diagnose
+from olsq.nn.diagnostics import Diagnostics
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import FlaWeights, from_fla, to_fla
 from olsq.nn.generation import TokenStream, generate
@@ -36,6 +36,7 @@ from olsq.nn.mamba3 import Mamba3
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
 from olsq.nn.mlstm import MLSTM
 from olsq.nn.model import LanguageModel
+from olsq.nn.model_diagnostics import diagnose
 from olsq.nn.parts import Linear, RMSNorm, ShortConvolution
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
 from olsq.nn.pretrained import Pretrained, load_pretrained, save_pretrained
