@@ -2,7 +2,7 @@
 
 ``R_t = Rbar_t + w_t x_t x_t^T`` and ``b_t = Rbar_t theta_{t-1} + w_t x_t y_t``, solved at every row
 by elimination, in float64 or any dtype that has more digits.  A rule makes Rbar from R, or Rbar and
-thetabar.  Nothing is forgotten while a diagonal entry of R is zero.
+thetabar.  Nothing is forgotten while a diagonal entry of R is zero, but that coefficients walk.
 """
 
 from __future__ import annotations
@@ -58,9 +58,19 @@ def solve(A: NDArray, B: NDArray) -> NDArray:
 
 
 def path(
-    X: NDArray, Y: NDArray, rule: Rule, *, weights: NDArray, ridge: NDArray, dtype: Any = np.float64
+    X: NDArray,
+    Y: NDArray,
+    rule: Rule,
+    *,
+    weights: NDArray,
+    ridge: NDArray,
+    dtype: Any = np.float64,
+    at_any_rank: bool = False,
 ) -> Path:
-    """Run a rule over X (n, k), Y (n, m), weights (n,), ridge (k,). O(n k^3)."""
+    """Run a rule over X (n, k), Y (n, m), weights (n,), ridge (k,). O(n k^3).
+
+    ``at_any_rank`` is for a rule that holds while a diagonal entry of R is zero, too.
+    """
     X, Y, w, ridge = (np.asarray(a, dtype) for a in (X, Y, weights, ridge))
     (n, k), m = X.shape, Y.shape[1]
     R, theta = np.diag(ridge), np.zeros((k, m), dtype)
@@ -70,8 +80,10 @@ def path(
         x = X[t]
         residual[t] = Y[t] - x @ theta
         bar = R
-        if (np.diagonal(R) > 0).all():
-            bar = rule(Row(R, theta, x, Y[t], w[t], residual[t], spread(R, x, w[t])))
+        full = (np.diagonal(R) > 0).all()
+        if full or at_any_rank:
+            s = spread(R, x, w[t]) if full else np.inf
+            bar = rule(Row(R, theta, x, Y[t], w[t], residual[t], s))
             bar, theta = bar if isinstance(bar, tuple) else (bar, theta)
         R = bar + w[t] * np.outer(x, x)
         b = bar @ theta + w[t] * np.outer(x, Y[t])
@@ -128,14 +140,17 @@ def bounded_trace(factor: float, trace: float) -> Rule:
 
 
 def random_walk(Q: NDArray, elapsed: NDArray | None = None) -> Rule:
-    """Let coefficients walk; with ``elapsed`` (n,) the walk of row t is ``elapsed[t] Q``."""
+    """Let coefficients walk; with ``elapsed`` (n,) the walk of row t is ``elapsed[t] Q``.
+
+    ``Rbar = (R^-1 + Q)^-1 = (1 + R Q)^-1 R``, which R of any rank has.
+    """
     at = [-1]
 
     def rule(row: Row) -> NDArray:
         at[0] += 1
         step = Q if elapsed is None else elapsed[at[0]] * Q
         eye = np.eye(row.R.shape[0], dtype=row.R.dtype)
-        return solve(solve(row.R, eye) + step, eye)
+        return solve(eye + row.R @ step, row.R)
 
     return rule
 

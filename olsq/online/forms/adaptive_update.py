@@ -122,8 +122,9 @@ def update(
     As :func:`olsq.online.forms.square_root_kernels.update`, with the way of forgetting ``kind``,
     its numbers ``options`` and ``vectors``, and its state ``memory``, ``variances`` and ``aside``.
     ``elapsed`` (n,) is the time since the row before, in which coefficients walk.  While a
-    coefficient is undetermined, a row in a new direction forgets nothing, and others by
-    ``undetermined_factor``.  O(d^2) a row but for what ``forget`` says.
+    coefficient is undetermined, a row in a new direction forgets nothing (coefficients walk before
+    it all the same), and others by ``undetermined_factor``.  O(d^2) a row but for what ``forget``
+    says.
 
     Under PerCoefficient the coefficients are carried by their increments, in ``aside``: where
     factors differ, columns of R come to differ by any factor while their coefficients stay
@@ -212,7 +213,9 @@ def update(
                 own[1],
                 own[2],
             )
-        if (full or (by_inflation and predicted)) and not passed_over(kind, options, X[t], weight):
+        # What is known of walking coefficients fades before a row in a new direction too.
+        forgets = full or kind == WALK or (by_inflation and predicted)
+        if forgets and not passed_over(kind, options, X[t], weight):
             gate, counted = forget(
                 kind,
                 options,
