@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from olsq import compiling as compiling
     from olsq import datasets as datasets
     from olsq import distributed as distributed
+    from olsq import drift as drift
     from olsq import features as features
     from olsq import forgetting as forgetting
     from olsq import icl as icl
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from olsq import train as train
     from olsq import tuning as tuning
     from olsq.compiling import compile_kernels
+    from olsq.drift import time_varying
     from olsq.files.loading import load, loads
     from olsq.local import LocalSolution, local_lstsq
     from olsq.online import (
@@ -107,6 +109,7 @@ _HOME = {
     "online_lstsq": "olsq.sequence.api",
     "online_lstsq_vjp": "olsq.sequence.api",
     "query": "olsq.sequence.decode",
+    "time_varying": "olsq.drift",
     "tune": "olsq.tuning",
     "update": "olsq.sequence.decode",
 }
@@ -146,6 +149,7 @@ __all__ = [
     "online_lstsq",
     "online_lstsq_vjp",
     "query",
+    "time_varying",
     "tune",
     "update",
 ]
@@ -157,6 +161,7 @@ _SUBMODULES = frozenset(
         "compiling",
         "datasets",
         "distributed",
+        "drift",
         "features",
         "forgetting",
         "icl",

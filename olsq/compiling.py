@@ -149,6 +149,7 @@ def _streams() -> Iterator[Step]:
     }.items():
         model = olsq.RecursiveLeastSquares(forget=forget)
         yield name, lambda model=model: _use(model, X, y)
+    yield "time_varying", lambda: olsq.time_varying(X, y)
 
 
 def _windows() -> Iterator[Step]:

@@ -103,6 +103,7 @@ ROOMS = {
     "polars": {*BASE, "forgetting", "online"},
     "torch": {*BASE, "local", "sequence", "solvers", "attention", "nn"},
     "progress": set(),
+    "drift": {*BASE, "forgetting", "online"},
     "tuning": {*BASE, "solvers", "online", "sequence", "progress"},
 }
 
