@@ -78,7 +78,7 @@ def test_public_names_exist_and_others_do_not():
         _ = olsq.nonsense
 
 
-BASE = {"problem", "arrays", "files", "kernels", "threads", "first_call"}
+BASE = {"problem", "arrays", "files", "kernels", "threads", "first_call", "public_names"}
 ROOMS = {
     **dict.fromkeys(BASE, BASE),
     "solvers": BASE,

@@ -58,7 +58,9 @@ key, a solve for all keys at once.
 
 `S` (V, K) is a head's memory for keys of width K and values of width V; `o = S q` unless the row
 says otherwise. The map has the kind of each step; `kalman` takes 30 Chebyshev steps, and
-`mesa_channel` is exact without gates.
+`mesa_channel` is exact without gates. Layers are those of `olsq.nn`; [weights of
+flash-linear-attention](layers-interop.md#weights-of-flash-linear-attention) are read and written
+for half of them.
 
 """
 RECIPES = """
@@ -135,11 +137,12 @@ def map_of_rules():
 
 def rows_of_rules():
     """The registry as a table."""
-    head = "| rule | a token | gates | descends | paper |"
+    head = "| rule | layers | a token | gates | descends | paper |"
     body = []
     for r in RULES:
         recurrence, loss = (f"`{escape(text)}`" for text in (r.recurrence, r.loss))
-        body.append([f"`{r.name}`", recurrence, r.gates, loss, r.source])
+        layers = ", ".join(f"`{layer.place.partition(':')[2]}`" for layer in r.layers)
+        body.append([f"`{r.name}`", layers, recurrence, r.gates, loss, r.source])
     return table(head, body)
 
 

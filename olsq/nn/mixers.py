@@ -1,67 +1,18 @@
-"""Mixers by name: one row per rule of :mod:`olsq.attention`."""
+"""Mixers by name, as the rows of :mod:`olsq.attention.registry` say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 from jax import Array
 
+from olsq.attention.registry import RULES
 from olsq.nn.base import Mixer
-from olsq.nn.curvature import PreconditionedGatedDelta, PreconditionedKDA
-from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
-from olsq.nn.delta_product import Comba, GatedDeltaProduct
-from olsq.nn.gsa import GSA
-from olsq.nn.kda import KDA, GatedDelta2
-from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
-from olsq.nn.local import LocalLinear, Parallax
-from olsq.nn.log_linear import LogLinearMamba2
-from olsq.nn.mamba3 import Mamba3
-from olsq.nn.mlstm import MLSTM
-from olsq.nn.recurrent import Hawk, Mamba
-from olsq.nn.regressions import Intention, Kalman, MesaChannel, MesaWindow
-from olsq.nn.rwkv7 import RWKV7
-from olsq.nn.softmax import Forgetting, SlidingWindow, Softmax
-from olsq.nn.solved import Mesa, MesaDiscounted
-from olsq.nn.ttt import TTTMLP, TTTLinear
 
 MIXERS: dict[str, Any] = {  # classes of Mixer
-    "softmax": Softmax,
-    "sliding_window": SlidingWindow,
-    "forgetting": Forgetting,
-    "local_linear": LocalLinear,
-    "parallax": Parallax,
-    "gsa": GSA,
-    "linear": LinearAttention,
-    "retention": Retention,
-    "mamba2": Mamba2,
-    "log_linear_mamba2": LogLinearMamba2,
-    "mamba3": Mamba3,
-    "gla": GLA,
-    "hgrn2": HGRN2,
-    "rwkv6": RWKV6,
-    "mamba": Mamba,
-    "mlstm": MLSTM,
-    "delta": Delta,
-    "gated_delta": GatedDelta,
-    "gated_delta_product": GatedDeltaProduct,
-    "kda": KDA,
-    "gated_delta2": GatedDelta2,
-    "comba": Comba,
-    "rwkv7": RWKV7,
-    "longhorn": Longhorn,
-    "preconditioned_delta": PreconditionedDelta,
-    "preconditioned_gated_delta": PreconditionedGatedDelta,
-    "preconditioned_kda": PreconditionedKDA,
-    "hawk": Hawk,
-    "ttt_linear": TTTLinear,
-    "ttt_mlp": TTTMLP,
-    "mesa": Mesa,
-    "mesa_discounted": MesaDiscounted,
-    "mesa_channel": MesaChannel,
-    "mesa_window": MesaWindow,
-    "kalman": Kalman,
-    "intention": Intention,
+    layer.mixer: resolve_name(f"olsq.nn.{layer.place}") for rule in RULES for layer in rule.layers
 }
 DEFAULT = "mesa"
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +14,7 @@ import pytest
 
 import olsq
 import olsq.nn
+from olsq.nn.fla.reading import TYPES
 from tests.versions import x64
 
 pytestmark = pytest.mark.sparse
@@ -271,3 +275,10 @@ LAYER, MODEL = layer_weights(RNG), model_weights(RNG)
 def test_weights_that_do_not_fit(weights, config, message):
     with pytest.raises(ValueError, match=message):
         olsq.nn.from_fla(weights, config=config)
+
+
+def test_the_page_has_a_row_for_every_model_type():
+    page = (Path(__file__).parents[2] / "docs" / "layers-interop.md").read_text()
+    table = page.partition("| `model_type` there")[2].partition("\n\n")[0]
+    first = [line.split("|")[1] for line in table.splitlines()[2:]]
+    assert {name for cell in first for name in re.findall(r"`(\w+)`", cell)} == set(TYPES)

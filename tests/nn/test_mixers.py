@@ -51,10 +51,15 @@ def whole(row):
 
 def test_the_table_is_complete():
     assert {row.mixer for row in ROWS} == set(nn.MIXERS)
-    rules = {"hawk" if r.name == "rg_lru" else r.name for r in RULES}
-    assert rules == set(nn.MIXERS) - {
-        "gated_delta2", "preconditioned_gated_delta", "preconditioned_kda",
-    }  # fmt: skip  # kda and preconditioned_delta by their options
+
+
+def test_a_layer_computes_the_rule_that_names_it():
+    for rule in RULES:
+        for layer in rule.layers:
+            kind = nn.MIXERS[layer.mixer]
+            assert kind is getattr(nn, kind.__name__)
+            # Hawk's recurrence is between its projections, and called by name.
+            assert layer.mixer == "hawk" or kind.rule is rule.function
 
 
 @pytest.mark.parametrize("row", ROWS + VARIANTS, ids=str)

@@ -14,6 +14,7 @@ import numpy as np
 
 from olsq.nn.fla.parts import PLAIN, TAPS, Arrays, Form, Part, linear, shared_by_heads
 from olsq.nn.heads import HeadMixer
+from olsq.nn.mixers import MIXERS
 from olsq.nn.parts import ShortConvolution
 
 Config = Mapping[str, Any]
@@ -64,8 +65,6 @@ class Layout:
     model_type: ClassVar[str]  # of its configuration
     architecture: ClassVar[str]  # of its causal language model
     title: ClassVar[str]  # in messages
-    kind: ClassVar[Any]  # our class
-    mixer: ClassVar[str]  # its name among our mixers
     names: ClassVar[Names] = Names()
     fixed: ClassVar[Options] = {}  # our options that are the same for all their layers
     allowed: ClassVar[Allowed] = {}  # supported values of each option of theirs
@@ -85,6 +84,9 @@ class Layout:
     one_size: ClassVar[bool] = False  # values are as wide as keys
     shares_keys: ClassVar[bool] = False  # num_v_heads may be a multiple of num_heads, of keys
     square: ClassVar[bool] = False  # and heads together as wide as the stream
+
+    def __init__(self, mixer: str) -> None:
+        self.mixer, self.kind = mixer, MIXERS[mixer]
 
     # --- from theirs
 

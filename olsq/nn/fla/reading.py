@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 import equinox as eqx
@@ -11,56 +12,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from olsq.attention.registry import RULES
 from olsq.nn.files import filled, listed
 from olsq.nn.fla.layout import Config, Layout, Options, Sizes
 from olsq.nn.fla.parts import Arrays, convert_from_fla
-from olsq.nn.fla.regressions import (
-    DeltaLayout,
-    DeltaProductLayout,
-    GatedDelta2Layout,
-    GatedDeltaLayout,
-    KDALayout,
-    MesaLayout,
-    PreconditionedGatedDeltaLayout,
-    PreconditionedKDALayout,
-)
-from olsq.nn.fla.spaces import Mamba3Layout
-from olsq.nn.fla.sums import (
-    ForgettingLayout,
-    GLALayout,
-    GSALayout,
-    HGRN2Layout,
-    LinearLayout,
-    ParallaxLayout,
-    RetentionLayout,
-    SoftmaxLayout,
-    WindowLayout,
-)
 from olsq.nn.model import Dtype, LanguageModel
 from olsq.sequence.jax.inputs import promoted
 
-LAYOUTS: tuple[Layout, ...] = (
-    MesaLayout(),
-    GLALayout(),
-    RetentionLayout(),
-    LinearLayout(),
-    HGRN2Layout(),
-    DeltaLayout(),
-    GatedDeltaLayout(),
-    DeltaProductLayout(),
-    KDALayout(),
-    GatedDelta2Layout(),
-    ForgettingLayout(),
-    SoftmaxLayout(),
-    WindowLayout(),
-    ParallaxLayout(),
-    GSALayout(),
-    Mamba3Layout(),
-    PreconditionedGatedDeltaLayout(),
-    PreconditionedKDALayout(),
-)
-TYPES = {layout.model_type: layout for layout in LAYOUTS if not isinstance(layout, WindowLayout)}
-KINDS = {layout.kind: layout for layout in LAYOUTS}
+LAYOUTS: dict[str, Layout] = {  # by the names of our mixers
+    layer.mixer: resolve_name(f"olsq.nn.fla.{layer.weights}")(layer.mixer)
+    for rule in RULES
+    for layer in rule.layers
+    if layer.weights
+}
+WINDOWED = LAYOUTS["sliding_window"]  # of the model type of softmax, told apart by an option
+TYPES = {layout.model_type: layout for layout in LAYOUTS.values() if layout is not WINDOWED}
+KINDS = {layout.kind: layout for layout in LAYOUTS.values()}
 COMBA = (
     "Comba has no counterpart: there, queries are normalised after their correction, where "
     "olsq.nn.Comba normalises before it"
@@ -84,7 +51,7 @@ def layout_of(arrays: Arrays, at: str, config: Config) -> Layout:
             f"have are {', '.join(TYPES)}"
         )
     if given == "transformer" and config.get("window_size") is not None:
-        return KINDS[WindowLayout.kind]
+        return WINDOWED
     return TYPES[given]
 
 

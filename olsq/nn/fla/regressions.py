@@ -7,14 +7,9 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 
-from olsq.nn.curvature import PreconditionedGatedDelta, PreconditionedKDA
-from olsq.nn.delta import Delta, GatedDelta
-from olsq.nn.delta_product import GatedDeltaProduct
 from olsq.nn.fla.layout import Allowed, Config, Headed, Layout, Options, Sizes
 from olsq.nn.fla.parts import NEGATED, PLAIN, Arrays, Form, Part, by_head, by_step, linear
 from olsq.nn.gated import RIDGE_FLOOR, Gated
-from olsq.nn.kda import KDA, GatedDelta2
-from olsq.nn.solved import Mesa
 
 # Keys and queries are normalised there too; values go through silu, with or without a convolution.
 STEPPED: Options = {"value_map": "silu", "strength_bias": False}
@@ -22,7 +17,7 @@ STEPPED: Options = {"value_map": "silu", "strength_bias": False}
 
 class DeltaLayout(Layout):
     model_type, architecture, title = "delta_net", "DeltaNetForCausalLM", "DeltaNet"
-    kind, mixer, per_head = Delta, "delta", "b_proj"
+    per_head = "b_proj"
     fixed: ClassVar[Options] = STEPPED
     allowed: ClassVar[Allowed] = {
         "use_beta": (True,),
@@ -70,7 +65,7 @@ class GatedLayout(Headed):
 
 class GatedDeltaLayout(GatedLayout):
     model_type, architecture = "gated_deltanet", "GatedDeltaNetForCausalLM"
-    title, kind, mixer = "GatedDeltaNet", GatedDelta, "gated_delta"
+    title = "GatedDeltaNet"
     shares_keys = True
     allowed: ClassVar[Allowed] = {"output_gate_activation": ("swish", "silu", "sigmoid")}
 
@@ -113,8 +108,7 @@ SQUASHED: Allowed = {"squash_x": (1.5,), "squash_eps": (1e-6,)}
 
 class PreconditionedGatedDeltaLayout(GatedDeltaLayout):
     model_type, architecture = "precond_gated_deltanet", "PrecondGatedDeltaNetForCausalLM"
-    title, kind = "PrecondGatedDeltaNet", PreconditionedGatedDelta
-    mixer = "preconditioned_gated_delta"
+    title = "PrecondGatedDeltaNet"
     shares_keys = False
     allowed: ClassVar[Allowed] = SQUASHED | {"output_gate_activation": ("swish", "silu")}
 
@@ -124,7 +118,7 @@ class PreconditionedGatedDeltaLayout(GatedDeltaLayout):
 
 class DeltaProductLayout(GatedLayout):
     model_type, architecture = "gated_deltaproduct", "GatedDeltaProductForCausalLM"
-    title, kind, mixer = "GatedDeltaProduct", GatedDeltaProduct, "gated_delta_product"
+    title = "GatedDeltaProduct"
     gate_option = "use_output_gate"
     allowed: ClassVar[Allowed] = {"use_forget_gate": (True,)}
 
@@ -165,7 +159,7 @@ class DeltaProductLayout(GatedLayout):
 
 class KDALayout(Headed):
     model_type, architecture, title = "kda", "KDAForCausalLM", "KimiDeltaAttention"
-    kind, mixer, per_head = KDA, "kda", "b_proj"
+    per_head = "b_proj"
     gate_option = ""
     fixed: ClassVar[Options] = STEPPED
     allowed: ClassVar[Allowed] = {"safe_gate": (False,), "lower_bound": (None,)}
@@ -200,7 +194,7 @@ class KDALayout(Headed):
 
 class GatedDelta2Layout(KDALayout):
     model_type, architecture, title = "gdn2", "GDN2ForCausalLM", "GatedDeltaNet2"
-    kind, mixer, per_head = GatedDelta2, "gated_delta2", None
+    per_head = None
     allowed: ClassVar[Allowed] = {"safe_gate": (False,)}
 
     def strengths(self, s: Sizes) -> list[Part]:
@@ -212,7 +206,6 @@ class GatedDelta2Layout(KDALayout):
 
 class PreconditionedKDALayout(KDALayout):
     model_type, architecture, title = "precond_kda", "PrecondKDAForCausalLM", "PrecondKDA"
-    kind, mixer = PreconditionedKDA, "preconditioned_kda"
     allowed: ClassVar[Allowed] = KDALayout.allowed | SQUASHED
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
@@ -221,7 +214,7 @@ class PreconditionedKDALayout(KDALayout):
 
 class MesaLayout(Headed):
     model_type, architecture, title = "mesa_net", "MesaNetForCausalLM", "MesaNet"
-    kind, mixer, per_head = Mesa, "mesa", "a_proj"
+    per_head = "a_proj"
     taps = ("q_conv1d", "k_conv1d")
     gate_option = "use_output_gate"
     always_convolved = one_size = True

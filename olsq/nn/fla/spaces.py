@@ -8,7 +8,7 @@ import numpy as np
 
 from olsq.nn.fla.layout import Allowed, Config, Layout, Names, Options, Sizes, expansion
 from olsq.nn.fla.parts import Arrays, Form, Part, by_head, linear
-from olsq.nn.mamba3 import SLOWEST_DECAY, Mamba3
+from olsq.nn.mamba3 import SLOWEST_DECAY
 
 IN, OUT, RATES, NORM = "in_proj.weight", "out_proj.weight", "dt_bias", "B_norm.weight"
 PIECES = ("z", "x", "B", "C", "dd_dt", "dd_A", "trap", "angles")  # rows of in_proj, in this order
@@ -25,7 +25,6 @@ class Mamba3Layout(Layout):
     """
 
     model_type, architecture, title = "mamba3", "Mamba3ForCausalLM", "Mamba3"
-    kind, mixer = Mamba3, "mamba3"
     names = Names("backbone", "mixer", "norm", None, "norm_f", 1e-5)
     projections: ClassVar[dict[str, str]] = {
         "in_proj.C": "query_proj",

@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 
 from olsq.nn.fla.layout import Allowed, Config, Layout, Options, Sizes
 from olsq.nn.fla.parts import Arrays, Part, linear
-from olsq.nn.gsa import GSA, POWER
-from olsq.nn.linear import GLA, HGRN2, RANK, LinearAttention, Retention
-from olsq.nn.local import Parallax
-from olsq.nn.softmax import Forgetting, SlidingWindow, Softmax
+from olsq.nn.gsa import POWER
+from olsq.nn.linear import RANK
 
 SWISH = ("swish", "silu")
 ROPE = 10000.0
@@ -35,7 +33,6 @@ class Sum(Layout):
 
 class GLALayout(Sum):
     model_type, architecture, title = "gla", "GLAForCausalLM", "GLA"
-    kind, mixer = GLA, "gla"
     fixed: ClassVar[Options] = {"normalise": False, "vector_gates": True, "weighted": False}
     allowed: ClassVar[Allowed] = Sum.allowed | {
         "clamp_min": (None,),
@@ -73,14 +70,13 @@ class GLALayout(Sum):
 
 class RetentionLayout(Sum):
     model_type, architecture, title = "retnet", "RetNetForCausalLM", "RetNet"
-    kind, mixer = Retention, "retention"
     fixed: ClassVar[Options] = {"normalise": False, "rope_base": ROPE}
     layer_only: ClassVar[Options] = {"conv_bias": False}
 
 
 class LinearLayout(Layout):
     model_type, architecture = "linear_attn", "LinearAttentionForCausalLM"
-    title, kind, mixer = "LinearAttention", LinearAttention, "linear"
+    title = "LinearAttention"
     fixed: ClassVar[Options] = {"normalise": False, "convolution": False}
     taps = ()
     norms = ("norm",)
@@ -124,7 +120,6 @@ class LinearLayout(Layout):
 
 class HGRN2Layout(Layout):
     model_type, architecture, title = "hgrn2", "HGRN2ForCausalLM", "HGRN2"
-    kind, mixer = HGRN2, "hgrn2"
     projections: ClassVar[dict[str, str]] = {
         "q_proj": "query_proj",
         "f_proj": "key_proj",
@@ -160,7 +155,6 @@ class HGRN2Layout(Layout):
 
 class GSALayout(Layout):
     model_type, architecture, title = "gsa", "GSAForCausalLM", "GatedSlotAttention"
-    kind, mixer = GSA, "gsa"
     taps, norms, gate_option = (), ("g_norm",), ""  # their use_output_gate does nothing
     scaled = False
     fixed: ClassVar[Options] = {
@@ -226,7 +220,6 @@ class GSALayout(Layout):
 
 class SoftmaxLayout(Layout):
     model_type, architecture, title = "transformer", "TransformerForCausalLM", "Transformer"
-    kind, mixer = Softmax, "softmax"
     taps, norms, gate_option = (), (), ""
     one_size = square = True
     allowed: ClassVar[Allowed] = {"qkv_bias": (False,), "qk_norm": (False,), "window_size": (None,)}
@@ -247,7 +240,6 @@ class SoftmaxLayout(Layout):
 
 
 class WindowLayout(SoftmaxLayout):
-    kind, mixer = SlidingWindow, "sliding_window"
     allowed: ClassVar[Allowed] = {"qkv_bias": (False,), "qk_norm": (False,)}
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
@@ -259,7 +251,6 @@ class WindowLayout(SoftmaxLayout):
 
 class ParallaxLayout(Layout):
     model_type, architecture, title = "parallax", "ParallaxForCausalLM", "Parallax"
-    kind, mixer = Parallax, "parallax"
     taps, norms, gate_option = (), (), ""
     one_size = square = True
     fixed: ClassVar[Options] = {"rope_base": None}
@@ -281,7 +272,7 @@ class ParallaxLayout(Layout):
 
 class ForgettingLayout(Layout):
     model_type, architecture = "forgetting_transformer", "ForgettingTransformerForCausalLM"
-    title, kind, mixer = "ForgettingTransformer", Forgetting, "forgetting"
+    title = "ForgettingTransformer"
     taps, norms, gate_option = (), (), "use_output_gate"
     one_size = square = True
     per_head = "f_proj"
