@@ -24,6 +24,7 @@ STREAMS = {
     "self_tuning": "gallery-self_tuning.png",
     "filters_in_prange": "gallery-filters_in_prange.png",
     "class_incremental": "gallery-class_incremental.png",
+    "panel_regression": "gallery-panel_regression.png",
     "larger_than_memory": "gallery-larger_than_memory.png",
     "dask_cluster": "gallery-dask_cluster.png",
     "equaliser": "gallery-equaliser.png",

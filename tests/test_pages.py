@@ -22,6 +22,7 @@ ELSEWHERE = {  # pages of sessions, or of an example's code, and who runs them
     "in-context-learning.md": "icl/test_icl_page.py",
     "layers-interop.md": "nn/test_flax.py",
     "many-regressions.md": "online/test_groups.py",
+    "panels.md": "online/test_panels.py",
     "tasks.md": "tasks/test_page.py",
     "testing.md": "testing/test_testing_page.py",
     "training.md": "train/test_step.py",

@@ -281,6 +281,7 @@ REPORTS = (
         "many", ("many",), text_of("many", "many-regressions.md", "many"),
         0.4, 2,
     ),
+    Report("panels", ("panels",), text_of("panels", "panels.md", "panels"), 0.5, 10),
     Report(
         "compiled", ("compiled",), text_of("compiled", "inside-your-program.md", "compiled"),
         0.5, 2,

@@ -148,6 +148,40 @@ class Paths:
     track_speedup.unit = "times as long as olsq"
 
 
+class Panels:
+    """Fixed effects with errors clustered by group, rows and all, over linearmodels' PanelOLS."""
+
+    params = ([100, 5000],)
+    param_names = ("groups",)
+    timeout = 600
+
+    def setup(self, groups: int) -> None:
+        kind, _ = need("olsq.GroupedLeastSquares", "olsq.GroupedLeastSquares.within")
+        pd = library("pandas")
+        panel = library("linearmodels").PanelOLS
+        label, date = np.repeat(np.arange(groups), 20), np.tile(np.arange(20), groups)
+        X, y = regression(label.size, 4)
+        frame = pd.DataFrame(X).assign(y=y, group=label, date=date).set_index(["group", "date"])
+        options = {"cov_type": "clustered", "cluster_entity": True, "group_debias": True}
+
+        def theirs():
+            fit = panel(frame["y"], frame[[0, 1, 2, 3]], entity_effects=True).fit(**options)
+            return fit.std_errors.to_numpy()
+
+        self.theirs = theirs
+        self.ours = lambda: kind().fit(X, y, by=label).within(cov="cluster").stderr
+
+    def track_speedup(self, groups: int) -> float:
+        return ratio(self.theirs, self.ours)
+
+    track_speedup.unit = "times as long as olsq"
+
+    def track_difference(self, groups: int) -> float:
+        return relative_error(self.ours(), self.theirs())
+
+    track_difference.unit = "relative"
+
+
 class ClassHead:
     """A head on one-hot targets, learnt 256 rows a call, over accumulated moments by hand.
 

@@ -20,6 +20,8 @@ PACKAGES = (
     "scikit-learn",
     "polars",
     "polars-ols",
+    "linearmodels",
+    "pyfixest",
 )
 
 

@@ -20,6 +20,7 @@ STREAMS = [
     "self_tuning",
     "filters_in_prange",
     "class_incremental",
+    "panel_regression",
     "larger_than_memory",
     "dask_cluster",
     "equaliser",

@@ -5,7 +5,10 @@ Golden numbers of linearmodels and fixest are in ``tests/golden/test_panels.py``
 
 from __future__ import annotations
 
+import doctest
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -303,3 +306,12 @@ def test_one_date_has_no_errors():
     fit = olsq.fama_macbeth(X, Y[:, 0], by=np.zeros(len(X)))
     np.testing.assert_allclose(fit.coef, olsq.RecursiveLeastSquares().fit(X, Y[:, 0]).coef_)
     np.testing.assert_array_equal(fit.stderr, np.inf)
+
+
+def test_the_page_runs_and_shows_what_comes_out():
+    page = (Path(__file__).parents[2] / "docs" / "panels.md").read_text()
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "panels.md", "docs/panels.md", 0)
+    results = doctest.DocTestRunner().run(test)
+    assert results.attempted > 10
+    assert not results.failed

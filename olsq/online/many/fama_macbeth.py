@@ -76,7 +76,7 @@ def fama_macbeth(
     panel = Panel(bank, len(keys), "fama_macbeth")
     state, kind = panel.state, panel.kind
     rank = state.estimates(panel.filters, kind).rank
-    used = panel.filters[rank == state.matrix.shape[1]]
+    used = np.flatnonzero(rank == state.matrix.shape[1])
     if not used.size:
         raise ValueError(
             "no date in by has rows enough to determine all coefficients: a date needs more rows "
@@ -88,21 +88,20 @@ def fama_macbeth(
             f"{used.size}, got {lags}"
         )
     try:
-        order = sorted(used.tolist(), key=lambda f: keys[f])
+        used = np.array(sorted(used.tolist(), key=lambda i: keys[panel.filters[i]]))
     except TypeError:
         raise ValueError(
             "by holds labels that cannot be sorted (of several types), so that no date is known "
             "to follow another: give dates or numbers"
         ) from None
-    used = np.array(order)
-    theta = state.theta(used, kind)  # (T, m, k)
+    dates = panel.filters[used]
+    theta = state.theta(dates, kind)  # (T, m, k)
     T, mean = used.size, theta.mean(axis=0)
     V = np.array([bartlett_products(own, int(lags)) for own in np.swapaxes(theta - mean, 0, 1)])
     V = scaled_covariance(V, 1.0 / (T * (T - 1)) if T > 1 else np.inf)
-    _, z = state.factors(used)
-    explained = (z[:, :, int(fit_intercept) :] ** 2).sum(axis=2)
+    explained = (panel.z[used, :, int(fit_intercept) :] ** 2).sum(axis=2)
     with np.errstate(invalid="ignore"):
-        r_squared = explained / (explained + state.loss[used])
+        r_squared = explained / (explained + state.loss[dates])
     left = len(keys) - T
     note = f"{left:,} of {len(keys):,} dates do not determine the coefficients and are left out."
     return panel_fit(
@@ -116,9 +115,9 @@ def fama_macbeth(
         freedom=T - 1.0,
         sigma2=np.full(len(mean), np.nan),
         r_squared=r_squared.mean(axis=0),
-        n_rows=int(state.seen[used].sum()),
+        n_rows=int(state.seen[dates].sum()),
         n_groups=int(T),
-        groups=[keys[f] for f in order],
+        groups=[keys[f] for f in dates],
         group_theta=theta,
         notes=[note] if left else [],
     )

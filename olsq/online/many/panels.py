@@ -16,7 +16,7 @@ forgotten and there is no ridge, that is all that a regression of all groups nee
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -191,23 +191,17 @@ class PanelFit:
         return self.summary()._repr_html_()
 
 
-class Factors(NamedTuple):
-    """Factors of some groups' rows: R (b, k, k), z (b, m, k), loss (b, m) about their own fit."""
-
-    R: NDArray[np.float64]
-    z: NDArray[np.float64]
-    loss: NDArray[np.float64]
-
-
 class Panel:
-    """The groups of a bank that have rows, none forgotten and without a ridge.
+    """The factors of the groups of a bank that have rows, none forgotten and without a ridge.
 
-    Raises ValueError, for the method ``name``, where their states do not hold the
-    moments of their rows.
+    ``filters`` (G,) are the groups that have rows; R (G, k, k) and z (G, m, k) their factors.
+
+    Raises ValueError, for the method ``name``, where their states do not hold the moments of their
+    rows.
     """
 
     def __init__(self, bank: FilterBank, n_groups: int, name: str) -> None:
-        self.bank, self.kind, self.state = bank, bank._kind, bank._state
+        self.kind, self.state = bank._kind, bank._state
         tally = self.state.tally[:n_groups]
         if self.state.ridge[:n_groups].any() or bank.prior is not None:
             option = "ridge" if bank.prior is None else "prior"
@@ -224,59 +218,44 @@ class Panel:
         self.filters = np.flatnonzero(tally[:, COUNT] > 0)
         self.n_rows = int(tally[:, COUNT].sum())
         self.weight = float(tally[:, WEIGHT].sum())
+        self.R, self.z = self.state.factors(self.filters)
 
-    def factors(self, within: bool) -> Iterator[Factors]:
-        """Iterate over the factors of the groups, of some groups at a time.
+    def factors(self, within: bool) -> tuple[NDArray, NDArray]:
+        """Return R (G, k, k) and z (G, m, k) of the rows.
 
         ``within``: of the rows about the means of their groups, without the intercept.
         """
-        first = int(within)
-        for start in range(0, self.filters.size, READ_AT_ONCE):
-            filters = self.filters[start : start + READ_AT_ONCE]
-            R, z = self.state.factors(filters)
-            if within:
-                # A column of one value in a group has no deviations but those of rounding.
-                level = noise_levels(self.state.tally[filters], R.shape[1], self.kind)[:, None]
-                rest = np.linalg.norm(R[:, 1:], axis=1)
-                R[:, 1:] *= (rest > level * np.linalg.norm(R, axis=1))[:, None]
-            yield Factors(R[:, first:, first:], z[:, :, first:], self.state.loss[filters])
+        if not within:
+            return self.R, self.z
+        # A column of one value in a group has no deviations but those of rounding.
+        level = noise_levels(self.state.tally[self.filters], self.R.shape[1], self.kind)[:, None]
+        total, rest = (np.linalg.norm(self.R[:, i:, 1:], axis=1) for i in (0, 1))
+        return self.R[:, 1:, 1:] * (rest > level * total)[:, None], self.z[:, :, 1:]
 
-    def form_of_all_rows(self, within: bool) -> SquareRootForm:
-        """Return the square-root form of all groups' rows."""
-        k, m = self.state.matrix.shape[1] - int(within), self.state.coefs.shape[1]
-        intercept = self.kind.intercept and not within
+    def form_of_all_rows(self, R: NDArray, z: NDArray, within: bool) -> SquareRootForm:
+        """Return the square-root form of all groups' rows, given their factors."""
+        (_, m, k), intercept = z.shape, self.kind.intercept and not within
         form = SquareRootForm.start(np.zeros(k), m, intercept)
-        absorb_blocks(
-            form,
-            (
-                Rows(
-                    R.reshape(-1, k),
-                    np.ascontiguousarray(z.transpose(0, 2, 1)).reshape(-1, m),
-                    np.ones(len(R) * k),
-                    np.ones(len(R) * k),
-                )
-                for R, z, _ in self.factors(within)
-            ),
-        )
+        pieces = (slice(i, i + READ_AT_ONCE) for i in range(0, len(R), READ_AT_ONCE))
+        absorb_blocks(form, (_as_rows(R[piece], z[piece]) for piece in pieces))
         form.loss += self.state.loss[self.filters].sum(axis=0)
         # As after the rows themselves; each mean of a group takes one.
         form.tally[[COUNT, COUNT_SQUARED]] = self.n_rows - within * self.filters.size
         form.tally[WEIGHT] = self.weight
         return form
 
-    def scores(self, theta: NDArray, within: bool) -> list[NDArray[np.float64]]:
-        """Compute ``X_g^T (y_g - X_g theta)``, (m, b, k) for b groups at a time."""
-        parts = ((z - theta @ np.swapaxes(R, 1, 2)) @ R for R, z, _ in self.factors(within))
-        return [np.swapaxes(part, 0, 1) for part in parts]
-
     def effects(self, theta: NDArray, n_groups: int) -> NDArray[np.float64]:
         """Compute the intercepts (n_groups, m) of the groups, given the coefficients (m, d)."""
         found = np.full((n_groups, theta.shape[0]), np.nan)
-        for start in range(0, self.filters.size, READ_AT_ONCE):
-            filters = self.filters[start : start + READ_AT_ONCE]
-            R, z = self.state.factors(filters)
-            found[filters] = (z[:, :, 0] - R[:, 0, 1:] @ theta.T) / R[:, :1, 0]
+        found[self.filters] = (self.z[:, :, 0] - self.R[:, 0, 1:] @ theta.T) / self.R[:, :1, 0]
         return found
+
+
+def _as_rows(R: NDArray, z: NDArray) -> Rows:
+    """Return the rows of some factors R (b, k, k) and z (b, m, k) as rows to learn."""
+    X = np.ascontiguousarray(R).reshape(-1, R.shape[2])
+    Y = np.ascontiguousarray(z.transpose(0, 2, 1)).reshape(len(X), -1)
+    return Rows(X, Y, np.ones(len(X)), np.ones(len(X)))
 
 
 def fit_panel(
@@ -295,7 +274,8 @@ def fit_panel(
             "fit_intercept=False: learn the rows with fit_intercept=True"
         )
     panel = Panel(bank, len(groups), name)
-    form = panel.form_of_all_rows(within)
+    R, z = panel.factors(within)
+    form = panel.form_of_all_rows(R, z, within)
     theta, k = form.coefficients(), form.R.shape[0]
     nothing = np.zeros(k)
     counts, n_groups = counts_of(form, nothing, True), panel.filters.size
@@ -313,7 +293,10 @@ def fit_panel(
             )
         freedom, left = n_groups - 1.0, panel.n_rows - form.rank
         factor = math.inf if left <= 0 else n_groups / freedom * (panel.n_rows - 1) / left
-        roots, _ = form.whitened(np.concatenate(panel.scores(theta, within), axis=1).reshape(-1, k))
+        scores = np.swapaxes(
+            (z - theta @ np.swapaxes(R, 1, 2)) @ R, 0, 1
+        )  # X_g^T (y_g - X_g theta)
+        roots, _ = form.whitened(scores.reshape(-1, k))
         pulls = form.unwhitened(roots).reshape(noise.size, n_groups, k)
         products, scale = np.swapaxes(pulls, 1, 2) @ pulls, np.full(noise.size, factor)
     else:
