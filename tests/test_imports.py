@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import olsq
+from olsq.public_names import load_on_first_use
 
 PACKAGE = Path(olsq.__file__).parent
 
@@ -76,6 +78,15 @@ def test_public_names_exist_and_others_do_not():
         assert name in dir(olsq)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = olsq.nonsense
+
+
+def test_a_missing_stub_says_what_to_do(monkeypatch):
+    def missing(*_):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(pkgutil, "get_data", missing)
+    with pytest.raises(ImportError, match=r"__init__.pyi.*--collect-all olsq"):
+        load_on_first_use({"__name__": "olsq"})
 
 
 BASE = {"problem", "arrays", "files", "kernels", "threads", "first_call", "public_names"}
@@ -192,7 +203,7 @@ def test_no_room_imports_the_private_names_of_another():
 
 
 def test_no_module_is_hidden_by_a_name_of_its_package():
-    for init in PACKAGE.rglob("__init__.py"):
+    for init in PACKAGE.rglob("__init__.py*"):
         modules = {p.stem for p in init.parent.glob("*.py")}
         modules |= {p.name for p in init.parent.iterdir() if p.is_dir()}
         for node in ast.parse(init.read_text()).body:

@@ -1,0 +1,65 @@
+# Public names of olsq, each listed once: for type checkers, and read on import (public_names.py).
+
+from olsq import attention as attention
+from olsq import compiled as compiled
+from olsq import compiling as compiling
+from olsq import datasets as datasets
+from olsq import distributed as distributed
+from olsq import drift as drift
+from olsq import features as features
+from olsq import forgetting as forgetting
+from olsq import icl as icl
+from olsq import linalg as linalg
+from olsq import local as local
+from olsq import nn as nn
+from olsq import online as online
+from olsq import plot as plot
+from olsq import problem as problem
+from olsq import reference as reference
+from olsq import river as river
+from olsq import sequence as sequence
+from olsq import stability as stability
+from olsq import tasks as tasks
+from olsq import testing as testing
+from olsq import train as train
+from olsq import tuning as tuning
+from olsq.compiling import compile_kernels as compile_kernels
+from olsq.drift import time_varying as time_varying
+from olsq.files.loading import load as load
+from olsq.files.loading import loads as loads
+from olsq.local import LocalSolution as LocalSolution
+from olsq.local.api import local_lstsq as local_lstsq
+from olsq.online import CoefficientPath as CoefficientPath
+from olsq.online import ConstrainedLeastSquares as ConstrainedLeastSquares
+from olsq.online import FilterBank as FilterBank
+from olsq.online import GroupedLeastSquares as GroupedLeastSquares
+from olsq.online import GroupedRollingLeastSquares as GroupedRollingLeastSquares
+from olsq.online import KernelLeastSquares as KernelLeastSquares
+from olsq.online import NotGenericError as NotGenericError
+from olsq.online import OnlineElasticNet as OnlineElasticNet
+from olsq.online import PanelFit as PanelFit
+from olsq.online import RecursiveLeastSquares as RecursiveLeastSquares
+from olsq.online import RobustLeastSquares as RobustLeastSquares
+from olsq.online import RollingLeastSquares as RollingLeastSquares
+from olsq.online import StateFileError as StateFileError
+from olsq.online import TotalLeastSquares as TotalLeastSquares
+from olsq.online import coefficient_path as coefficient_path
+from olsq.online import fama_macbeth as fama_macbeth
+from olsq.online import merge as merge
+from olsq.problem import AccuracyError as AccuracyError
+from olsq.problem import Moments as Moments
+from olsq.problem import Solution as Solution
+from olsq.sequence.api import online_lstsq as online_lstsq
+from olsq.sequence.api import online_lstsq_vjp as online_lstsq_vjp
+from olsq.sequence.decode import query as query
+from olsq.sequence.decode import update as update
+from olsq.solvers import Chebyshev as Chebyshev
+from olsq.solvers import ChunkExact as ChunkExact
+from olsq.solvers import ConjugateGradient as ConjugateGradient
+from olsq.solvers import Dense as Dense
+from olsq.solvers import Neumann as Neumann
+from olsq.solvers import Recursive as Recursive
+from olsq.tuning import tune as tune
+
+__version__: str
+__all__: list[str]
