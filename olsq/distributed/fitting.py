@@ -50,12 +50,6 @@ def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rol
     """
     kind = RollingLeastSquares if rolling else RecursiveLeastSquares
     known = set(inspect.signature(kind).parameters)
-    if rolling:
-        wrong = {"forget", "half_life"} & parameters.keys()
-        if wrong:
-            raise ValueError(
-                "window and forget (or half_life) cannot be combined: give one of them"
-            )
     unknown = sorted(parameters.keys() - known)
     if unknown:
         raise TypeError(f"{unknown[0]!r} is not a parameter of {kind.__name__}: {sorted(known)}")
@@ -162,9 +156,7 @@ def fit(
     (array([ 1. , -2. ,  0.5]), 3.0, 10000)
     """
     given = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
-    if forget is not None and window is not None:
-        parameters["forget"] = forget  # which is refused
-    elif is_number(forget):
+    if is_number(forget):
         parameters["forget"] = forget
     else:
         given["forget"] = forget

@@ -145,15 +145,16 @@ def coefficient_path(
     rolling, options = window is not None, parameters
     of_path = {"ridge": 0.0, "fit_intercept": False} | parameters
     if rolling:
-        if forget is not None and not (is_number(forget) and forget == 1):
-            raise ValueError("window and forget cannot be combined: give one of them")
         if parameters.get("cov", "posterior") != "posterior":
             raise ValueError("cov='sandwich' is for forgetting, not for a window")
         options = parameters | {"window": window}
-        # A path in a window has no such options: without forgetting, fixed and discounted are
-        # equal.
+        # An estimator of windows has no such options: their ridge stays what it is.
         of_path = {k: v for k, v in of_path.items() if k not in ("ridge_mode", "method", "cov")}
         of_path["window"] = window
+        if is_number(forget):
+            of_path["forget"] = options["forget"] = forget
+        else:
+            given["forget"] = forget
     else:
         for name in ("min_samples", "window_of"):
             if of_path.pop(name, None) is not None:

@@ -140,13 +140,14 @@ class Work:
         labels = pieces.labels_of(rows.X, rows.y, intercept, rows.times, rows.by)
         if not rows.n or not tails.any_usable(self.estimator(), every):
             return pieces.blank(rows.X, rows.y, intercept, np.nan, labels)
+        factors = {} if every.forget is None else {"forget": every.forget}
         found = whole_path(
             every.X,
             every.y,
             sample_weight=every.sample_weight,
             times=every.times,
             by=every.by,
-            **self.options,
+            **self.options | factors,
         )
         return CoefficientPath(*(a[every.n - rows.n :] for a in found)).labelled(labels)
 

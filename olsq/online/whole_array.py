@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from olsq.arrays.reals import real_array
-from olsq.forgetting.base import Forgetting
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
 from olsq.online.rows.frames import Labels
@@ -63,8 +62,9 @@ def coefficient_path(
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data.
     window : int, float, str or timedelta, optional
-        Only the last ``window`` rows count (rolling regression), or the rows of the last "90D";
-        excludes forgetting.  See :class:`RollingLeastSquares`.
+        Only the last ``window`` rows count (rolling regression), or the rows of the last "90D".
+        With ``forget`` or ``half_life`` rows fade inside the window; a ridge does not, whatever
+        ``ridge_mode`` is.  See :class:`RollingLeastSquares`.
     min_samples : int, optional
         With ``window``: rows with fewer samples in their window get NaN.  Default: 1.
     fit_intercept : bool, default False
@@ -129,8 +129,6 @@ def coefficient_path(
     >>> bool(np.all(np.abs(path.coef[-1] - [1.0, -2.0]) < 0.05))
     True
     """
-    if isinstance(forget, Forgetting) and window is not None:
-        raise ValueError("window and forget cannot be combined: give one of them")
     times = named_times(times, X, y)
     if by is not None:
         # The other parameters: nothing else has a name yet.
@@ -168,8 +166,6 @@ def coefficient_path(
             noise_variance=noise_variance,
         )
         return path_of(estimator, X, y, sample_weight, times, statistics=statistics)
-    if half_life is not None or not np.all(real_array(forget, "forget") == 1):
-        raise ValueError("window and forget (or half_life) cannot be combined: give one of them")
     check_cov(cov)
     if cov == "sandwich":
         raise ValueError(
@@ -185,6 +181,8 @@ def coefficient_path(
         state_dtype=state_dtype,
         window_of=window_of,
         noise_variance=noise_variance,
+        forget=forget,
+        half_life=half_life,
     )
     return path_of(rolling, X, y, sample_weight, times, statistics=statistics)
 

@@ -63,10 +63,10 @@ class LeastSquares:
     -----
     Every method works in ``select``, ``with_columns``, ``over``, ``group_by(...).agg`` and lazy
     frames, whose schemas are known before they run.  All groups of a query go through one call of
-    compiled loops, but for windows in time and weights under a window, which make an estimator for
-    each group, at half a millisecond.  The streaming engine takes the expressions too, but gathers
-    all rows of a group (without groups: all rows) first.  Sort the rows of a group by time before,
-    or say so with ``over("group", order_by="time")``.  No derivatives.
+    compiled loops, but for windows in time, weights under a window and rows that fade in one, which
+    make an estimator for each group, at half a millisecond.  The streaming engine takes the
+    expressions too, but gathers all rows of a group (without groups: all rows) first.  Sort the
+    rows of a group by time before, or say so with ``over("group", order_by="time")``.  No derivatives.
 
     Examples
     --------
@@ -263,6 +263,8 @@ class LeastSquares:
         self,
         *regressors: str | pl.Expr,
         window: float | str | datetime.timedelta,
+        forget: float | pl.Expr = 1.0,
+        half_life: float | str | datetime.timedelta | None = None,
         min_samples: int | None = None,
         window_of: str | None = None,
         times: str | pl.Expr | None = None,
@@ -281,12 +283,18 @@ class LeastSquares:
             See :class:`LeastSquares`.
         window : int, float, str or timedelta
             Rows in the window, or a length of time such as "90D" between the ``times``.
+        forget : float or Expr, default 1
+            Forgetting factor in [0, 1] inside the window, or one for each row.
+        half_life : float, str or timedelta, optional
+            Instead of ``forget``: samples, or a length of time, after which a weight inside the
+            window has halved.
         min_samples : int, optional
             Coefficients, standard errors and predictions from fewer rows are null.  Default: 1.
         window_of : {"samples", "positions"}, optional
             Whether a window of rows counts complete rows or all rows.  Default: "samples".
         times : str or Expr, optional
-            Column of dates or numbers, in order and none missing, for a window in time.
+            Column of dates or numbers, in order and none missing, for a window or half-life in
+            time.
         noise_variance : float, optional
             The variance of the noise, where it is known, for standard errors.
 
@@ -315,6 +323,8 @@ class LeastSquares:
         """
         options = {
             "window": window,
+            "forget": forget,
+            "half_life": half_life,
             "min_samples": min_samples,
             "window_of": window_of,
             "times": times,

@@ -82,8 +82,7 @@ class Subject(NamedTuple):
     def forgets(self) -> bool:
         """True if rows may bring forgetting factors of their own."""
         by_strategy = isinstance(getattr(self.estimator, "forget", None), Forgetting)
-        slides = self.problem is not None and self.problem.window is not None
-        return self._accepts("forget") and not (by_strategy or slides)
+        return self._accepts("forget") and not by_strategy
 
     @property
     def weighs(self) -> bool:
@@ -137,15 +136,12 @@ def row_weights(s: Subject, data: Regression) -> tuple[NDArray, NDArray]:
     """Return the weight of each row at the end, and the ridge that is left."""
     problem, n = s.problem or Problem(), len(data.X)
     weights = data.sample_weight if s.weighs else np.ones(n)
-    if problem.window is not None:
-        seen = np.flatnonzero(weights > 0)
-        counted = np.zeros(n)
-        counted[seen[-problem.window :]] = 1
-        return weights * counted, np.broadcast_to(problem.ridge, data.X.shape[1])
     gates = data.forget if s.forgets else np.full(n, problem.forget)
-    decay = gates.prod() if problem.discounted else 1.0
+    counted, decay = np.ones(n), gates.prod() if problem.discounted else 1.0
+    if problem.window is not None:  # whose ridge stays
+        counted[np.flatnonzero(weights > 0)[: -problem.window]], decay = 0.0, 1.0
     ridge = np.broadcast_to(np.asarray(problem.ridge, float) * decay, data.X.shape[1])
-    return oracle.row_weights(gates, weights, n - 1, None), ridge
+    return counted * oracle.row_weights(gates, weights, n - 1, None), ridge
 
 
 def judge(

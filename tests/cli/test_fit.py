@@ -24,6 +24,7 @@ MODELS = [
     (("--forget", "0.98"), {"forget": 0.98}),
     (("--half-life", "50"), {"half_life": 50.0}),
     (("--window", "100"), {"window": 100}),
+    (("--window", "100", "--forget", "0.97"), {"window": 100, "forget": 0.97}),
     (("--ridge", "0"), {"ridge": 0.0}),
     (("--no-intercept", "--method", "sqrt"), {"fit_intercept": False, "method": "sqrt"}),
     (

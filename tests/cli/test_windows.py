@@ -44,7 +44,18 @@ KINDS = {
         {"window": WINDOW, "window_of": "positions"},
     ),
     "time": (("--window", "20D"), {"window": "20D"}),
-}
+    "fading": (("--window", WINDOW, "--half-life", 9), {"window": WINDOW, "half_life": 9}),
+    "fading positions": (
+        ("--window", WINDOW, "--forget", 0.95, "--window-of", "positions"),
+        {"window": WINDOW, "forget": 0.95, "window_of": "positions"},
+    ),
+    "fading in time": (
+        ("--window", "20D", "--half-life", "8D"), {"window": "20D", "half_life": "8D"},
+    ),
+    "half-life in time": (
+        ("--window", WINDOW, "--half-life", "8D"), {"window": WINDOW, "half_life": "8D"},
+    ),
+}  # fmt: skip
 
 
 def command_line(folder, suffix, kind, by, out, *more):
@@ -93,7 +104,7 @@ def test_out_is_the_path_of_the_windows(kind, by, suffix, table, olsq_command):
     np.testing.assert_allclose(predicted, state.predict(X[usable], **more), rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["samples", "positions"])
+@pytest.mark.parametrize("kind", ["samples", "positions", "fading", "fading positions"])
 def test_intervals_count_the_rows_in_the_window(kind, table, olsq_command):
     """Row by row: the interval of an estimator that has learned the rows before."""
     folder, frame = table

@@ -172,6 +172,7 @@ def test_half_life_in_time_and_windows_of_time():
 @pytest.mark.parametrize("parameters", [
     {"forget": 0.97, "fit_intercept": True}, {"forget": 0.97, "ridge": 0.3, "ridge_mode": "fixed"},
     {"window": 45, "ridge": 1e-3, "min_samples": 4}, {"window": 45, "window_of": "positions"},
+    {"window": 45, "half_life": 9}, {"window": 45, "forget": 0.95, "window_of": "positions"},
 ], ids=lambda p: "-".join(p))  # fmt: skip
 def test_path_is_that_of_one_machine(parameters):
     X, y, weight = stream(7)
@@ -190,6 +191,27 @@ def test_window_fit_over_several_partitions():
     assert_same_fit(distributed.fit(cut(X), cut(y), window=130), one)
 
 
+def test_rows_that_fade_in_windows():
+    X, y, weight = stream(8)
+    rng = np.random.default_rng(2)
+    y[rng.integers(N, size=30)] = np.nan
+    weight[rng.integers(N, size=60)] = 0.0
+    gates, times = rng.choice([1.0, 0.95, 0.5], N), np.cumsum(rng.uniform(0, 2, N))
+    gates[200] = 0.0
+    for own in (
+        {"window": 50, "forget": gates},
+        {"window": 50.0, "forget": gates, "times": times},
+        {"window": 50.0, "half_life": 20.0, "times": times},
+    ):
+        per_row = {"sample_weight": weight} | {k: v for k, v in own.items() if np.ndim(v)}
+        options = {name: value for name, value in own.items() if not np.ndim(value)}
+        cuts = {name: cut(values) for name, values in per_row.items()}
+        one = olsq.coefficient_path(X, y, **options, **per_row)
+        assert_same_path(distributed.coefficient_path(cut(X), cut(y), **options, **cuts), one)
+        fitted = olsq.RollingLeastSquares(**options).partial_fit(X, y, **per_row)
+        assert_same_fit(distributed.fit(cut(X), cut(y), **options, **cuts), fitted)
+
+
 def test_groups():
     X, y, weight = stream(9)
     rng = np.random.default_rng(1)
@@ -205,7 +227,7 @@ def test_groups():
     np.testing.assert_array_equal(found.n_samples_seen_, one.n_samples_seen_)
     predicted = distributed.predict(found, cut(X), by=cut(by))
     np.testing.assert_allclose(predicted, one.predict(X, by=by), rtol=1e-11)
-    for more in ({}, {"window": 20}):
+    for more in ({}, {"window": 20}, {"window": 20, "half_life": 6}):
         options = {"by": by, "ridge": 0.1} | more
         path = olsq.coefficient_path(X, y, **options)
         assert_same_path(distributed.coefficient_path(cut(X), cut(y), **options), path)
@@ -297,15 +319,14 @@ def test_refusals_name_what_is_wrong():
             cut(X, unknown=True), cut(y, unknown=True).blocks[1:])),
         (TypeError, "not a data frame", lambda: distributed.fit(a, "y")),
         (TypeError, "'nonsense' is not a parameter", lambda: distributed.fit(a, b, nonsense=1)),
-        (ValueError, "cannot be combined", lambda: distributed.fit(a, b, window=5, forget=0.9)),
+        (ValueError, "cannot be combined", lambda: distributed.fit(
+            a, b, window=5, half_life=3, forget=0.9)),
         (ValueError, "forget", lambda: distributed.fit(a, b, forget=1.5)),
         (ValueError, "cannot combine by and window", lambda: distributed.fit(a, b, by=y, window=5)),
         (ValueError, "needs window", lambda: distributed.coefficient_path(a, b, min_samples=3)),
         (TypeError, "'nonsense' is not a parameter of coefficient_path",
             lambda: distributed.coefficient_path(a, b, nonsense=1)),
         (ValueError, "y must be given", lambda: distributed.coefficient_path(a, None)),
-        (ValueError, "window and forget cannot be combined",
-            lambda: distributed.coefficient_path(a, b, window=5, forget=0.9)),
         (ValueError, "cov='sandwich' is for forgetting",
             lambda: distributed.coefficient_path(a, b, window=5, cov="sandwich")),
         (ValueError, "information", lambda: distributed.fit(

@@ -25,10 +25,12 @@ class Departed(NamedTuple):
     window: int | float
     intercept: bool
     huge: NDArray[np.bool_]  # (n,)
+    forget: float = 1.0  # inside the window
 
     @property
     def options(self) -> dict:
-        return {"window": self.window, "fit_intercept": self.intercept}
+        fading = {} if self.forget == 1 else {"forget": self.forget}
+        return {"window": self.window, "fit_intercept": self.intercept} | fading
 
     @property
     def given(self) -> dict:
@@ -60,11 +62,12 @@ class Departed(NamedTuple):
 
 def make(
     seed: int, kind: str, design: str = "white", d: int | None = None, rows: int = 6,
-    few: bool = False,
+    few: bool = False, forget: float = 1.0,
 ) -> Departed:  # fmt: skip
     """Make a stream of about ``rows`` windows; ``kind`` says what of a few rows is huge.
 
-    Windows have fewer rows than coefficients where they are ``few``.
+    Windows have fewer rows than coefficients where they are ``few``; rows fade where ``forget`` is
+    below 1.
     """
     rng = np.random.default_rng([seed, KINDS.index(kind), DESIGNS.index(design)])
     d = int(rng.integers(1, 9)) if d is None else d
@@ -102,7 +105,7 @@ def make(
             X[t] *= size
         if kind == "row and target":
             y[t] *= size * 10 ** rng.uniform(-2, 4)
-    return Departed(X, y, weights, times, length, intercept, huge)
+    return Departed(X, y, weights, times, length, intercept, huge, forget)
 
 
 def example() -> Departed:
@@ -168,8 +171,10 @@ def errors(
         A, b = stream.X[rows], stream.y[rows]
         if stream.intercept:
             A = np.column_stack([np.ones(len(A)), A])
-        if stream.weights is not None and not stream.has_few_rows:
-            root = np.sqrt(stream.weights[rows].astype(np.longdouble))
+        if not stream.has_few_rows:
+            root = np.sqrt(np.longdouble(stream.forget)) ** np.arange(len(A))[::-1]
+            if stream.weights is not None:
+                root *= np.sqrt(stream.weights[rows].astype(np.longdouble))
             A, b = A * root[:, None], b * root
         # Coefficients fit few rows exactly, whatever the weights.
         few = stream.has_few_rows

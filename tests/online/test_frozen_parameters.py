@@ -39,7 +39,13 @@ FROZEN = {
 }
 FREE = {
     RLS: {"forget": 0.9, "half_life": 5.0, "missing": "raise", "noise_variance": 4.0},
-    ROLLING: {"min_samples": 3, "missing": "raise", "noise_variance": 4.0},
+    ROLLING: {
+        "forget": 0.9,
+        "half_life": 5.0,
+        "min_samples": 3,
+        "missing": "raise",
+        "noise_variance": 4.0,
+    },
 }
 CASES = [
     (kind, name, value)

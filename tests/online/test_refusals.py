@@ -132,11 +132,11 @@ def test_rolling_parameters(parameters, match):
 
 def test_path_options():
     with pytest.raises(ValueError, match="cannot be combined"):
-        olsq.coefficient_path(X, Y, window=3, forget=0.9)
+        olsq.coefficient_path(X, Y, window=3, forget=0.9, half_life=2)
     with pytest.raises(ValueError, match="min_samples needs window"):
         olsq.coefficient_path(X, Y, min_samples=3)
-    with pytest.raises(ValueError, match="does not forget gradually"):
-        olsq.RollingLeastSquares().partial_fit(X, Y, forget=0.5)
+    with pytest.raises(ValueError, match=r"forget must lie in \[0, 1\]"):
+        olsq.RollingLeastSquares().partial_fit(X, Y, forget=1.5)
 
 
 def test_merge_refuses_what_does_not_fit():

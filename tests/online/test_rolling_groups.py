@@ -19,6 +19,9 @@ KINDS = {
     "two targets": {"window": 25, "missing": "skip_target"},
     "weights": {"window": 25},
     "float32": {"window": 25, "state_dtype": "float32"},
+    "fading": {"window": 25, "half_life": 8, "window_of": "positions"},
+    "fading in time": {"window": 40.0, "half_life": 15.0},
+    "half-life in time": {"window": 25, "half_life": "15D"},
 }
 AGAIN = [
     lambda groups: olsq.loads(groups.to_bytes()),
@@ -33,7 +36,10 @@ def rows(kind, seed=0):
     Y = X @ rng.standard_normal((3, 2)) + 0.3 * rng.standard_normal((N, 2))
     by = rng.integers(0, 12, N).astype(str).astype(object)
     X[::13, 1], Y[::17, 0], Y[5::19, 1], by[::41] = np.nan, np.nan, np.nan, None
-    more = {"times": np.cumsum(rng.random(N))} if kind == "time" else {}
+    times = np.cumsum(rng.random(N))
+    if kind == "half-life in time":
+        times = np.datetime64("2020-01-01") + (86400 * times).astype("timedelta64[s]")
+    more = {"times": times} if "time" in kind else {}
     more |= {"sample_weight": rng.integers(0, 3, N) / 2} if kind == "weights" else {}
     return X, Y if kind == "two targets" else Y[:, 0], by, more
 

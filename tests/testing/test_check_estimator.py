@@ -19,6 +19,7 @@ ESTIMATORS = [
     RecursiveLeastSquares(missing="skip_target"),
     RollingLeastSquares(window=8, ridge=0.1),
     RollingLeastSquares(window=5),
+    RollingLeastSquares(window=8, half_life=4.0),
 ]
 
 

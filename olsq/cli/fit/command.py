@@ -122,7 +122,7 @@ def fit(
         str | None,
         model_option(
             help="Use only this many last rows (with --by, of the group), or those of the last "
-            "span of --time (90D) (instead of --forget).",
+            "span of --time (90D); with --forget or --half-life these rows fade.",
             metavar="ROWS|SPAN",
             show_default=False,
         ),

@@ -77,9 +77,9 @@ class Intervals:
     The bounds are ``prediction -+ q sigma sqrt(1 / w + x P x)`` with sigma from the rows before and
     P their inverse information, which the row's own factor has forgotten already: the root is what
     divides a residual to make it a recursive one.  q is Student's, of ``(sum zeta)^2 / sum zeta^2 -
-    k`` degrees of freedom with zeta the forgetting weights of the rows learned before and k the
-    number of coefficients; where spans of time decide about them, or sigma is known, the normal
-    distribution's.
+    k`` degrees of freedom with zeta the forgetting weights of the rows learned before (in a
+    window: of those inside) and k the number of coefficients; where spans of time decide about
+    them, or sigma is known, the normal distribution's.
     """
 
     def __init__(self, options: FitOptions, n_coefficients: int) -> None:
@@ -102,8 +102,10 @@ class Intervals:
         marks the rows that are learned.
         """
         codes = np.zeros(len(y), np.int64) if groups is None else groups
+        gate = self._gate()
+        sums = [self._sum_learned(learned, g) for g in (gate, gate**2)]
         if self._options.window_of == "positions":
-            learned = self._count_in_window(used, codes)
+            sums = self._sum_positions(used, codes, (gate, gate**2))
         known = self._options.noise_variance
         sigma2 = self._shift_sigma2(part.sigma2, codes) if known is None else np.float64(known)
         sigma = np.sqrt(sigma2)
@@ -111,26 +113,43 @@ class Intervals:
             root = np.abs(part.residual / part.recursive)
             # Without an error there is no ratio; without noise none is needed.
             root = np.where((part.residual == 0) & (sigma == 0), 1.0, root)
-            reach = self._quantile(learned) * sigma * root
+            reach = self._quantile(*sums) * sigma * root
         reach[~np.isfinite(reach)] = np.nan
         prediction = y - part.residual
         return prediction - reach, prediction + reach
 
-    def _count_in_window(
-        self, used: NDArray[np.bool_], codes: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Count the learned rows among the last positions of each row's group before it."""
+    def _gate(self) -> float:
+        """Return the forgetting factor of every row; 1 where spans of time decide about it."""
+        half_life = self._options.half_life
+        if half_life is None or isinstance(half_life, str):
+            return 1.0 if self._options.forget is None else self._options.forget
+        return 0.5 ** (1.0 / half_life)
+
+    def _sum_learned(self, learned: NDArray[np.int64], gate: float) -> NDArray[np.float64]:
+        """Sum powers of ``gate`` over the learned rows that each row's estimate rests on."""
+        rows = learned.astype(np.float64)
+        if isinstance(self._options.window, (int, float)):
+            rows = np.minimum(rows, float(self._options.window))
+        return _geometric_sum(gate, rows)
+
+    def _sum_positions(
+        self, used: NDArray[np.bool_], codes: NDArray[np.int64], gates: tuple[float, float]
+    ) -> list[NDArray[np.float64]]:
+        """Sum powers of each gate over the learned rows among the last positions before each row,
+        in its group.
+        """
         assert self._options.window is not None
         window = int(self._options.window)
-        counts = np.zeros(len(used), np.int64)
+        sums = [np.zeros(len(used)) for _ in gates]
         for code in np.unique(codes[codes >= 0]).tolist():
             rows = np.flatnonzero(codes == code)
             marks = np.concatenate([self._marks.get(code, np.empty(0)), used[rows]])
-            total = np.concatenate([[0], np.cumsum(marks)]).astype(np.int64)
             ends = np.arange(len(marks) - len(rows), len(marks))
-            counts[rows] = total[ends] - total[np.maximum(ends - window, 0)]
+            for gate, out in zip(gates, sums, strict=True):
+                total = np.concatenate([[0], _faded_sums(marks, gate)])
+                out[rows] = total[ends] - gate**window * total[np.maximum(ends - window, 0)]
             self._marks[code] = marks[-window:].astype(np.float64)
-        return counts
+        return sums
 
     def _shift_sigma2(self, sigma2: NDArray, codes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Shift sigma2 (n,) from after each row to before it; keep every group's last one."""
@@ -146,24 +165,18 @@ class Intervals:
         found[rows] = before
         return found
 
-    def _quantile(self, learned: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _quantile(
+        self, rows: NDArray[np.float64], squares: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the quantile for these sums of forgetting weights and of their squares."""
         options = self._options
-        rows = learned.astype(np.float64)
         if options.noise_variance is not None:  # one prediction's variance is known, or infinite
             freedom = np.full(len(rows), np.inf)
         elif options.span is not None:
             # how many rows a span of time holds is not known here: the normal distribution
             freedom = np.where(rows > self._k, np.inf, 0.0)
-        elif options.window is not None:
-            freedom = np.minimum(rows, float(options.window)) - self._k
         else:
-            gate = 1.0 if options.forget is None else options.forget
-            if options.half_life is not None:
-                gate = 0.5 ** (1.0 / float(options.half_life))
-            freedom = (
-                _geometric_sum(gate, rows) ** 2 / np.maximum(_geometric_sum(gate**2, rows), 1.0)
-                - self._k
-            )
+            freedom = rows**2 / np.maximum(squares, 1.0) - self._k
         known = freedom > 0
         found = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * options.level)
         return np.where(known, found, np.inf)
@@ -177,6 +190,15 @@ class Intervals:
         """Restore the values saved by :meth:`as_dict`."""
         self._sigma2 = unpack(saved["sigma2"])
         self._marks = {int(code): unpack(text) for code, text in saved.get("marks", {}).items()}
+
+
+def _faded_sums(values: NDArray, gate: float) -> NDArray[np.float64]:
+    """Return ``s_t = gate s_{t-1} + values_t``."""
+    if gate == 1.0:
+        return np.cumsum(values)
+    from scipy.signal import lfilter  # a third of a second, which other options do without
+
+    return np.asarray(lfilter([1.0], [1.0, -gate], values))
 
 
 def _geometric_sum(gate: float, rows: NDArray) -> NDArray[np.float64]:

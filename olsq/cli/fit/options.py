@@ -150,17 +150,8 @@ class FitOptions(TableFormat):
         check_level(self.level)
 
     def _check_numbers(self) -> None:
-        given = [
-            name
-            for name, value in (
-                ("--forget", self.forget),
-                ("--half-life", self.half_life),
-                ("--window", self.window),
-            )
-            if value is not None
-        ]
-        if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} cannot be combined: give one of them")
+        if self.forget is not None and self.half_life is not None:
+            raise InputError("--forget and --half-life cannot be combined: give one of them")
         if self.forget is not None and not 0 <= self.forget <= 1:
             raise InputError(f"--forget must lie between 0 and 1, got {self.forget:g}")
         for name, span in (("--half-life", self.half_life), ("--window", self.window)):
@@ -268,16 +259,18 @@ class FitOptions(TableFormat):
             "missing": "skip" if self.lags else self.missing,
             "noise_variance": self.noise_variance,
         }
+        fading: dict[str, Any] = {
+            "forget": 1.0 if self.forget is None else self.forget,
+            "half_life": self.half_life,
+        }
         if self.window is not None:
             window = self.window if isinstance(self.window, str) else int(self.window)
             kind = RollingLeastSquares if self.by is None else GroupedRollingLeastSquares
-            return kind(window=window, window_of=self.window_of, **common)
+            return kind(window=window, window_of=self.window_of, **common, **fading)
         # Where all rows count the same both errors are those of ordinary least squares, and the
         # sandwich's would be half of the time.
         same = self.half_life is None and self.forget in (None, 1.0) and self.weight is None
-        common |= {
-            "forget": 1.0 if self.forget is None else self.forget,
-            "half_life": self.half_life,
+        common |= fading | {
             "method": self.method,
             "cov": "posterior" if same else "sandwich",
         }
@@ -333,19 +326,18 @@ class FitOptions(TableFormat):
 
     def describe(self) -> str:
         """Describe the memory of the regression in words, for headings."""
+        memory = []
         if self.window is not None:
             rows = self.window if isinstance(self.window, str) else f"{self.window:,} rows"
-            memory = f"the last {rows}"
+            memory.append(f"the last {rows}")
             if self.window_of == "positions":
-                memory += ", also those with a missing value"
-        elif self.half_life is not None:
+                memory.append("also those with a missing value")
+        if self.half_life is not None:
             half = self.half_life
-            memory = f"half-life {half if isinstance(half, str) else f'{half:g} rows'}"
+            memory.append(f"half-life {half if isinstance(half, str) else f'{half:g} rows'}")
         elif self.forget is not None and self.forget < 1:
-            memory = f"forgetting factor {self.forget:g}"
-        else:
-            memory = "all rows count the same"
-        return memory
+            memory.append(f"forgetting factor {self.forget:g}")
+        return ", ".join(memory) or "all rows count the same"
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:

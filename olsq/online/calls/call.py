@@ -112,8 +112,9 @@ def forgetting_in_time(call: Call, engine: Any) -> Call:
     span = span if getattr(engine, "span", None) is None else engine.span
     if call.half_life is not None:
         gates = half_life_gates(call.times, call.usable, span, call.half_life)
-    elif call.unit is None:  # a window
-        return call
+    elif call.unit is None:  # a window, in which rows that cannot be learnt do not forget
+        gates = call.gates
+        return call if call.usable is None else call._replace(gates=np.where(call.usable, gates, 1))
     else:
         gates = elapsed_times(call.times, call.usable, span) / call.unit
     engine.span = span_after(call.times, call.usable, span)

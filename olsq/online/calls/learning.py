@@ -60,6 +60,8 @@ def absorb(
             collector = PathCollector(shape, origin.dtype, origin.sandwich, known)
             if began and own.usable is not None:
                 collector.begin(part.form, origin.ridge, origin.discounted, origin.sandwich)
+                samples = getattr(part, "n_samples", None)  # a window's form may count less
+                collector.count[:] = collector.count if samples is None else samples
             collectors.append(collector)
         errors = residual if every else np.empty((n, len(targets)), origin.dtype)
         _feed(part, own, origin, errors, collector)
@@ -106,12 +108,14 @@ def _feed(
         block_residual = np.empty(rows.Y.shape)
         times = None if call.times is None else call.times[block]
         before = engine.form.coefficients()[None] if replaces else None
-        engine.update(rows, block_residual, trace, times)
+        samples = engine.update(rows, block_residual, trace, times)
         if before is not None:
             replace_second_residuals(rows, before, trace, block_residual)
         residual[block] = clip_to(block_residual, residual.dtype)
         if collector:
             collector.add(trace, block, origin.ridge, origin.discounted)
+            if samples is not None:
+                collector.count[block] = samples
     if empty is not None:
         residual[~empty] = np.nan
         if collector:

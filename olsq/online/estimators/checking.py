@@ -94,7 +94,10 @@ class CallChecker(StateHolder):
                 f"{value} is a length of time, but this {type(self).__name__} has learned rows "
                 "without times: call fit to start anew"
             )
-        if forget is not None:
+        fading = self._half_life_in_time(times is not None or before is not None)
+        if forget is not None and fading is not None:
+            if self.TIMED != "half_life":
+                value = f"half_life={getattr(self, 'half_life', None)!r}"
             raise ValueError(f"forget and {value}, a length of time, cannot be combined")
         countable = not isinstance(getattr(self, "forget", None), Forgetting)
         pair = 2 if call.complex_features else 1
@@ -104,7 +107,7 @@ class CallChecker(StateHolder):
         found = found if found is None else np.repeat(found, pair)
         if self._drifts_in_time:
             return call._replace(times=found, unit=duration.length), timing
-        half_life = duration.length if self.TIMED == "half_life" else None
+        half_life = None if fading is None else fading.length
         return call._replace(times=found, half_life=half_life), timing
 
     def _sees_complex(self, *data: Any) -> bool:

@@ -8,15 +8,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice, shown
-from olsq.arrays.reals import real_array
+from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.locking import locked
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
-from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
+from olsq.online.rows.durations import (
+    NUMBERS,
+    Duration,
+    is_duration,
+    number_duration,
+    parse_duration,
+)
+from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
 from olsq.online.sklearn import MISSING
+from olsq.online.windows import fading
 from olsq.online.windows.window import RollingWindow
 
 
@@ -53,6 +61,14 @@ class RollingLeastSquares(StreamingRegressor):
         rows, and rounds float64 rows as they come in.  The solution is in float64 either way.
     noise_variance : float or array (m,), optional
         The variance of the noise, where it is known; see :class:`RecursiveLeastSquares`.
+    forget : float or array (n,), default 1
+        Forgetting factor in [0, 1] inside the window: row i weighs its weight times the product of
+        the factors after i while it is inside, and nothing afterwards.  A 0 empties the window.  An
+        array gives one factor for each row of every call.
+    half_life : float, str or timedelta, optional
+        Instead of ``forget``: the number of samples after which a weight has halved, or a time,
+        text such as "20D" or a timedelta; with a window that is a number of time, a number in the
+        same unit.  See :class:`RecursiveLeastSquares`.
 
     Attributes
     ----------
@@ -72,8 +88,10 @@ class RollingLeastSquares(StreamingRegressor):
     collinear windows are kept in square-root form (several times slower).  A window of fewer rows
     than coefficients, without a ridge, is kept as a factor of its rows, in O(window d) per row;
     reading an estimate then takes O(window d^2).  Where coefficients are undetermined otherwise,
-    every row is a rebuild.  Complex rows: see :class:`RecursiveLeastSquares`; the window counts
-    each once.
+    every row is a rebuild.  Rows that fade cost the same, and some 0.1 ms a call; the ridge does
+    not fade, and with one they cost 0.1 ms a row.  Under ``window_of="positions"`` a row that is
+    not learned counts for the fading too.  Complex rows: see :class:`RecursiveLeastSquares`; the
+    window counts each once.
 
     Examples
     --------
@@ -96,6 +114,8 @@ class RollingLeastSquares(StreamingRegressor):
         state_dtype: Any = "float64",
         window_of: str | None = None,
         noise_variance: Any = None,
+        forget: Any = 1.0,
+        half_life: Any = None,
     ) -> None:
         self.window = window
         self.min_samples = min_samples
@@ -105,26 +125,52 @@ class RollingLeastSquares(StreamingRegressor):
         self.state_dtype = state_dtype
         self.window_of = window_of
         self.noise_variance = noise_variance
+        self.forget = forget
+        self.half_life = half_life
 
-    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing", "noise_variance"})
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
+        {"forget", "half_life", "min_samples", "missing", "noise_variance"}
+    )
     ENGINE = RollingWindow
     ROW_BY_ROW: ClassVar[bool] = True
     TIMED = "window"
     TAKES_COMPLEX = True
 
     def _duration(self, timed: bool) -> Duration | None:
+        return self._window_in_time() or self._half_life_in_time(timed)
+
+    def _window_in_time(self) -> Duration | None:
+        """Return the window as a length of time; None if it counts rows."""
         if is_duration(self.window):
             return parse_duration(self.window, "window")
         if isinstance(self.window, (float, np.floating)):
             return number_duration(self.window, "window")
         return None
 
+    def _half_life_in_time(self, timed: bool) -> Duration | None:
+        window = self._window_in_time()
+        if is_duration(self.half_life):
+            return parse_duration(self.half_life, "half_life")
+        if self.half_life is None or window is None or window.kind != NUMBERS:
+            return None
+        return number_duration(self.half_life, "half_life")
+
+    @property
+    def _fades(self) -> bool:
+        """True if the parameters have rows fade inside the window."""
+        return self.half_life is not None or not np.all(np.asarray(self.forget) == 1)
+
+    def _timed_option(self) -> tuple[str, str]:
+        if self._window_in_time() is None and self.half_life is not None:
+            return f"half_life={self.half_life!r}", "half_life='90D'"
+        return super()._timed_option()
+
     def _check_parameters(self) -> None:
         check_choice(self.missing, "missing", MISSING)
         if self.window_of is not None:
             check_choice(self.window_of, "window_of", ("samples", "positions"))
         state_dtype_name(self.state_dtype)
-        timed = self._duration(False) is not None
+        timed = self._window_in_time() is not None
         for name, value in (("window", self.window), ("min_samples", self.min_samples)):
             if (value is None and name == "min_samples") or (timed and name == "window"):
                 continue
@@ -142,15 +188,32 @@ class RollingLeastSquares(StreamingRegressor):
                 f"min_samples ({self.min_samples}) must not exceed window ({self.window})"
             )
 
+        forget_or_half_life(self.forget, self.half_life)
+        kinds = {d.kind for d in (self._window_in_time(), self._half_life_in_time(True)) if d}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"window={self.window!r} and half_life={self.half_life!r}: one is a length between "
+                "dates and the other between numbers; give both in the unit of the times"
+            )
+        if isinstance(self.forget, Forgetting):
+            raise ValueError(
+                f"forget={type(self.forget).__name__}(...) and window cannot be combined: rows in "
+                "a window fade by a factor; give forget a number or one for each row, or half_life"
+            )
+
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        if forget is not None and not np.all(real_array(forget, "forget") == 1):
-            raise ValueError("a rolling window does not forget gradually: leave forget out")
-        return np.ones(n_rows)
+        factors: Any = forget
+        if forget is None:
+            in_time = self._half_life_in_time(True) is not None  # factors come with the times
+            factors = 1.0 if in_time else forget_or_half_life(self.forget, self.half_life)
+        if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
+            return np.full(n_rows, factors)
+        return check_per_row(check_forget(factors), n_rows, "forget")
 
     def _start(self, origin: Origin) -> RollingWindow:
         stored = state_dtype_name(self.state_dtype)
         coarse = "float32" if "float32" in (stored, origin.dtype.name) else "float64"
-        length = self._duration(False) or int(self.window)
+        length = self._window_in_time() or int(self.window)
         positions = self.window_of == "positions" or (self.window_of is None and origin.in_time)
         return RollingWindow.start(
             length,
@@ -189,8 +252,7 @@ class RollingLeastSquares(StreamingRegressor):
         engine: Any
         for targets, engine in self._engine.groups:
             assert isinstance(engine, RollingWindow)
-            weights = engine.rows().weights
-            sums[targets] = np.log(weights[weights > 0]).sum()
+            sums[targets] = fading.log_weight_sum(engine)
         return sums
 
     def _log_weights_after(self, *_: Any, **__: Any) -> None:

@@ -61,11 +61,15 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         """
         raise NotImplementedError
 
+    def _half_life_in_time(self, timed: bool) -> Duration | None:
+        """Return the half-life as a length of time; None if there is none, or it counts rows."""
+        return self._duration(timed) if self.TIMED == "half_life" else None
+
     @property
     def _forgets_in_time(self) -> bool:
         """True if forgetting factors are computed from the times of rows."""
-        timed = self.TIMED == "half_life" and not self._drifts_in_time
-        return timed and self._duration(self._timing is not None) is not None
+        in_time = self._half_life_in_time(self._timing is not None) is not None
+        return in_time and not self._drifts_in_time
 
     @property
     def _drifts_in_time(self) -> bool:

@@ -175,7 +175,8 @@ def _check_timing(estimator: Any, timing: Any, zoned: Any) -> None:
     want(is_clock(zoned) and (zoned is None or dates), "zoned", zoned)
     duration = estimator._duration(timing is not None)
     if timing is None:
-        want(duration is None or estimator.TIMED == "half_life", "timing", timing)
+        timeless = estimator.TIMED == "half_life" or estimator._window_in_time() is None
+        want(duration is None or timeless, "timing", timing)
         return
     fits = isinstance(timing, list) and len(timing) == 3
     want(fits and duration is not None and timing[0] == duration.kind, "timing", timing)
@@ -259,7 +260,7 @@ def _check_engine(
     """Check one engine of m targets and its arrays; return the shapes it has, by name."""
     window, timing = getattr(estimator, "window", None), header.get("timing")
     is_window = window is not None
-    duration = estimator._duration(timing is not None)
+    duration = estimator._window_in_time() if is_window else None
     if window is not None and duration is not None:  # a ring of as many slots as were needed
         given = engine.get("duration")
         want(isinstance(given, list) and tuple(given) == duration, "duration", given)
@@ -302,6 +303,10 @@ def _check_engine(
             wanted, sizes["f"] = wanted | _FACTORS, min(window, sizes["d"] - 1)
         if "sizes" not in arrays:  # of a file older than they are
             wanted.pop("sizes")
+        if "ring_fade" in arrays:
+            wanted = wanted | {"ring_fade": ("w",)}
+            decay = engine.get("decay")
+            want(isinstance(decay, float) and 0 <= decay <= 1, "decay", decay)
     prefix = "" if window is None else "form_"
     optional = {prefix + name: shape for name, shape in _OPTIONAL.get(form, {}).items()}
     if arrays.keys() & optional.keys():  # all of them, or none
@@ -310,7 +315,8 @@ def _check_engine(
             wanted = wanted | {PAST["basis"]: _OPTIONAL["sqrt"]["basis"]}
     if timing is not None:
         span = (min(np.size(arrays.get("span", ())), 2),)
-        wanted = wanted | ({"span": span} if window is None else {"ring_t": ("w",)})
+        wanted = wanted | ({"ring_t": ("w",)} if duration is not None else {})
+        wanted = wanted | ({"span": span} if not is_window or "span" in arrays else {})
     of_time = "int64" if timing is not None and timing[0] == DATES else "float64"
     for name, shape in wanted.items():
         if name not in arrays:
@@ -352,6 +358,8 @@ def _check_counters(arrays: dict[str, NDArray], window: int | None, d: int) -> N
         count, slot, _ = arrays["place"]
         want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
         want(bool((arrays["ring_w"] >= 0).all()), "ring_w", "a negative weight")
+        fades = arrays.get("ring_fade", np.zeros(1))
+        want(bool(((fades >= 0) & (fades <= 1)).all()), "ring_fade", "no product of factors")
     for name in (
         "ridge",
         "columns",
@@ -370,11 +378,13 @@ def _check_counters(arrays: dict[str, NDArray], window: int | None, d: int) -> N
 
 def _check_times(arrays: dict[str, NDArray], timing: list[Any]) -> None:
     """Check that the times of learned rows increase, up to that of the last row."""
-    held = arrays.get("span")
-    if held is None:
+    times = []
+    if "span" in arrays:
+        times.append(arrays["span"])
+        want(times[0].size in (0, 2), "span", times[0].tolist())
+    if "ring_t" in arrays:
         (count, slot, _), ring = arrays["place"], arrays["ring_t"]
-        held = ring[(slot - count + np.arange(count)) % ring.size]
-    else:
-        want(held.size in (0, 2), "span", held.tolist())
-    fits = bool((held[1:] >= held[:-1]).all()) and bool((held <= timing[2]).all())
-    want(fits, "times of rows", held.tolist())
+        times.append(ring[(slot - count + np.arange(count)) % ring.size])
+    for held in times:
+        fits = bool((held[1:] >= held[:-1]).all()) and bool((held <= timing[2]).all())
+        want(fits, "times of rows", held.tolist())

@@ -174,7 +174,7 @@ def merge(
     return merged
 
 
-def gate_between(first: FormSwitch, second: FormSwitch, half_life: float) -> float:
+def gate_between(first: Any, second: Any, half_life: float) -> float:
     """Return the gate between first's last row and second's first; 1 if either has none."""
     if first.span is None or second.span is None or not (first.span.size and second.span.size):
         return 1.0

@@ -94,7 +94,7 @@ def _in_time(
     Times go up within every group, not from one group to the next.
     """
     times = options["times"]
-    if isinstance(options["forget"], ByTime):
+    if isinstance(options["forget"], ByTime) and options["window"] is None:
         given = {name: options[name] for name in ("forget", "half_life")}
         RecursiveLeastSquares(**given)._check_parameters()
         options = options | {"half_life": options["forget"].half_life, "forget": 1.0}
@@ -102,7 +102,7 @@ def _in_time(
             raise ValueError("forget=ByTime(number) needs times=, numbers in its unit")
     half_life, window = options["half_life"], options["window"]
     lengths = is_duration(half_life) or is_duration(window) or isinstance(window, float)
-    lengths = lengths or (half_life is not None and times is not None)
+    lengths = lengths or (half_life is not None and window is None and times is not None)
     given = of_frames(X, y) if times is None and lengths else times
     values, zone = (None, None) if given is None else times_and_zone(given)
     if values is not None and values.shape != (n,):

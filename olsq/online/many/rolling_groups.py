@@ -17,7 +17,7 @@ from olsq.online.many.labels import MISSING, encode, taken_out
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import check_same_index
-from olsq.online.rows.options import check_weight
+from olsq.online.rows.options import check_forget, check_per_row, check_weight
 from olsq.online.rows.times import named_times, of_frames, same_clock, times_and_zone
 
 
@@ -49,7 +49,9 @@ class GroupedRollingLeastSquares(ByKey):
     Parameters
     ----------
     window, min_samples, ridge, fit_intercept, missing, state_dtype, window_of, noise_variance
-        As in :class:`RollingLeastSquares`; a window of rows counts those of its group.
+    forget, half_life
+        As in :class:`RollingLeastSquares`; a window of rows counts those of its group, and so does
+        a half-life.
         ``missing="skip"`` also passes over rows without a label (NaN, None, NaT); "raise" refuses
         them.
 
@@ -99,6 +101,8 @@ class GroupedRollingLeastSquares(ByKey):
         state_dtype: Any = "float64",
         window_of: str | None = None,
         noise_variance: Any = None,
+        forget: Any = 1.0,
+        half_life: Any = None,
     ) -> None:
         self.window = window
         self.min_samples = min_samples
@@ -108,6 +112,8 @@ class GroupedRollingLeastSquares(ByKey):
         self.state_dtype = state_dtype
         self.window_of = window_of
         self.noise_variance = noise_variance
+        self.forget = forget
+        self.half_life = half_life
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -118,6 +124,7 @@ class GroupedRollingLeastSquares(ByKey):
         sample_weight: ArrayLike | None = None,
         *,
         by: Any,
+        forget: ArrayLike | None = None,
         times: Any = None,
     ) -> Self:
         """Learn the rows of X, y, each for its group, in order.
@@ -130,6 +137,8 @@ class GroupedRollingLeastSquares(ByKey):
         by : sequence (n,) or str
             The label of every row, or the name of the column of a frame X that holds them; see
             :meth:`GroupedLeastSquares.partial_fit`.
+        forget : float or array (n,), optional
+            Forgetting factors for these rows; a row's multiplies what its own group learnt before.
         times : array, series or index (n,), optional
             When the rows were, for a window of time; in order within every group.  Default: the
             index of X, or else of y, if it is one of dates.
@@ -145,7 +154,7 @@ class GroupedRollingLeastSquares(ByKey):
             cannot be keys.  After an error the states are what they were.
         """
         with self._locked():
-            self._learn(X, y, sample_weight, by, times)
+            self._learn(X, y, sample_weight, by, times, forget)
         return self
 
     def partial_fit_path(
@@ -155,6 +164,7 @@ class GroupedRollingLeastSquares(ByKey):
         sample_weight: ArrayLike | None = None,
         *,
         by: Any,
+        forget: ArrayLike | None = None,
         times: Any = None,
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return every row's estimate of its group.
@@ -166,18 +176,31 @@ class GroupedRollingLeastSquares(ByKey):
             stream it is what ``coefficient_path(..., by=, window=)`` of all rows gives, with this
             object's ridge and intercept.
         """
-        return self._learn_path(X, y, sample_weight, by, times)
+        return self._learn_path(X, y, sample_weight, by, times, forget=forget)
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, by: Any, times: Any, *, want_path: bool = False
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        by: Any,
+        times: Any,
+        forget: Any = None,
+        *,
+        want_path: bool = False,
     ) -> CoefficientPath | None:
         known = self.__dict__.get("_windows", {})
         fitted = bool(known)
         alone = RollingLeastSquares(**self.get_params())
         alone._check_parameters()
+        if np.ndim(self.forget) > 0:
+            raise ValueError(
+                "forget must be a number, the same for all groups: give factors of rows to "
+                "partial_fit(..., forget=)"
+            )
         times = named_times(times, X, y)
         X, by = taken_out(X, by)
-        check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, times=times)
+        check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, forget=forget, times=times)
         if times is None and alone._duration(False) is not None:
             times = of_frames(X, y)
         zoned = self.__dict__.get("_zoned")
@@ -193,6 +216,7 @@ class GroupedRollingLeastSquares(ByKey):
         X = inputs.check_X(X, self, d, allow_empty=fitted)
         y = inputs.check_y(y, self, len(X), m)
         n, weights = len(X), check_weight(sample_weight, len(X))
+        factors = None if forget is None else check_per_row(check_forget(forget), n, "forget")
         if times is not None and times.shape != (n,):
             raise ValueError(f"times must hold one time for each of {n} rows, got {times.shape}")
         codes, fresh = encode(by, n, {key: place for place, key in enumerate(known)})
@@ -209,6 +233,8 @@ class GroupedRollingLeastSquares(ByKey):
             options = {} if times is None else {"times": times[rows]}
             if sample_weight is not None:
                 options["sample_weight"] = weights[rows]
+            if factors is not None:
+                options["forget"] = factors[rows]
             try:
                 if want_path:
                     part = window.partial_fit_path(X[rows], y[rows], **options)

@@ -131,12 +131,13 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     result = object.__new__(type(second))  # its engine comes last: no copy of second's
     result.__dict__.update(second.__dict__)
     timing = result._timing = timing_of_both(first, second)
-    duration = second._duration(timing is not None)
+    duration = second._half_life_in_time(timing is not None)
     length = None if duration is None else duration.length
 
     def engines(a: Any, b: Any) -> Any:
         if isinstance(a, RollingWindow):
-            return window.merge(a, b, None if timing is None else timing.last)
+            gate = 1.0 if length is None else form_switch.gate_between(a, b, length)
+            return window.merge(a, b, None if timing is None else timing.last, gate)
         if isinstance(a, VariantSwitch):
             return a.merged(b, second._origin.ridge, length)
         return form_switch.merge(a, b, second._origin.ridge, length)

@@ -71,8 +71,8 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
     window._check_parameters()
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=rows.X, y=rows.y)
     call = window._check_call(rows.X, rows.y, rows.sample_weight, rows.forget, None)
-    duration, times = window._duration(False), None
-    if duration is not None:
+    duration, times = window._window_in_time(), None
+    if window._duration(False) is not None:
         given = of_frames(rows.X, rows.y) if rows.times is None else rows.times
         if given is None:  # which is refused there
             window._in_time(call, None, rows.X, rows.y, None, False)
@@ -88,7 +88,10 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
             keep[own[-window.window :]] = True
         else:
             for target in usable.T:
-                keep[own[target[own]][-window.window :]] = True
+                last = np.flatnonzero(target[own])[-window.window :]
+                if window._fades or rows.forget is not None:  # also rows that only fade others
+                    last = slice(last[0] if last.size == window.window else 0, None)
+                keep[own[last]] = True
     return Tail(rows.take(np.flatnonzero(keep)), call.n_samples)
 
 
@@ -119,7 +122,10 @@ def merged(window: RollingLeastSquares, first: Tail | None, second: Tail | None)
 def estimator_of(window: RollingLeastSquares, last: Tail) -> RollingLeastSquares:
     """Fit the window to the rows of its tail."""
     rows = last.rows
-    window.fit(rows.X, rows.y, rows.sample_weight, times=rows.times)
+    if rows.forget is None:
+        window.fit(rows.X, rows.y, rows.sample_weight, times=rows.times)
+    else:
+        window.partial_fit(rows.X, rows.y, rows.sample_weight, forget=rows.forget, times=rows.times)
     window.n_samples_seen_ = last.samples
     return window
 

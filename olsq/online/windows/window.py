@@ -23,8 +23,8 @@ from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import block_kernels as blocks
+from olsq.online.windows import fading, products
 from olsq.online.windows import few_row_kernels as few_rows
-from olsq.online.windows import products
 from olsq.online.windows import row_kernels as kernels
 from olsq.online.windows.accuracy import EPS, LARGEST_LOSS, LARGEST_SUM, SUM
 
@@ -53,11 +53,18 @@ class RollingWindow:
     undetermined it is rebuilt from the window's rows.  A window of fewer rows than coefficients
     works with ``factors`` of its rows (``few_row_kernels``); its form is made when it is read.
     In a window of time, ``duration``, the ring also holds the times of its rows.
+
+    Rows that forgetting factors have faded (``fading``) have what is left of their weights in
+    ``ring_w``, and in ``ring_fade`` the products of those factors.  ``decay`` is the product of all
+    factors so far, and ``span`` that of a form switch, if a half-life is one of time.
     """
 
     ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge", "sizes")
     PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1, "sizes": 1}
     paired = False  # of pickles older than complex rows
+    ring_fade: NDArray[np.float64] | None = None  # of windows whose rows never faded
+    decay = 1.0
+    span: NDArray | None = None
     factors: tuple[NDArray, NDArray, NDArray] | None = None
     is_outdated = False  # whether rows have come since the form was made
 
@@ -130,6 +137,8 @@ class RollingWindow:
         """Number of samples in the window."""
         if self.is_outdated and self.has_factors:  # of samples only
             return int(self.place[kernels.FILLED])
+        if self.ring_fade is not None:
+            return int(np.count_nonzero(self.ring_w[self._order]))
         return int(self.form.tally[COUNT])
 
     @property
@@ -170,17 +179,35 @@ class RollingWindow:
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
-    ) -> None:
-        """Take rows into the window; ``times`` (n,) if it is one of time."""
-        n = rows.X.shape[0]
+    ) -> NDArray[np.int64] | None:
+        """Take rows into the window; ``times`` (n,) if it is one of time.
+
+        Returns the number of samples in the window after each row (n,) if rows fade: the trace
+        counts their factors then.
+        """
         if self.ring_X.dtype != np.float64:  # what leaves the window must be what entered it
             X, Y = (clip_to(a, self.ring_X.dtype).astype(np.float64) for a in rows[:2])
             rows = rows._replace(X=read_only(X), Y=read_only(Y))
-        leaving = EVERY_ROW
+        times = times if self.duration is not None else None
+        if self.ring_fade is not None or (rows.gates != 1).any():
+            whole = self.copy()  # several steps, which an interrupt must not part
+            samples = fading.update(whole, rows, residual, trace, times)
+            self.__dict__.update(whole.__dict__)
+            return samples
+        self._take(rows, self._count_leaving(rows.weights > 0, times), residual, trace)
+        return None
+
+    def _count_leaving(self, enters: NDArray[np.bool_], times: NDArray | None) -> NDArray[np.int64]:
+        """Count the rows that leave with each that comes; empty where the ring is the window."""
         if times is not None:
-            leaving = self._make_room(rows.weights > 0, times)
-        elif self.paired:
-            leaving = self._pairs_leaving(rows.weights > 0)
+            return self._make_room(enters, times)
+        return self._pairs_leaving(enters) if self.paired else EVERY_ROW
+
+    def _take(
+        self, rows: Rows, leaving: NDArray[np.int64], residual: NDArray, trace: Trace
+    ) -> None:
+        """Take rows into the window, none of which fades."""
+        n = rows.X.shape[0]
         exits = np.flatnonzero(leaving) if leaving.size else EVERY_ROW
         window = (
             self.ring_X,
@@ -405,6 +432,8 @@ class RollingWindow:
         form.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
         self._adopt(form)
         self.is_outdated = False
+        if self.ring_fade is not None:
+            fading.count_faded(self)
 
     def _adopt(self, form: SquareRootForm) -> None:
         """Take over a square-root form, as a covariance form if that is accurate."""
@@ -426,12 +455,20 @@ class RollingWindow:
         own = {name: getattr(self, name) for name in self.ARRAYS}
         if self.ring_t is not None:
             own["ring_t"] = self.ring_t
+        if self.ring_fade is not None:
+            own["ring_fade"] = self.ring_fade
+        if self.span is not None:
+            own["span"] = self.span
         if self.factors is not None and self.has_factors:
             own |= dict(zip(FACTORS, self.factors, strict=True))
         return own | {f"form_{name}": array for name, array in self.form.arrays().items()}
 
     def describe(self) -> dict[str, Any]:
-        more = {} if self.duration is None else {"duration": list(self.duration)}
+        more: dict[str, Any] = {}
+        if self.duration is not None:
+            more["duration"] = list(self.duration)
+        if self.ring_fade is not None:
+            more["decay"] = self.decay
         return self.form.describe() | more | ({"paired": True} if self.paired else {})
 
     @classmethod
@@ -448,6 +485,8 @@ class RollingWindow:
             duration=None if duration is None else Duration(*duration),
             paired=description.get("paired", False),
         )
+        window.ring_fade, window.span = arrays.get("ring_fade"), arrays.get("span")
+        window.decay = description.get("decay", 1.0)
         if FACTORS[0] in arrays:
             Q, R, age = (arrays[name] for name in FACTORS)
             window.factors = Q, R, age
@@ -471,12 +510,23 @@ class RollingWindow:
         self.monitor[:] = 1.0
 
 
-def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) -> RollingWindow:
-    """Merge windows over first's rows and then second's; ``now`` is the time of the last row."""
+def merge(
+    first: RollingWindow, second: RollingWindow, now: int | float | None, gate: float = 1.0
+) -> RollingWindow:
+    """Merge windows over first's rows and then second's.
+
+    ``now`` is the time of the last row, ``gate`` what rows fade between first's last row and
+    second's first.
+    """
     window, duration, times = first.most_rows, first.duration, None
     both = [np.concatenate(pair) for pair in zip(first.rows(), second.rows(), strict=True)]
+    fades = first.ring_fade is not None or second.ring_fade is not None or gate != 1
+    if fades:
+        both[3:] = fading.weights_of_both(first, second, gate * second.decay)
+    dropped = 0 if gate * second.decay > 0 else int(first.place[kernels.FILLED])
+    both = [part[dropped:] for part in both]
     if duration is not None and now is not None:
-        times = np.concatenate([first.times, second.times])
+        times = np.concatenate([first.times, second.times])[dropped:]
         stays = times > duration.expired(np.array(now))
         both, times = [part[stays] for part in both], times[stays]
     else:
@@ -500,5 +550,12 @@ def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) 
     merged.ring_X[:count], merged.ring_Y[:count] = both[0], both[1]
     merged.ring_w[:count] = both[3]
     merged.place[:2] = count, count % window
+    if fades:
+        merged.ring_fade = np.append(both[4], np.zeros(window - count))
+        merged.decay = fading.lowered(fading.lowered(first.decay, gate), second.decay)
+    spans = [part.span for part in (first, second) if part.span is not None]
+    if spans:
+        known = np.concatenate(spans)
+        merged.span = known[[0, -1]] if known.size else known
     merged.rebuild()
     return merged
