@@ -66,7 +66,8 @@ class LeastSquares:
     compiled loops, but for windows in time, weights under a window and rows that fade in one, which
     make an estimator for each group, at half a millisecond.  The streaming engine takes the
     expressions too, but gathers all rows of a group (without groups: all rows) first.  Sort the
-    rows of a group by time before, or say so with ``over("group", order_by="time")``.  No derivatives.
+    rows of a group by time before, or say so with ``over("group", order_by="time")``.  No
+    derivatives.
 
     Examples
     --------
