@@ -201,6 +201,11 @@ def test_half_lives_and_windows_in_time(frame):
         (olsq_y.rls(*NAMES, half_life="12h", times="t"), {"half_life": "12h"}),
         (olsq_y.rolling(*NAMES, window=datetime.timedelta(hours=30), times=pl.col("t")),
          {"window": "30h"}),
+        (olsq_y.rolling(*NAMES, window="30h", half_life="12h", times="t"),
+         {"window": "30h", "half_life": "12h"}),
+        (olsq_y.rolling(*NAMES, window=20, half_life="12h", times="t"),
+         {"window": 20, "half_life": "12h"}),
+        (olsq_y.rolling(*NAMES, window=20, half_life=6.0), {"window": 20, "half_life": 6.0}),
     ):  # fmt: skip
         alone = olsq.coefficient_path(X, y, times=times, **options)
         np.testing.assert_array_equal(as_array(frame.select(z=e)["z"]), alone.coef)
@@ -214,6 +219,9 @@ def test_forgetting_by_row_strategies_and_order(frame):
     e = pl.col("y").olsq.rls(*NAMES, forget=pl.when(pl.int_range(90) % 30 == 0).then(0.5).otherwise(
         0.99))  # fmt: skip
     path = olsq.coefficient_path(X, y, forget=factors)
+    np.testing.assert_array_equal(as_array(frame.select(z=e)["z"]), path.coef)
+    e = pl.col("y").olsq.rolling(*NAMES, window=20, forget=pl.lit(pl.Series(factors)))
+    path = olsq.coefficient_path(X, y, forget=factors, window=20)
     np.testing.assert_array_equal(as_array(frame.select(z=e)["z"]), path.coef)
     strategy = olsq.forgetting.Directional(0.95)
     e = pl.col("y").olsq.rls(*NAMES, forget=strategy, ridge=1.0)
@@ -341,6 +349,8 @@ ERRORS = [
     (lambda e: e.rolling("a", window=0), ValueError, "window must be a positive"),
     (lambda e: e.rolling("a", window=None), ValueError, "window must be a number"),
     (lambda e: e.rolling("a", window="90D"), ValueError, "every row needs a time"),
+    (lambda e: e.rolling("a", window=9, half_life="9D"), ValueError, "every row needs a time"),
+    (lambda e: e.rolling("a", window=9, forget=0.9, half_life=3), ValueError, "half_life"),
 ]
 
 

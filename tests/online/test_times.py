@@ -546,8 +546,8 @@ def test_calls_follow_each_other_in_time():
         with pytest.raises(ValueError, match=r"row 0 is at 2020-01-01.*was at 2020-01-09"):
             est.partial_fit(X, y, times=DATES)
         est.partial_fit(X[:1], y[:1], times=DATES[-1:])  # at the same time
-        with pytest.raises(ValueError, match=r"cannot be combined|leave forget out"):
-            est.partial_fit(X[:1], y[:1], forget=0.5, times=DATES[-1:])
+        with pytest.raises(ValueError, match=r"forget and half_life='20D', a length of time"):
+            est.set_params(half_life="20D").partial_fit(X[:1], y[:1], forget=0.5, times=DATES[-1:])
         est.partial_fit(X[:0], y[:0], times=DATES[:0])
         frame = pd.DataFrame(X, index=pd.DatetimeIndex(DATES) + 30 * DAY)
         assert est.partial_fit(frame, y)._timing.last == read_times(frame.index)[1][-1]
