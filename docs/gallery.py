@@ -21,6 +21,7 @@ STREAMS = {
     "bandit": "stream-bandit.png",
     "force_readout": "stream-force.png",
     "seasonal_forecast": "stream-co2.png",
+    "inflation_persistence": "gallery-inflation_persistence.png",
     "self_tuning": "gallery-self_tuning.png",
     "filters_in_prange": "gallery-filters_in_prange.png",
     "class_incremental": "gallery-class_incremental.png",

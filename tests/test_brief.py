@@ -18,6 +18,7 @@ def results():
     yield from (path, estimator.moments(), estimator.t_test(np.eye(8)), solution, *solution[1:])
     yield olsq.online_lstsq_vjp(X, X, X, X, ridge=1.0)
     yield from (stability.break_test(X, y), stability.ols_cusum(X, y), stability.cusum(path))
+    yield from (stability.nyblom(X, y), olsq.time_varying(X, y, drift=0.1))
     yield from (olsq.local_lstsq(X, X, X, ridge=1.0), olsq.compiled.init(100))
     yield attention.delta(*np.ones((3, 1, 64, 2, 16), np.float32))[1]
     yield from (olsq.datasets.us_macro(), olsq.datasets.nile(), olsq.tune(X, y))

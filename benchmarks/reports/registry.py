@@ -301,6 +301,10 @@ REPORTS = (
         0.5, 5,
     ),
     Report(
+        "time_varying", ("time_varying",), text_of("time_varying", "drift.md", "time varying"),
+        0.5, 3,
+    ),
+    Report(
         "variants", ("variants",), text_of("variants", "variants.md", "variants"), 0.5, 10,
         ("img/variants.png",),
     ),

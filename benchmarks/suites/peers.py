@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -180,6 +181,74 @@ class Panels:
         return relative_error(self.ours(), self.theirs())
 
     track_difference.unit = "relative"
+
+
+def walking(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows whose coefficients are random walks, every second one constant."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    steps = 0.1 * rng.standard_normal((n, d)) * (np.arange(d) % 2 == 0)
+    return X, (X * np.cumsum(steps, axis=0)).sum(1) + rng.standard_normal(n)
+
+
+def state_space(X: np.ndarray, y: np.ndarray) -> Any:
+    """statsmodels' state-space model of coefficients that are random walks.
+
+    Parameters are the variance of the noise and those of the steps.
+    """
+    library("statsmodels")
+    from statsmodels.tsa.statespace.mlemodel import MLEModel
+
+    class RandomWalks(MLEModel):
+        def __init__(self) -> None:
+            super().__init__(y, k_states=X.shape[1], initialization="diffuse")
+            self.ssm["design"] = X.T[None]
+            self.ssm["transition"] = self.ssm["selection"] = np.eye(X.shape[1])
+
+        @property
+        def start_params(self) -> np.ndarray:
+            return np.r_[np.var(y) / 2, np.full(X.shape[1], 0.01)]
+
+        def transform_params(self, unconstrained: np.ndarray) -> np.ndarray:
+            return unconstrained**2
+
+        def untransform_params(self, constrained: np.ndarray) -> np.ndarray:
+            return np.sqrt(constrained)
+
+        def update(self, params: np.ndarray, **options: Any) -> None:
+            params = super().update(params, **options)
+            self.ssm["obs_cov", 0, 0] = params[0]
+            self.ssm["state_cov"] = np.diag(params[1:])
+
+    return RandomWalks()
+
+
+class Drift:
+    """Processor time of statsmodels' maximum likelihood over ``time_varying``, and its error."""
+
+    params = ([500, 2000], [2, 4])
+    param_names = ("n", "d")
+    timeout = 600
+
+    def setup(self, n: int, d: int) -> None:
+        (fit,) = need("olsq.time_varying")
+        X, y = walking(n, d)
+        self.model = state_space(X, y)
+        self.ours = lambda: fit(X, y, fit_intercept=False)
+
+    def track_speedup(self, n: int, d: int) -> float:
+        theirs = lambda: self.model.fit(disp=False, maxiter=500)  # noqa: E731
+        return ratio(theirs, self.ours)
+
+    track_speedup.unit = "times as long as olsq"
+
+    def track_error(self, n: int, d: int) -> float:
+        """Of the smoothed coefficients, from statsmodels' at the same parameters."""
+        fit = self.ours()
+        theirs = self.model.smooth(fit.noise * np.r_[1.0, fit.drift])
+        return relative_error(fit.coef, theirs.smoothed_state.T)
+
+    track_error.unit = "relative"
 
 
 class ClassHead:

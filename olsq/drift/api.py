@@ -211,11 +211,8 @@ def _determined(est: RecursiveLeastSquares) -> list[bool]:
 
 def _online(data: Data, drift: Array, noise: float) -> tuple[Any, CoefficientPath]:
     """Return the estimator that goes on after the last row, and its path over the rows."""
-    per = None
-    if data.per is not None:
-        per = data.per.length if data.per.kind == "numbers" else f"{data.per.length}ns"
     est = RecursiveLeastSquares(
-        forget=RandomWalk(drift, per=per),
+        forget=RandomWalk(drift, per=data.written_per),
         fit_intercept=data.labels.intercept,
         noise_variance=noise,
     )

@@ -30,7 +30,8 @@ from olsq.online.rows.times import (
 
 class Data(NamedTuple):
     """Rows as given: X (n, d), y (n,), weights (n,) that are 0 where a value is missing (X and y
-    are 0 there), the times if there are any, the length of time of a drift, and labels.
+    are 0 there), the times if there are any, the length of time of a drift, as a duration and as
+    the user wrote it, and labels.
     """
 
     X: Array
@@ -38,6 +39,7 @@ class Data(NamedTuple):
     weights: Array
     times: Times | None
     per: Duration | None
+    written_per: Any
     labels: Labels
 
     @property
@@ -57,6 +59,7 @@ class Data(NamedTuple):
             self.weights[rows],
             times,
             self.per,
+            self.written_per,
             self.labels.take(rows),
         )
 
@@ -113,21 +116,15 @@ def read_data(
     times = named_times(times, X, y)
     labels = Labels.of(X, y)._replace(intercept=bool(fit_intercept))
     if times is None and per is None:
-        return Data(rows, target, weights, None, None, labels)
-    length = _length(per, times)
+        return Data(rows, target, weights, None, None, None, labels)
+    labels = with_times(labels, times, in_order=False)  # an index is among the labels already
+    if per is None:
+        per = "1D" if times_and_zone(times)[0].dtype.kind == "M" else 1.0
+    length = parse_duration(per, "per") if is_duration(per) else number_duration(per, "per")
     times = times_or_index(times, X, y, length, "per", countable=False)
     read = (read_times if in_order else read_times_in_any_order)(times, len(rows))
     check_kind(read.kind, length, "per")
-    labels = with_times(labels, times, in_order=False)
-    return Data(rows, target, weights, read, length, labels)
-
-
-def _length(per: Any, times: Any) -> Duration:
-    """Return the length of time of a drift: by default a day, or one unit of numbers."""
-    if per is None:
-        dates = times_and_zone(times)[0].dtype.kind == "M"
-        return parse_duration("1D", "per") if dates else number_duration(1.0, "per")
-    return parse_duration(per, "per") if is_duration(per) else number_duration(per, "per")
+    return Data(rows, target, weights, read, length, per, labels)
 
 
 def read_drift(drift: Any, k: int) -> Array:

@@ -103,16 +103,17 @@ class RandomWalk(Forgetting):
     Steady-state window for one regressor of mean square v: ``1 / 2 + sqrt(1 / 4 + 1 / (Q v))`` rows
     (the inverse of ``1 - 1 / (1 + Pbar v)``); ``window`` takes the largest variance of Q and
     v = 1, and is inf with ``per``: it depends on the stream's times.
-    Exactly the posterior of the state-space model with the ridge or ``prior`` as its start; a
-    quiet direction's variance grows by Q a row, not without bounds but without exponential: nothing
-    winds up.  ``sigma2_`` is the model's, the mean of ``w e^2 / s``.  ``leverage`` and
-    ``predict_interval`` are of the next row: of ``P + Q``; with ``per`` of a row at the time of the
-    last one.  A row of weight 0 lets time pass; a skipped row does not, but with ``per`` the next
-    one makes up for it.  A row whose prediction overflows counts as one of weight 0, and its
-    residual is NaN.  O(r d^2) time a row, with r the rank of Q (O(d^3) if all drift): each
-    direction of Q is rotated into a factor of P's inverse.  (On P itself Q is an addition, in
-    O(d^2); collinear regressors and diffuse starts lose two to three digits more there, which
-    docs/forgetting.md has measured.)  Does not merge.
+    Exactly the posterior of the state-space model with the ridge or ``prior`` as its start, or
+    nothing known of it without either; :func:`olsq.time_varying` estimates Q. A quiet direction's
+    variance grows by Q a row, not without bounds but without exponential: nothing winds up.
+    ``sigma2_`` is the model's, the mean of ``w e^2 / s``. ``leverage`` and ``predict_interval`` are
+    of the next row: of ``P + Q``; with ``per`` of a row at the time of the last one. A row of
+    weight 0 lets time pass; a skipped row does not, but with ``per`` the next one makes up for it.
+    A row whose prediction overflows counts as one of weight 0, and its residual is NaN. O(r d^2)
+    time a row, with r the rank of Q (O(d^3) if all drift): each direction of Q is rotated into a
+    factor of P's inverse. (On P itself Q is an addition, in O(d^2); collinear regressors and
+    diffuse starts lose two to three digits more there, which docs/forgetting.md has measured.) Does
+    not merge.
 
     References: Kalman 1960; Ljung & Gunnarsson 1990 (tracking as a Kalman filter); Harvey 1989.
 

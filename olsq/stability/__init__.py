@@ -1,8 +1,7 @@
-"""Tests of parameter stability: recursive residuals, CUSUM tests, structural breaks, one-step
-scores.
-"""
+"""Tests of stable coefficients: recursive residuals, CUSUM, breaks, drift, one-step scores."""
 
 from olsq.stability.breaks import BreakTest, ChowTest, break_test, chow_test
+from olsq.stability.hansen import Nyblom, nyblom
 from olsq.stability.ols_residuals import OLSCusum, ols_cusum
 from olsq.stability.recursive import (
     Cusum,
@@ -21,6 +20,7 @@ __all__ = [
     "Cusum",
     "CusumSquares",
     "HarveyCollier",
+    "Nyblom",
     "OLSCusum",
     "Scores",
     "break_test",
@@ -28,6 +28,7 @@ __all__ = [
     "cusum",
     "cusum_squares",
     "harvey_collier",
+    "nyblom",
     "ols_cusum",
     "one_step_scores",
     "recursive_residuals",

@@ -177,7 +177,7 @@ def test_filtered_is_the_fit_to_the_rows_so_far(case):
     assert (np.isnan(fit.filtered.residual) == ~fit._data.seen).all()
 
 
-@pytest.mark.parametrize("case", ["rows", "missing", "weights", "times", "blocks"])
+@pytest.mark.parametrize("case", ["rows", "missing", "weights", "times"])
 def test_scores_are_derivatives(case):
     X, y, drift, options, known = CASES[case]()
     drift = np.maximum(drift, 1e-3)
@@ -361,6 +361,18 @@ def test_frames_keep_their_names_and_dates():
     assert repr(fit).startswith("TimeVaryingFit(203 rows, drift=")
 
 
+def test_dates_of_an_index_are_times_where_a_drift_has_a_length():
+    X, y = walking(100, seed=9)
+    index = pd.date_range("2026-01-01", periods=100, freq="h")
+    indexed = olsq.time_varying(pd.DataFrame(X, index), y, per="2h", drift=0.2)
+    given = olsq.time_varying(X, y, times=index, per="2h", drift=0.2)
+    in_rows = olsq.time_varying(X, y, drift=0.1)
+    np.testing.assert_allclose(indexed.coef, in_rows.coef, rtol=1e-9)
+    np.testing.assert_allclose(given.coef, in_rows.coef, rtol=1e-9)
+    assert list(indexed.smoothed.to_frame())[:2] == ["intercept", "0"]
+    assert indexed.estimator.forget.per == "2h"
+
+
 X0, Y0 = walking(20)
 BAD = {
     "drift must be finite and >= 0": {"drift": [-1.0, 0.0, 0.0]},
@@ -438,10 +450,10 @@ def test_likelihood_is_searched_in_the_data_that_has_times_of_any_unit():
     in_hours = olsq.time_varying(X, y, times=np.datetime64("2026-01-01T00") + np.arange(100))
     np.testing.assert_allclose(in_hours.drift / 24, in_rows.drift, rtol=1e-3, atol=1e-9)
     assert in_hours.log_likelihood == pytest.approx(in_rows.log_likelihood, abs=1e-6)
-    assert in_hours.estimator.forget.per is not None
+    assert in_hours.estimator.forget.per == "1D"
 
 
 def test_data_says_its_names_without_a_frame():
-    data = Data(np.ones((2, 1)), np.ones(2), np.ones(2), None, None, Labels())
+    data = Data(np.ones((2, 1)), np.ones(2), np.ones(2), None, None, None, Labels())
     assert data.names == ["x0"]
     assert most_likely_drift(data.rows(np.zeros(1)), np.array([0.5]), None).tolist() == [0.5]

@@ -17,6 +17,7 @@ SCRIPTS = ROOT / "examples" / "gallery"
 FIVE = ["rolling_betas", "echo_canceller", "bandit", "force_readout", "seasonal_forecast"]
 STREAMS = [
     "sensor_calibration",
+    "inflation_persistence",
     "self_tuning",
     "filters_in_prange",
     "class_incremental",
@@ -40,6 +41,7 @@ NAMES = [*FIVE, *STREAMS, *SEQUENCES]
 QUICK = {
     "rolling_betas": ["--assets", "12"],
     "bandit": ["--steps", "600"],
+    "inflation_persistence": ["--draws", "39"],
     "self_tuning": ["--steps", "50000"],
     "filters_in_prange": ["--filters", "100", "--steps", "1000"],
     "class_incremental": ["--features", "512"],
