@@ -110,9 +110,9 @@ def coefficient_path(
 
     Notes
     -----
-    With ``by``, all groups share one compiled loop; windows in time, weights under a window,
-    ``method="information"``, and several targets under ``missing="skip_target"`` with a window run
-    group by group (docs/many-regressions.md: what one costs).
+    With ``by``, all groups share one compiled loop; windows in time, weights or forgetting under a
+    window, ``method="information"``, and several targets under ``missing="skip_target"`` with a
+    window run group by group (docs/many-regressions.md: what one costs).
 
     O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
     pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.

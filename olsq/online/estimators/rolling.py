@@ -88,10 +88,11 @@ class RollingLeastSquares(StreamingRegressor):
     collinear windows are kept in square-root form (several times slower).  A window of fewer rows
     than coefficients, without a ridge, is kept as a factor of its rows, in O(window d) per row;
     reading an estimate then takes O(window d^2).  Where coefficients are undetermined otherwise,
-    every row is a rebuild.  Rows that fade cost the same, and some 0.1 ms a call; the ridge does
-    not fade, and with one they cost 0.1 ms a row.  Under ``window_of="positions"`` a row that is
-    not learned counts for the fading too.  Complex rows: see :class:`RecursiveLeastSquares`; the
-    window counts each once.
+    every row is a rebuild.  Rows that fade are learned with weights that grow, and the window is
+    rescaled every 20 half-lives and after every call: two to three times the time at a half-life of
+    20 rows, and 0.2 ms and O(window d) a call.  The ridge does not fade; with one each such row
+    takes 0.2 ms.  Under ``window_of="positions"`` a row that is not learned counts for the fading
+    too.  Complex rows: see :class:`RecursiveLeastSquares`; the window counts each once.
 
     Examples
     --------
