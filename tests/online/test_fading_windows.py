@@ -221,6 +221,7 @@ REFUSED = {
     "above 1": ({"forget": 1.1}, r"forget must lie in \[0, 1\]"),
     "negative": ({"half_life": -1}, "half_life must be a positive number"),
     "strategy": ({"forget": olsq.forgetting.Directional(0.9)}, "forget=Directional"),
+    "by time": ({"forget": olsq.forgetting.ByTime(3.0), "by": [1] * N}, "forget=ByTime"),
     "kinds": ({"half_life": "3D", "window": 40.0}, "one is a length between dates"),
     "no times": ({"half_life": "3D"}, "half_life='3D' is a length of time, so that every row"),
     "numbers": ({"half_life": "3D", "times": TIMES}, "times are numbers, but half_life='3D'"),

@@ -251,6 +251,7 @@ def _in_windows(
     """Compute rolling paths in compiled loops where these can; None for options that they lack."""
     others = options["window"] is None or options["cov"] != "posterior"
     others |= any(options[name] is not None for name in ("times", "sample_weight", "half_life"))
+    others |= isinstance(options["forget"], Forgetting)
     if others or not np.all(real_array(options["forget"], "forget") == 1):
         return None  # other code's, or refused there
     names = RollingLeastSquares._parameter_names()
