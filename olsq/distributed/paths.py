@@ -10,7 +10,9 @@ that are in memory already (persisted partitions), remain arguments of the task.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -24,7 +26,9 @@ from dask.highlevelgraph import HighLevelGraph
 
 from olsq.distributed.fitting import Graph, add_merge_tree, add_states_before, is_number, make_work
 from olsq.distributed.partitions import new_array, partitions
+from olsq.online import CoefficientPath
 from olsq.online import coefficient_path as whole_path
+from olsq.online.forms.student import check_level
 from olsq.online.pieces import pieces
 
 SHARED = -1
@@ -42,19 +46,54 @@ class PathFields(NamedTuple):
     intercept_stderr: da.Array
 
 
+def _statistic(name: str) -> Any:
+    """Make a property that collects the one of all partitions' paths."""
+
+    def collect(self: DistributedPath) -> da.Array:
+        return self._of_rows(name, operator.attrgetter(name))
+
+    return property(collect, doc=getattr(CoefficientPath, name).__doc__)
+
+
+def _bound(path: CoefficientPath, level: float, end: int) -> np.ndarray:
+    return path.conf_int(level)[end]
+
+
 class DistributedPath(PathFields):
     """A coefficient path as Dask arrays, lazily, in the partitions of X.
 
     The fields are those of :class:`olsq.CoefficientPath`: ``coef`` (n, d) or (n, m, d),
     ``intercept``, ``residual``, ``recursive_residual``, ``sigma2`` (n,) or (n, m), ``stderr`` as
     ``coef`` and ``intercept_stderr`` as ``intercept``.  Compute several at once with
-    ``dask.compute(path.coef, path.stderr)``: each partition is learnt once for all.
+    ``dask.compute(path.coef, path.stderr)``: each partition is learnt once for all.  The statistics
+    of every row (``r_squared``, ``tvalues``, ``conf_int`` and so on) are Dask arrays too.
     """
 
     partitions: list[Delayed]  # a CoefficientPath each
     meta: Any  # an empty one
 
-    def to_frame(self) -> Any:
+    r_squared = _statistic("r_squared")
+    adj_r_squared = _statistic("adj_r_squared")
+    n_rows = _statistic("n_rows")
+    in_sample_residual = _statistic("in_sample_residual")
+    tvalues = _statistic("tvalues")
+    pvalues = _statistic("pvalues")
+
+    def conf_int(self, level: float = 0.95) -> tuple[da.Array, da.Array]:
+        """Compute confidence intervals as :meth:`olsq.CoefficientPath.conf_int` does."""
+        level = check_level(level)
+        lower, upper = (
+            self._of_rows(f"{end}-{level}", functools.partial(_bound, level=level, end=end))
+            for end in (0, 1)
+        )
+        return lower, upper
+
+    def _of_rows(self, name: str, read: Callable[[CoefficientPath], np.ndarray]) -> da.Array:
+        """Collect what ``read`` gives of every partition's path into a Dask array."""
+        part, rows = self.partitions[0], self.residual.chunks[0]
+        return _array(part.dask, part.key[0], name, read, read(self.meta), rows)
+
+    def to_frame(self, *, statistics: bool = False) -> Any:
         """Convert the path to a Dask data frame, with columns as in
         :meth:`olsq.CoefficientPath.to_frame`.
 
@@ -68,8 +107,9 @@ class DistributedPath(PathFields):
         """
         import dask.dataframe as dd
 
-        meta = self.meta.to_frame(kind="pandas")
-        frames = [part.to_frame(kind="pandas") for part in self.partitions]
+        options = {"kind": "pandas", "statistics": statistics}
+        meta = self.meta.to_frame(**options)
+        frames = [part.to_frame(**options) for part in self.partitions]
         return dd.from_delayed(frames, meta=meta, verify_meta=False)
 
 
@@ -182,24 +222,28 @@ def coefficient_path(
     graph.update({(name, i): task for i, task in enumerate(second)})
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
     meta = pieces.blank(*table.meta, job.parameters["fit_intercept"])
-    arrays = [_array(layers, name, field, a, table.rows) for field, a in _fields(meta)]
+    arrays = [
+        _array(layers, name, field, operator.attrgetter(field), array, table.rows)
+        for field, array in zip(meta._fields, meta, strict=True)
+    ]
     path = DistributedPath(*arrays)
     path.partitions = [Delayed((name, i), layers, layer=name) for i in range(len(table.blocks))]
     path.meta = meta
     return path
 
 
-def _fields(meta: Any) -> list[tuple[str, np.ndarray]]:
-    return list(zip(meta._fields, meta, strict=True))
-
-
 def _array(
-    layers: HighLevelGraph, name: str, field: str, meta: np.ndarray, rows: tuple[float, ...]
+    layers: HighLevelGraph,
+    name: str,
+    field: str,
+    read: Callable[[CoefficientPath], np.ndarray],
+    meta: np.ndarray,
+    rows: tuple[float, ...],
 ) -> da.Array:
-    """Collect one field of all partitions' paths into a Dask array."""
+    """Collect what ``read`` gives of all partitions' paths into a Dask array."""
     own = f"{field}-{name}"
     rest = (0,) * (meta.ndim - 1)
-    graph: Graph = {(own, i, *rest): (getattr, (name, i), field) for i in range(len(rows))}
+    graph: Graph = {(own, i, *rest): (read, (name, i)) for i in range(len(rows))}
     chunks = (rows, *((size,) for size in meta.shape[1:]))
     chunks = tuple(tuple(int(c) if c == c else c for c in axis) for axis in chunks)
     dependencies: list[Any] = [Delayed((name, 0), layers, layer=name)]

@@ -149,7 +149,7 @@ class Work:
             by=every.by,
             **self.options | factors,
         )
-        return CoefficientPath(*(a[every.n - rows.n :] for a in found)).labelled(labels)
+        return found.each(lambda array: array[every.n - rows.n :]).labelled(labels)
 
 
 def _fit_piece(estimator: RecursiveLeastSquares, rows: Rows) -> RecursiveLeastSquares | None:

@@ -40,11 +40,14 @@ class LeastSquares:
     ``missing`` : {"skip", "raise"}
         Nulls, NaN and infinities are missing.  Rows with one in the target or a regressor are
         passed over, or refused.
-    ``output`` : {"coef", "prediction", "residual", "stderr"}
+    ``output`` : {"coef", "prediction", "residual", "stderr", ...}
         "coef" and "stderr" (standard errors) are structs with a field for each regressor, named
-        as it is, after a field "intercept" if there is one.  "prediction" and "residual" are
-        numbers.  :meth:`ols` returns one struct, or the fit in every row; the others return a row
-        for every row, and predict it from the rows before (one step ahead, a priori).
+        as it is, after a field "intercept" if there is one.  So are "tvalues", "pvalues" and the
+        bounds of 95 % confidence intervals, "lower" and "upper".  "prediction" and "residual" are
+        numbers, as are "r_squared", "adj_r_squared", "n_rows" (that the fit is made of) and
+        "in_sample_residual"; see :class:`olsq.CoefficientPath`.  :meth:`ols` returns one struct or
+        number, or the fit in every row; the others return a row for every row, and predict it from
+        the rows before (one step ahead, a priori).
 
     Results are float64 and have the target's name, as Polars' own expressions do, so that
     ``with_columns`` replaces the target unless the result is named: ``.alias("beta")`` or

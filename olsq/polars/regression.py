@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from olsq.online import CoefficientPath, coefficient_path
 from olsq.online.many.group_fits import fit_groups, predict_groups
 
-OUTPUTS = ("coef", "prediction", "residual", "stderr")
-STRUCTS = ("coef", "stderr")
+TESTS = {"tvalues": "tvalue", "pvalues": "pvalue", "lower": "lower", "upper": "upper"}
+GOODNESS = ("r_squared", "adj_r_squared", "n_rows", "in_sample_residual")
+OUTPUTS = ("coef", "prediction", "residual", "stderr", *TESTS, *GOODNESS)
+STRUCTS = ("coef", "stderr", *TESTS)
+PER_ROW = ("prediction", "residual", "in_sample_residual")  # of one fit too
 TRANSPOSED = 4096  # rows copied to columns at a time: both sides stay in the cache
 
 
@@ -38,9 +41,14 @@ class Regression:
         return ("intercept", *self.names) if self.options["fit_intercept"] else self.names
 
     @property
+    def _asks_statistics(self) -> bool:
+        """True if the output of one fit is in a path alone: a residual of it is in-sample."""
+        return self.output in TESTS or (self.output in GOODNESS and self.output not in PER_ROW)
+
+    @property
     def returns_scalar(self) -> bool:
         """True if a group has one result instead of one per row."""
-        return self.whole and self.output in STRUCTS
+        return self.whole and self.output not in PER_ROW
 
     @property
     def return_dtype(self) -> Any:
@@ -53,7 +61,7 @@ class Regression:
         """Fit every group and return the output, a row or list for each."""
         rows = read_lists(groups, self.names, self.columns)
         if self.whole:
-            found = self._fit_outputs(rows)
+            found = self._fit_statistics(rows) if self._asks_statistics else self._fit_outputs(rows)
         elif len(rows.y) == 0 or not self._can_learn(rows):
             found = self._nan_outputs(len(rows.y))
         else:
@@ -63,7 +71,8 @@ class Regression:
 
     def _nan_outputs(self, n: int) -> list[NDArray]:
         """Return NaN for n rows, none of which can be learned."""
-        return [np.full(n, np.nan)] * (len(self.fields) if self.output in STRUCTS else 1)
+        columns = len(self.fields) if self.output in STRUCTS else 1
+        return [np.full(n, np.nan) for _ in range(columns)]
 
     def _can_learn(self, rows: GroupedRows) -> bool:
         """Test whether any row is complete; with ``missing="raise"`` the fit itself checks."""
@@ -73,7 +82,7 @@ class Regression:
 
     def _path_outputs(self, rows: GroupedRows) -> list[NDArray]:
         options: dict[str, Any] = self.options | rows.per_row
-        options["statistics"] = self.output == "stderr"
+        options["statistics"] = self.output not in ("coef", "prediction", "residual")
         several = np.count_nonzero(rows.lengths) > 1
         if several:
             options["by"] = rows.codes()
@@ -82,6 +91,10 @@ class Regression:
             return [path.residual]
         if self.output == "prediction":
             columns = self._predict_ahead(path, rows)[None]
+        elif self.output in GOODNESS:
+            columns = getattr(path, self.output)[None]
+        elif self.output in TESTS:
+            columns = path.of_coefficients()[TESTS[self.output]].T[-len(self.fields) :]
         else:
             found = path.coef, path.intercept
             if self.output == "stderr":
@@ -92,7 +105,7 @@ class Regression:
             lost = np.add.reduceat(~np.isnan(path.residual), rows.begins()) == 0
             if lost.any():
                 where = np.repeat(lost, rows.lengths[rows.lengths > 0])
-                columns[:, where] = np.nan
+                columns = np.where(where, np.nan, columns)
         return list(columns)
 
     def _predict_ahead(self, path: CoefficientPath, rows: GroupedRows) -> NDArray:
@@ -112,6 +125,16 @@ class Regression:
 
     # -- one fit ------------------------------------------------------------------------------
 
+    def _fit_statistics(self, rows: GroupedRows) -> list[NDArray]:
+        """Return the statistics of the fit of every group: those of a path after its last row."""
+        found = self._nan_outputs(rows.lengths.size)
+        if len(rows.y) > 0 and self._can_learn(rows):
+            filled = rows.lengths > 0
+            last = np.cumsum(rows.lengths)[filled] - 1
+            for column, path in zip(found, self._path_outputs(rows), strict=True):
+                column[filled] = path[last]
+        return found
+
     def _fit_outputs(self, rows: GroupedRows) -> list[NDArray]:
         weights = rows.per_row.get("sample_weight")
         fits = fit_groups(rows.X, rows.y, rows.lengths, weights, self.options)
@@ -121,6 +144,7 @@ class Regression:
         prediction = predict_groups(rows.X, rows.lengths, fits.coef, intercept)
         if self.output == "prediction":
             return [prediction]
+        # Of one fit "residual" and "in_sample_residual" are the same.
         with np.errstate(invalid="ignore", over="ignore"):
             residual = rows.y - prediction
         residual[np.isinf(residual)] = np.nan

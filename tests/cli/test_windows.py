@@ -192,3 +192,26 @@ def test_the_state_keeps_what_windows_count(table, olsq_command):
     code, _, err = olsq_command(*other)
     assert code == 2
     assert "--window-of was positions and is not given" in err
+
+
+def test_statistics_of_every_row_are_the_paths(table, olsq_command):
+    folder, frame = table
+    X, y, _ = arrays(frame)
+    options = "--features", "market,x", "--window", WINDOW, "--ridge", 0, "--level", 0.9
+    out = folder / "out.csv"
+    code, _, err = olsq_command(
+        "fit", folder / "d.csv", "--target", "y", *options, "--out", out, "--statistics"
+    )
+    assert code == 0, err
+    path = olsq.coefficient_path(X, y, window=WINDOW, fit_intercept=True)
+    found = pl.read_csv(out)
+    for name in ("r_squared", "adj_r_squared", "n_rows", "in_sample_residual"):
+        got = found[name].cast(float).fill_null(np.nan)
+        np.testing.assert_allclose(got, getattr(path, name), 1e-9, 1e-12, err_msg=name)
+    rows = slice(10, None)
+    np.testing.assert_allclose(found["pvalue_x"][rows], path.pvalues[rows, 1], 1e-9)
+    np.testing.assert_allclose(found["upper_market"][rows], path.conf_int(0.9)[1][rows, 0], 1e-9)
+    assert "coef_x" in found.columns
+    code, _, err = olsq_command("fit", folder / "d.csv", "--target", "y", "--statistics")
+    assert code != 0
+    assert "--out" in err

@@ -7,6 +7,7 @@ import pytest
 
 import olsq
 from olsq.online.many import windows
+from olsq.online.paths.path import RowStatistics
 
 
 def table(seed=0, n=500):
@@ -23,7 +24,8 @@ def table(seed=0, n=500):
 
 
 def agrees(path, alone, rows):
-    for name, got, want in zip(path._fields, path, alone, strict=True):
+    names = (*path._fields, *RowStatistics._fields)
+    for name, got, want in zip(names, path.every_array, alone.every_array, strict=True):
         scale = np.abs(want[np.isfinite(want)]).max(initial=1e-300)
         np.testing.assert_allclose(got[rows], want, rtol=1e-8, atol=1e-9 * scale, err_msg=name)
 

@@ -82,10 +82,9 @@ def test_the_path_continues_block_by_block(kind):
         part = groups.partial_fit_path(X[own], y[own], weights[own], by=by[own], times=times[own])
         parts.append(part)
         np.testing.assert_array_equal(part.to_frame(kind="pandas").index.to_numpy(), times[own])
-    for i, name in enumerate(whole._fields):
-        np.testing.assert_allclose(
-            np.concatenate([part[i] for part in parts]), whole[i], rtol=1e-9, err_msg=name
-        )
+    parts = zip(*(part.every_array for part in parts), strict=True)
+    for part, of_whole in zip(parts, whole.every_array, strict=True):
+        np.testing.assert_allclose(np.concatenate(part), of_whole, rtol=1e-9, atol=1e-12)
 
 
 def test_times_go_up_within_a_group_only():

@@ -175,14 +175,26 @@ def fit(
         results_option(
             help="Contents of --out: any of prediction, interval (lower, upper: for the row's "
             "target, before it was learned), residual, coef, stderr (of the coefficients), "
-            "sigma (of the noise).",
+            "sigma (of the noise), statistics.",
             show_default="prediction,residual,coef",
             metavar="WHAT",
         ),
     ] = None,
+    statistics: Annotated[
+        bool,
+        results_option(
+            "--statistics",
+            help="Add to --out the R-squared, adjusted R-squared, number of rows and in-sample "
+            "residual of every row's estimate, and t, p and confidence interval of its "
+            "coefficients (--columns statistics).",
+        ),
+    ] = False,
     level: Annotated[
         float,
-        results_option(help="Probability that a target lies in its interval (--columns interval)."),
+        results_option(
+            help="Probability that a target lies in its interval (--columns interval), and a "
+            "coefficient in its own (--statistics)."
+        ),
     ] = 0.95,
     plot: Annotated[
         Path | None,
@@ -242,6 +254,9 @@ def fit(
     sources = {name: context.get_parameter_source(name) for name in context.params}
     # By name, as typer comes with or without a click of its own.
     typed = {n for n, source in sources.items() if source and "DEFAULT" not in source.name}
+    contents = DEFAULT_GROUPS if columns is None else split_names(columns)
+    if statistics and "statistics" not in contents:
+        contents = (*contents, "statistics")
     options = FitOptions(
         explicit=frozenset(typed),
         data=data,
@@ -265,7 +280,7 @@ def fit(
         method=method,
         missing=missing,
         out=out,
-        columns=DEFAULT_GROUPS if columns is None else split_names(columns),
+        columns=contents,
         level=level,
         plot=plot,
         state=state,

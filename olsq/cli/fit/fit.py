@@ -201,7 +201,7 @@ class FitRun:
         if path is not None:
             residual = path.residual
             parts = [
-                TargetPath.of(path, j if y.shape[1] > 1 else None, self.options.intercept)
+                TargetPath.of(path, j if y.shape[1] > 1 else None, self.options)
                 for j in range(y.shape[1])
             ]
             if self.output is not None:

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.cli.fit.options import FitOptions
-from olsq.cli.fit.output import GROUPS
+from olsq.cli.fit.output import GOODNESS, GROUPS, TESTS
 from olsq.online import CoefficientPath
 
 
@@ -19,7 +19,7 @@ class TargetPath(NamedTuple):
     """A chunk's path of one target, with the intercept among the coefficients.
 
     ``coef`` and ``stderr`` (n, k) have the intercept first if there is one; ``residual``,
-    ``recursive`` and ``sigma2`` (n,).
+    ``recursive`` and ``sigma2`` (n,).  ``statistics`` (n, r) are those of the file, if it has them.
     """
 
     coef: NDArray
@@ -27,16 +27,26 @@ class TargetPath(NamedTuple):
     residual: NDArray
     recursive: NDArray
     sigma2: NDArray
+    statistics: NDArray | None
 
     @classmethod
-    def of(cls, path: CoefficientPath, target: int | None, intercept: bool) -> TargetPath:
+    def of(cls, path: CoefficientPath, target: int | None, options: FitOptions) -> TargetPath:
         """Select one target of several, or (None) the only one."""
         at = (slice(None),) if target is None else (slice(None), target)
         coef, stderr = path.coef[at], path.stderr[at]
-        if intercept:
+        if options.intercept:
             coef = np.column_stack([path.intercept[at], coef])
             stderr = np.column_stack([path.intercept_stderr[at], stderr])
-        return cls(coef, stderr, path.residual[at], path.recursive_residual[at], path.sigma2[at])
+        statistics = None
+        if "statistics" in options.columns:
+            one = path if target is None else path.of_target(target)
+            tests, k = one.of_coefficients(options.level), coef.shape[1]
+            statistics = np.column_stack(
+                [getattr(one, name) for name in GOODNESS] + [tests[test][:, -k:] for test in TESTS]
+            )
+            statistics[np.isinf(statistics)] = np.nan
+        residuals = path.residual[at], path.recursive_residual[at]
+        return cls(coef, stderr, *residuals, path.sigma2[at], statistics)
 
     def columns(
         self,
@@ -58,6 +68,7 @@ class TargetPath(NamedTuple):
             "coef": self.coef,
             "stderr": np.where(np.isfinite(self.stderr), self.stderr, np.nan),
             "sigma": np.where(np.isfinite(self.sigma2), np.sqrt(self.sigma2), np.nan),
+            "statistics": self.statistics,
         }
         return np.column_stack([of_group[group] for group in GROUPS if group in groups])
 

@@ -320,7 +320,7 @@ class FitOptions(TableFormat):
             "--na-values": list(self.na_values) or None,
             "--out": None if self.out is None else self.out.suffix,
             "--columns": list(self.columns),
-            "--level": self.level if "interval" in self.columns else None,
+            "--level": self.level if {"interval", "statistics"} & set(self.columns) else None,
             "--plot": self.plot is not None,
         }
 

@@ -31,7 +31,9 @@ READ_BYTES = 1 << 20
 ROW_GROUP_ROWS = 65_536
 FORMATS = (".csv", ".parquet")
 # What --columns chooses from, in the order of the file, and what is written without it.
-GROUPS = ("prediction", "interval", "residual", "coef", "stderr", "sigma")
+GROUPS = ("prediction", "interval", "residual", "coef", "stderr", "sigma", "statistics")
+GOODNESS = ("in_sample_residual", "r_squared", "adj_r_squared", "n_rows")
+TESTS = ("tvalue", "pvalue", "lower", "upper")
 DEFAULT_GROUPS = ("prediction", "residual", "coef")
 Mark = dict[str, Any]  # bytes, crc, and the draft's name (None: of a finished file)
 
@@ -316,6 +318,7 @@ def output_names(
     names = []
     for target in targets:
         mark = f"_{target}" if len(targets) > 1 else ""
+        coefficients = [*(["intercept"] if intercept else []), *regressors]
         of_group = {
             "prediction": [f"prediction{mark}"],
             "interval": [f"lower{mark}", f"upper{mark}"],
@@ -324,10 +327,12 @@ def output_names(
                 *([f"intercept{mark}"] if intercept else []),
                 *(f"coef{mark}_{name}" for name in regressors),
             ],
-            "stderr": [
-                f"stderr{mark}_{name}" for name in (*(["intercept"] * intercept), *regressors)
-            ],
+            "stderr": [f"stderr{mark}_{name}" for name in coefficients],
             "sigma": [f"sigma{mark}"],
+            "statistics": [
+                *(f"{name}{mark}" for name in GOODNESS),
+                *(f"{test}{mark}_{name}" for test in TESTS for name in coefficients),
+            ],
         }
         names += [name for group in GROUPS if group in groups for name in of_group[group]]
     return names

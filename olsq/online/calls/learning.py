@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.calls.call import Call, Origin, blocks, forgetting_in_time, prepare
+from olsq.online.calls.history import History
 from olsq.online.forms.rows import Rows, Trace, clip_to, keeps_pairs_orthogonal
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
@@ -38,22 +40,23 @@ def absorb(
     want_path: bool,
     fewest: int,
     noise: NDArray[np.float64] | None = None,
+    constant_values: NDArray[np.float64] | None = None,
 ) -> Absorbed:
     """Absorb the rows of a call into an engine, which changes.
 
     ``began`` says whether it has learned rows before; a path is NaN below ``fewest`` samples, and
     is without statistics if ``noise`` is None, else the known noise variances (m,), inf where they
-    are to be estimated.
+    are to be estimated.  ``constant_values`` are those of the columns before the call.
     """
     if call.usable is not None:
         engine = engine.split(call.usable)
     (n, m), k = call.Y.shape, origin.ridge.size
     residual = np.empty((n, m), origin.dtype)
-    collectors, calls = [], []
+    collectors, calls, statistics = [], [], []
     for targets, part in engine.groups:
         own, every = forgetting_in_time(call.of(targets), part), len(targets) == m
         calls.append(own)
-        collector = None
+        collector = history = None
         if want_path:
             known = None if noise is None else noise[targets]
             shape = n, len(targets), k
@@ -63,18 +66,23 @@ def absorb(
                 samples = getattr(part, "n_samples", None)  # a window's form may count less
                 collector.count[:] = collector.count if samples is None else samples
             collectors.append(collector)
+            if known is not None:
+                history = History.of(part, origin, began, constant_values, len(targets))
         errors = residual if every else np.empty((n, len(targets)), origin.dtype)
         _feed(part, own, origin, errors, collector)
         if not every:
             residual[:, targets] = errors
+        if collector is not None:
+            collector.finish(fewest)
+            if history is not None:
+                sums = history.sums_of_squares(part, own, origin)
+                statistics.append(functools.partial(collector.row_statistics, sums))
     if not want_path:
         return Absorbed(engine, residual, calls, None)
-    for collector in collectors:
-        collector.finish(fewest)
     order = [part.targets for part in engine.groups]
-    path = joined(collectors, order, residual, origin.intercept)
+    path = joined(collectors, order, residual, origin.intercept, statistics)
     if origin.n_targets == 0:
-        path = CoefficientPath(*(a[:, 0] for a in path))
+        path = path.each(lambda array: array[:, 0])
     return Absorbed(engine, residual, calls, path)
 
 
@@ -113,13 +121,14 @@ def _feed(
             replace_second_residuals(rows, before, trace, block_residual)
         residual[block] = clip_to(block_residual, residual.dtype)
         if collector:
-            collector.add(trace, block, origin.ridge, origin.discounted)
+            collector.add(trace, block, origin.ridge, origin.discounted, rows)
             if samples is not None:
                 collector.count[block] = samples
     if empty is not None:
         residual[~empty] = np.nan
         if collector:
             collector.recursive[~empty] = np.nan
+            collector.in_sample[~empty[: len(collector.in_sample)]] = np.nan
 
 
 def replace_second_residuals(rows: Rows, before: NDArray, trace: Trace, residual: NDArray) -> None:

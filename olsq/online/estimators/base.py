@@ -277,6 +277,7 @@ class StreamingRegressor(CallChecker):
                 parting = self.missing == "skip_target"
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
             noise = self._known_noise(origin)
+            values = self._constant_values if fitted else self._no_values()
             with threads_for(len(call.X), max(call.X.shape[1], self._columns())):
                 found = absorb(
                     engine,
@@ -286,8 +287,8 @@ class StreamingRegressor(CallChecker):
                     want_path=want_path,
                     fewest=self._fewest * (2 if origin.is_complex else 1),
                     noise=noise if statistics else None,
+                    constant_values=values,
                 )
-            values = self._constant_values if fitted else self._no_values()
             values = values_after_call(values, call)
             logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
             known = want_path or engine.form.reports_residuals

@@ -13,6 +13,27 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Trace
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, USED, WEIGHT
 
+ROWS, COEFFICIENTS, FREEDOM = range(3)  # columns of FitArrays.degrees
+
+
+class FitArrays(NamedTuple):
+    """What the goodness of fit of n states is computed from.
+
+    squares (n, m) are the weighted residual sums of squares; degrees (n, 3) the forgotten number of
+    rows, the effective number of coefficients, and the degrees of freedom as in ``Counts``.
+    """
+
+    squares: NDArray[np.float64]
+    degrees: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, n: int, m: int) -> FitArrays:
+        return cls(np.empty((n, m)), np.empty((n, 3)))
+
+    @property
+    def arrays(self) -> tuple[NDArray, NDArray]:
+        return self.squares, self.degrees  # kernels are compiled for a plain tuple
+
 
 def statistics(
     loss: NDArray,
@@ -24,6 +45,7 @@ def statistics(
     discounted: bool,
     sigma2: NDArray,
     stderr: NDArray,
+    fit: tuple[NDArray, NDArray],
 ) -> None:
     """Estimate the noise variance and the standard errors of the coefficients of n states.
 
@@ -46,12 +68,13 @@ def statistics(
 
     loss (n, m), coef (n, m, d), variance (n, d) the diagonal of P, counts (n, 6), ridge (d,).
     """
-    fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr)
+    fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr, fit)
 
 
 @kernel(forceinline=True)
-def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr):
+def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr, fit):
     n, m, d = coef.shape
+    residual_squares, degrees = fit
     robust = sandwich.shape[0] > 0
     # Part of the rows that is left of their degrees of freedom.  With fewer rows than coefficients
     # and a ridge the sandwich's is of second order in the ridge: a difference of sums that agree to
@@ -61,7 +84,13 @@ def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, s
         rows = counts[t, COUNT]
         decay = counts[t, DECAY] if discounted else 1.0
         share = counts[t, COUNT_SQUARED] / rows if rows > 0 else 1.0
-        freedom = rows - _coefficients(counts[t], variance[t], decay, ridge) * share
+        coefficients = _coefficients(counts[t], variance[t], decay, ridge)
+        freedom = rows - coefficients * share
+        degrees[t, ROWS] = rows
+        degrees[t, COEFFICIENTS] = coefficients
+        # See ``Counts.freedom``.
+        squared = counts[t, COUNT_SQUARED]
+        degrees[t, FREEDOM] = max((rows**2 / squared if squared > 0 else 0.0) - coefficients, 0.0)
         if robust:
             rows = counts[t, WEIGHT]
             freedom = rows - counts[t, USED]
@@ -73,6 +102,7 @@ def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, s
             for j in range(d):
                 penalty += ridge[j] * coef[t, target, j] ** 2
             squares = max(loss[t, target] - decay * penalty, 0.0)
+            residual_squares[t, target] = squares
             estimate = sigma2[t, target]
             if not math.isfinite(estimate):  # not known beforehand
                 estimate = squares / freedom if freedom > least * rows else math.inf
@@ -141,30 +171,35 @@ def objective_of(form: Form, target: int, ridge: NDArray, discounted: bool) -> t
 
 
 def squares_about_mean(
-    form: Form, target: int, column: int, value: float, ridge: NDArray, discounted: bool
+    form: Form, target: int, values: dict[int, float], ridge: NDArray, discounted: bool
 ) -> float:
-    """Return the weighted sum of squares of y about its mean; ``column`` is always ``value``."""
+    """Return the weighted sum of squares of y about its mean; ``values`` are those that columns
+    always have (two of complex rows, of the real and of the imaginary parts).
+    """
     H, cross = form.moments(ridge, discounted)
     H = H if discounted else H + np.diag(ridge)
     theta = form.coefficients()[target]
-    step = -theta
-    step[column] += (mean := cross[target, column] / (value**2 * form.tally[WEIGHT]))
+    step, penalty, weight = -theta, 0.0, form.tally[WEIGHT] / len(values)
+    for column, value in values.items():
+        step[column] += (mean := cross[target, column] / (value**2 * weight))
+        penalty += ridge[column] * mean**2
     # The objective at the mean: that at theta, and how far it rises on the way.
     decay = float(form.tally[DECAY]) if discounted else 1.0
-    return float(form.loss[target] + step @ H @ step - decay * ridge[column] * mean**2)
+    return float(form.loss[target] + step @ H @ step - decay * penalty)
 
 
 def statistics_of(
     form: Form, ridge: NDArray, discounted: bool, sandwich: bool, noise: NDArray
-) -> tuple[NDArray, NDArray]:
-    """Return sigma2 (m,) and standard errors (m, d) of a form, the intercept's first if any.
+) -> tuple[NDArray, NDArray, FitArrays]:
+    """Return sigma2 (m,), standard errors (m, d) of a form, the intercept's first if any, and
+    what its goodness of fit is computed from, for one row.
 
     ``noise`` (m,) are the known noise variances, inf where they are to be estimated.
     """
     m, d = form.loss.shape[0], ridge.shape[0]
     trace = Trace.empty(1, m, d, sandwich)
     trace.write(0, form)
-    sigma2, stderr = noise[None].copy(), np.empty((1, m, d))
+    sigma2, stderr, fit = noise[None].copy(), np.empty((1, m, d)), FitArrays.empty(1, m)
     statistics(
         trace.loss,
         trace.coef,
@@ -175,5 +210,6 @@ def statistics_of(
         discounted,
         sigma2,
         stderr,
+        fit.arrays,
     )
-    return sigma2[0], stderr[0]
+    return sigma2[0], stderr[0], fit

@@ -168,7 +168,7 @@ class FittedAttributes(Locked):
             both = np.empty((origin.columns, 1 + origin.ridge.size))
             for targets, engine in self._engine.groups:
                 found = statistics_of(engine.form, *how, noise[targets])
-                both[targets] = np.column_stack(found)
+                both[targets] = np.column_stack(found[:2])
         if origin.is_complex:
             return 2.0 * both[:, 0], complex_rows.combine_errors(both[:, 1:])
         return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr
 
 from olsq.online.forms.form import Form
+from olsq.online.forms.student import check_level
 from olsq.online.inference import robust
 from olsq.online.inference.drawing import Draws
-from olsq.online.inference.predicting import check_level
 from olsq.online.inference.restrictions import Contrasts, WaldTest, restrictions
 from olsq.online.inference.summary import Summary, f_probability, summarise
 from olsq.online.rows import complex_rows

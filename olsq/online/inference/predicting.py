@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
 from olsq.online.calls import one_row
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import counts_of
+from olsq.online.forms.student import check_level
 from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import check_same_index
@@ -330,16 +331,6 @@ class Predictions(FittedAttributes):
         return float(
             np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))
         )
-
-
-def check_level(level: Any) -> float:
-    """Return ``level`` as a float; raise ValueError unless it lies between 0 and 1."""
-    number = real_array(level, "level")
-    if number.ndim or not 0 < number < 1:
-        raise ValueError(
-            f"level must be a number between 0 and 1, such as 0.95, got {shown(level)}"
-        )
-    return float(number)
 
 
 def clip_to_finite(values: NDArray, dtype: np.dtype) -> NDArray:

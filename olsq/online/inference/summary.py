@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import fdtrc, stdtr, stdtrit
+from scipy.special import fdtrc
 
 from olsq.online.forms.form import Form
 from olsq.online.forms.statistics import counts_of, objective_of, squares_about_mean
+from olsq.online.forms.student import t_inference
 
 WIDTH = 78  # of the text, in characters
 
@@ -210,7 +211,7 @@ def summarise(estimator: Any, level: float) -> Summary:
     constant = None
     if values is not None and values.any():
         at = int(np.flatnonzero(values)[0])
-        constant = at, float(values[at])
+        constant = {at: float(values[at])}
     for targets, engine in estimator._engine.groups:
         form = engine.form
         shared = _shared(form, estimator, names)
@@ -282,7 +283,7 @@ def _fit(
     level: float,
     origin: Any,
     shared: tuple[Any, bool, float, list[str]],
-    constant: tuple[int, float] | None,
+    constant: dict[int, float] | None,
 ) -> Fit:
     counts, known_noise, condition, undetermined = shared
     left = counts.freedom  # for an estimate of the noise variance
@@ -290,7 +291,7 @@ def _fit(
     t, pvalue, lower, upper = t_inference(theta, stderr, freedom, level)
     residual, total = objective_of(form, i, origin.ridge, origin.discounted)
     if constant is not None:
-        total = squares_about_mean(form, i, *constant, origin.ridge, origin.discounted)
+        total = squares_about_mean(form, i, constant, origin.ridge, origin.discounted)
     n, k = counts.rows, counts.coefficients
     first = int(origin.intercept or constant is not None)
     r_squared = 1 - residual / total if total > 0 else math.nan
@@ -326,21 +327,6 @@ def _fit(
         condition,
         undetermined,
     )
-
-
-def t_inference(
-    coef: NDArray, stderr: NDArray, freedom: float, level: float
-) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Compute t statistics, their p-values, and lower and upper confidence bounds (...,).
-
-    t and p are NaN, and bounds infinite, where a coefficient is undetermined (stderr inf).
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(np.isfinite(stderr), coef / stderr, np.nan)
-        reach = stderr * (stdtrit(freedom, 0.5 + 0.5 * level) if freedom > 0 else math.inf)
-        reach[np.isnan(reach)] = np.inf  # no spread at all, and no degrees of freedom
-        pvalue = np.where(np.isfinite(t), 2 * stdtr(max(freedom, 1e-300), -np.abs(t)), np.nan)
-    return t, pvalue, coef - reach, coef + reach
 
 
 def f_probability(r: int, freedom: Any, F: Any) -> Any:

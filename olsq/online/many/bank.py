@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +20,14 @@ from olsq.online.many.clocks import TimedRows
 from olsq.online.many.learning import BankPath, BankRows, learn, learn_one_row
 from olsq.online.many.making import BankMaking
 from olsq.online.many.parallel import uninterrupted
-from olsq.online.many.paths import carry, open_path, replace_second_residuals
+from olsq.online.many.paths import (
+    carry,
+    open_path,
+    replace_second_residuals,
+    squares_learned,
+    statistics_of_rows,
+    untouched,
+)
 from olsq.online.many.rows import (
     check_index,
     check_number,
@@ -29,6 +37,7 @@ from olsq.online.many.rows import (
 )
 from olsq.online.many.state import BankState
 from olsq.online.many.uncertainty import BankUncertainty
+from olsq.online.paths.path import RowStatistics
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.options import (
     check_forget,
@@ -266,8 +275,9 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         *,
         want_path: bool = False,
         timed: TimedRows | None = None,
-    ) -> BankPath | None:
-        """Check the arguments, then learn; return the path of the rows as given, if requested.
+    ) -> tuple[BankPath, Callable[[], RowStatistics] | None] | None:
+        """Check the arguments, then learn; return the path of the rows as given, if requested, and
+        what computes its statistics.
 
         Rows that are ``timed`` have the factors of their times.
         """
@@ -322,12 +332,16 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         if is_complex:
             uninterrupted(lambda: self._learn_pairs(rows, given.shape))
             return None
-        path = open_path(self._state, self._kind, rows, noise) if want_path else None
+        path, known = None, ~untouched(self._state)[rows.members]
+        if want_path:
+            path = open_path(self._state, self._kind, rows, noise)
+            before = squares_learned(self._state, self._kind, rows.members)
         residual = learn(self._state, self._kind, rows, path)
-        if path is not None:
-            carry(path, rows)
         self._residual = clip_to(residual, self._dtype).reshape(given.shape)
-        return path
+        if path is None:
+            return None
+        carry(path, rows)
+        return path, statistics_of_rows(path, rows, before, known, self._kind, noise)
 
     def _learn_pairs(self, rows: BankRows, shape: tuple[int, ...]) -> None:
         """Learn complex rows; ``shape`` is y's."""

@@ -112,7 +112,7 @@ def hide_held(variance, columns, tally, limits):
 
 
 @kernel()
-def statistics_each(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr):
+def statistics_each(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr, fit):
     """Fill ``statistics`` of b filters with a ridge (b, k) each; sandwich (b, k) or (0, k)."""
     robust = sandwich.shape[0] > 0
     for i in range(coef.shape[0]):
@@ -127,4 +127,5 @@ def statistics_each(loss, coef, variance, sandwich, counts, ridge, discounted, s
             discounted,
             sigma2[i:j],
             stderr[i:j],
+            (fit[0][i:j], fit[1][i:j]),
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.rows import read_only
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, WEIGHT
-from olsq.online.forms.statistics import statistics
+from olsq.online.forms.statistics import FitArrays, statistics
 from olsq.online.many import fit_kernels
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.parallel import in_pieces, share
@@ -126,6 +126,7 @@ def _solve(
         True,
         sigma2,
         stderr,
+        FitArrays.empty(groups, 1).arrays,
     )
     fits.coef[solved], fits.stderr[solved] = coef[solved], stderr[solved, 0]
     return solved

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.inference.predicting import check_level
+from olsq.online.forms.student import check_level
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.by_key import ByKey
 from olsq.online.many.clocks import Clocks

@@ -237,7 +237,7 @@ class GroupedLeastSquares(GroupReading):
         if duration is not None:
             timed = self._timed(times, duration, codes, list(places), len(bank))
         bank.set_params(**{name: self._bank_parameters()[name] for name in CHANGEABLE})
-        path = bank._learn(
+        learned = bank._learn(
             X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
         )
         residual = np.full((labelled.size, *bank.residual_.shape[1:]), np.nan, bank._dtype)
@@ -251,8 +251,9 @@ class GroupedLeastSquares(GroupReading):
             _clocks=None if timed is None else timed.after,
             **named,
         )
-        if path is None:
+        if learned is None:
             return None
+        path, statistics = learned
         one_target = bank._n_targets == 0
         found = path_of(
             path,
@@ -260,6 +261,7 @@ class GroupedLeastSquares(GroupReading):
             intercept=bool(bank._first),
             dtype=bank._dtype,
             one_target=one_target,
+            statistics=statistics,
         )
         return found if labelled.all() else spread_out(found, labelled)
 

@@ -18,7 +18,7 @@ from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.clocks import LAST_LEARNT, Clocks, gates_of_groups
 from olsq.online.many.labels import MISSING, encode, with_groups
 from olsq.online.many.learning import BankRows, learn
-from olsq.online.many.paths import carry, open_path, path_of
+from olsq.online.many.paths import carry, open_path, path_of, statistics_of_rows
 from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together
 from olsq.online.paths.path import CoefficientPath
@@ -191,10 +191,10 @@ def _by_target(
         found = _together(part, origin, kind, order, begins, ends, timed, own)
         if not whole:
             m = call.Y.shape[1]
-            whole = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in found]
-        for array, piece in zip(whole, found, strict=True):
+            whole = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in found.every_array]
+        for array, piece in zip(whole, found.every_array, strict=True):
             array[:, targets] = piece
-    return CoefficientPath(*(a[:, 0] if call.one_target else a for a in whole))
+    return CoefficientPath.of_arrays(a[:, 0] if call.one_target else a for a in whole)
 
 
 def _together(
@@ -234,8 +234,15 @@ def _together(
         unlabelled[order] = False
         for array in (residual, *path):
             array[unlabelled[: len(array)]] = np.nan
+    new = np.zeros(begins.size, np.bool_)
+    nothing = np.zeros((begins.size, m, 3))
     return path_of(
-        path, residual, intercept=origin.intercept, dtype=origin.dtype, one_target=call.one_target
+        path,
+        residual,
+        intercept=origin.intercept,
+        dtype=origin.dtype,
+        one_target=call.one_target,
+        statistics=statistics_of_rows(path, rows, nothing.copy, new, kind, noise),
     )
 
 
@@ -266,7 +273,7 @@ def _in_windows(
         return path
     rest = _one_by_one(alone, real_array(X, "X"), y, order, begins[left], ends[left], options)
     rows = order[np.repeat(left, ends - begins)]
-    for array, part in zip(path, rest, strict=True):
+    for array, part in zip(path.every_array, rest.every_array, strict=True):
         if array.flags.writeable:
             array[rows] = part[rows]
     return path
@@ -314,7 +321,7 @@ def _one_by_one(
         part = alone(X[rows], y[rows], **(options | own))
         whole = whole or rows_like(part, n)
         fill_rows(whole, rows, part)
-    return CoefficientPath(*whole) if whole else alone(X, y, **options)
+    return CoefficientPath.of_arrays(whole) if whole else alone(X, y, **options)
 
 
 def rows_like(part: CoefficientPath, n: int) -> list[NDArray]:
@@ -323,12 +330,12 @@ def rows_like(part: CoefficientPath, n: int) -> list[NDArray]:
         np.full((n, *a.shape[1:]), np.nan, a.dtype)
         if any(a.strides) or not a.size
         else np.broadcast_to(a.dtype.type(np.nan), (n, *a.shape[1:]))
-        for a in part
+        for a in part.every_array
     ]
 
 
 def fill_rows(whole: list[NDArray], rows: Any, part: CoefficientPath) -> None:
     """Write the rows of a path into those arrays."""
-    for array, piece in zip(whole, part, strict=True):
+    for array, piece in zip(whole, part.every_array, strict=True):
         if array.flags.writeable:
             array[rows] = piece

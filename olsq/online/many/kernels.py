@@ -295,13 +295,13 @@ def learn_path(state, members, position, ends, rows, settings, begin, end, resid
     """Learn as :func:`learn` does, and write every row's estimate.
 
     ``ridge`` (n, k); ``path`` = (coef (N, m, k), sigma2 (N, m), stderr (N, m, k), recursive
-    (N, m)), of which rows that are not usable are left as they are.  Without statistics sigma2 and
-    stderr have no rows.
+    (N, m)) with ``FitArrays`` before the last, of which rows that are not usable are left as they
+    are.  Without statistics all but coef and recursive have no rows.
     """
     forms, matrix, coefs, columns, tally, loss, _, clock, seen, spread = state
     order, _, _, _, weights, _ = rows
     limits, _, switching, intercept, discounted = settings
-    path_coef, path_sigma2, path_stderr, path_recursive = path
+    path_coef, path_sigma2, path_stderr, path_squares, path_degrees, path_recursive = path
     m, k = coefs.shape[1], coefs.shape[2]
     size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
     wanted = path_stderr.shape[0] > 0
@@ -323,6 +323,7 @@ def learn_path(state, members, position, ends, rows, settings, begin, end, resid
         np.empty((size if robust else 0, k)),
     )
     sigma2, stderr = np.empty((size, m)), np.empty((size, m, k))
+    squares, degrees = np.empty((size, m)), np.empty((size, 3))
     for i in range(begin, end):
         f = members[i]
         t, stop = position[i], ends[i]
@@ -397,6 +398,7 @@ def learn_path(state, members, position, ends, rows, settings, begin, end, resid
                     discounted,
                     sigma2[:done],
                     stderr[:done],
+                    (squares[:done], degrees[:done]),
                 )
             for s in range(done):
                 row = order[buffer[4][s]]
@@ -408,8 +410,11 @@ def learn_path(state, members, position, ends, rows, settings, begin, end, resid
                         path_coef[row, target, j] = trace[0][s, target, j]
                     if wanted:
                         path_sigma2[row, target] = sigma2[s, target]
+                        path_squares[row, target] = squares[s, target]
                         for j in range(k):
                             path_stderr[row, target, j] = stderr[s, target, j]
+                if wanted:
+                    path_degrees[row] = degrees[s]
             if done < n:
                 break
         position[i] = t

@@ -71,14 +71,17 @@ class BankRows(NamedTuple):
 
 
 class BankPath(NamedTuple):
-    """Every row's estimate: coef and stderr (N, m, k), sigma2 and recursive (N, m).
+    """Every row's estimate: coef and stderr (N, m, k), sigma2 and recursive (N, m); squares (N, m)
+    and degrees (N, 3) as in :class:`FitArrays`.
 
-    Without statistics sigma2 and stderr have no rows.
+    Without statistics sigma2, stderr, squares and degrees have no rows.
     """
 
     coef: NDArray[np.float64]
     sigma2: NDArray[np.float64]
     stderr: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    degrees: NDArray[np.float64]
     recursive: NDArray[np.float64]
 
     @classmethod
@@ -91,8 +94,18 @@ class BankPath(NamedTuple):
         rows = 0 if noise is None else n
         sigma2 = np.empty((0, m)) if noise is None else np.tile(noise, (n, 1))
         return cls(
-            np.zeros((n, m, k)), sigma2, np.full((rows, m, k), np.inf), np.full((n, m), np.nan)
+            np.zeros((n, m, k)),
+            sigma2,
+            np.full((rows, m, k), np.inf),
+            np.zeros((rows, m)),
+            np.zeros((rows, 3)),
+            np.full((n, m), np.nan),
         )
+
+    @property
+    def estimates(self) -> tuple[NDArray, ...]:
+        """The arrays that skipped rows have from the row before them."""
+        return tuple(self[:5]) if self.has_statistics else (self.coef,)
 
     @property
     def has_statistics(self) -> bool:
@@ -250,7 +263,9 @@ def _take_alone(
             found = state.estimates(filters, kind)
             path.coef[chosen] = found.theta
             noise = path.sigma2[chosen]  # as it was made: inf, or the known variance
-            path.sigma2[chosen], path.stderr[chosen] = state.statistics(filters, kind, found, noise)
+            sigma2, stderr, fit = state.statistics(filters, kind, found, noise)
+            for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
+                array[chosen] = part
     if kind.method == "covariance":
         kernels.try_all(arrays, filters, kind.limits.covariance)
 

@@ -28,9 +28,9 @@ from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, WEIGHT
 from olsq.online.forms.statistics import counts_of, objective_of
+from olsq.online.forms.student import check_level, t_inference
 from olsq.online.inference.coefficients import scaled_covariance, without_undetermined
-from olsq.online.inference.predicting import check_level
-from olsq.online.inference.summary import CoefficientTables, short, t_inference
+from olsq.online.inference.summary import CoefficientTables, short
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.reading import READ_AT_ONCE
 from olsq.online.many.state import noise_levels

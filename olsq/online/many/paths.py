@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.rows import clip_to
+from olsq.online.forms.rows import clip_to, read_only
 from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT
+from olsq.online.forms.statistics import FitArrays
 from olsq.online.many.learning import BankPath, BankRows
 from olsq.online.many.state import BankState, Kind
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.goodness import (
+    RowsInside,
+    SumsOfSquares,
+    constant_since,
+    row_statistics,
+    squares_before,
+)
+from olsq.online.paths.goodness_kernels import fill_own_residuals
+from olsq.online.paths.path import CoefficientPath, RowStatistics
 
 
 def untouched(state: BankState) -> NDArray[np.bool_]:
@@ -39,8 +50,9 @@ def open_path(state: BankState, kind: Kind, rows: BankRows, noise: NDArray | Non
     chosen = _sequence(rows)[leading]
     path.coef[chosen] = found.theta[place]
     if noise is not None:
-        sigma2, stderr = state.statistics(filters, kind, found, noise)
-        path.sigma2[chosen], path.stderr[chosen] = sigma2[place], stderr[place]
+        sigma2, stderr, fit = state.statistics(filters, kind, found, noise)
+        for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
+            array[chosen] = part[place]
     return path
 
 
@@ -50,7 +62,7 @@ def carry(path: BankPath, rows: BankRows) -> None:
         return
     last, sequence = _last_usable(rows), _sequence(rows)
     carried = np.flatnonzero(~rows.usable[sequence] & (last >= 0))
-    for array in path[:3] if path.has_statistics else path[:1]:
+    for array in path.estimates:
         array[sequence[carried]] = array[sequence[last[carried]]]
 
 
@@ -89,9 +101,18 @@ def _last_usable(rows: BankRows) -> NDArray[np.int64]:
 
 
 def path_of(
-    path: BankPath, residual: NDArray, *, intercept: bool, dtype: np.dtype, one_target: bool
+    path: BankPath,
+    residual: NDArray,
+    *,
+    intercept: bool,
+    dtype: np.dtype,
+    one_target: bool,
+    statistics: Callable[[], RowStatistics] | None,
 ) -> CoefficientPath:
-    """Convert to the path that users receive, in ``dtype``; NaN where coefficients are."""
+    """Convert to the path that users receive, in ``dtype``; NaN where coefficients are.
+
+    ``statistics`` computes those of every row, see :func:`statistics_of_rows`.
+    """
     first = int(intercept)
     single = dtype != np.float64
     coef = clip_to(path.coef, dtype) if single else path.coef
@@ -108,12 +129,75 @@ def path_of(
         stderr=stderr[:, :, first:],
         intercept_stderr=stderr[:, :, 0] if first else hidden,
     )
-    return CoefficientPath(*(a[:, 0] for a in found)) if one_target else found
+    if statistics is not None:
+        found = found.with_statistics(statistics)
+    return found.each(lambda array: array[:, 0]) if one_target else found
+
+
+def statistics_of_rows(
+    path: BankPath,
+    rows: BankRows,
+    before: Callable[[], NDArray[np.float64]],
+    known: NDArray[np.bool_],
+    kind: Kind,
+    noise: NDArray[np.float64] | None,
+    window: int | None = None,
+) -> Callable[[], RowStatistics] | None:
+    """Return what computes the statistics of every row of a path that has been carried.
+
+    ``before`` is of :func:`squares_learned`, and ``known`` (b,) masks the members that had learned
+    something.  None where there are none.
+    """
+    if noise is None:
+        return None
+    dtype = np.dtype(kind.precision[1])
+    usable = rows.usable if rows.usable.size else None
+    X, Y = (read_only(np.ascontiguousarray(a, np.float64)) for a in (rows.X, rows.Y))
+    residual = np.empty(Y.shape)
+    fill_own_residuals(read_only(path.coef), X, Y, residual)
+    weights, gates = rows.weights.copy(), rows.gates.copy()
+    if usable is not None:
+        residual[~usable] = np.nan
+        weights[~usable] = 0.0
+    groups = rows.order, rows.begins, rows.ends
+
+    def inside() -> RowsInside:
+        found = RowsInside.of_groups(*groups, usable, gates, weights)
+        return found if window is None else found.last(window, positions=False)
+
+    since = None
+    if not kind.intercept:  # of rows before this call a bank does not keep the columns' values
+        values = np.where(known[:, None], 0.0, np.full(X.shape[1], np.nan))
+        since = constant_since(*groups, weights, X, values, window is None)
+    sums = SumsOfSquares(inside, np.array(Y), before, since, kind.intercept)
+    fit = FitArrays(path.squares, path.degrees)
+    return lambda: row_statistics(clip_to(residual, dtype), fit, sums, noise)
+
+
+def squares_learned(
+    state: BankState, kind: Kind, members: NDArray[np.int64]
+) -> Callable[[], NDArray[np.float64]]:
+    """Return what computes what ``fill_sums_of_squares`` asks of the members (b, m, 3), as they are
+    now.
+    """
+    known = ~untouched(state)[members]
+    earlier = state.take(members[known])
+
+    def compute() -> NDArray[np.float64]:
+        found = np.zeros((members.size, state.loss.shape[1], 3))
+        for i, place in enumerate(np.flatnonzero(known)):
+            form = earlier.switch(i, kind).form
+            how = earlier.ridge[i], kind.discounted, kind.intercept
+            found[place] = squares_before(form, *how)
+        return found
+
+    return compute
 
 
 def spread_out(path: CoefficientPath, where: NDArray[np.bool_]) -> CoefficientPath:
     """Return the path with a row of NaN wherever ``where`` (n,) is False."""
-    whole = [np.full((where.size, *a.shape[1:]), np.nan, a.dtype) for a in path]
-    for array, part in zip(whole, path, strict=True):
+    arrays = path.every_array
+    whole = [np.full((where.size, *a.shape[1:]), np.nan, a.dtype) for a in arrays]
+    for array, part in zip(whole, arrays, strict=True):
         array[where] = part
-    return CoefficientPath(*whole)
+    return CoefficientPath.of_arrays(whole)

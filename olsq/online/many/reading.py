@@ -141,7 +141,7 @@ class BankReading(Locked, Saved):
             for start in range(0, max(every.size, 1), READ_AT_ONCE):
                 filters = every[start : start + READ_AT_ONCE]
                 found = state.estimates(filters, self._kind)
-                parts.append((found, *state.statistics(filters, self._kind, found, noise)))
+                parts.append((found, *state.statistics(filters, self._kind, found, noise)[:2]))
             everything = Estimates(
                 *(np.concatenate(a) for a in zip(*(p[0] for p in parts), strict=True))
             )

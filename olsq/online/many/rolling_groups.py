@@ -258,7 +258,7 @@ class GroupedRollingLeastSquares(ByKey):
             metadata_=self.__dict__.get("metadata_", {}),
             **named,
         )
-        return None if whole is None else CoefficientPath(*whole)
+        return None if whole is None else CoefficientPath.of_arrays(whole)
 
     # -- groups -----------------------------------------------------------------------------------
 

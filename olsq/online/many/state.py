@@ -15,6 +15,7 @@ from olsq.online.forms.minimum_norm import inverse_root, solution, variances
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY
+from olsq.online.forms.statistics import FitArrays
 from olsq.online.many import batch_kernels, decision_kernels
 from olsq.online.many.kernels import COVARIANCE, SQUARE_ROOT
 
@@ -247,14 +248,14 @@ class BankState:
 
     def statistics(
         self, filters: NDArray[np.int64], kind: Kind, found: Estimates, noise: NDArray
-    ) -> tuple[NDArray, NDArray]:
-        """Return sigma2 (b, m) and standard errors (b, m, k), the intercept's first if there is
-        one.
+    ) -> tuple[NDArray, NDArray, FitArrays]:
+        """Return sigma2 (b, m), standard errors (b, m, k), the intercept's first if there is one,
+        and what the goodness of fit is computed from.
 
         ``noise`` (m,) or (b, m) are known noise variances, inf where they are to be estimated.
         """
         counts = np.column_stack([self.tally[filters], found.rank, found.used])
-        stderr = np.empty(found.theta.shape)
+        stderr, fit = np.empty(found.theta.shape), FitArrays.empty(*found.theta.shape[:2])
         sigma2 = np.broadcast_to(noise, found.theta.shape[:2]).copy()
         batch_kernels.statistics_each(
             self.loss[filters],
@@ -266,8 +267,9 @@ class BankState:
             kind.discounted,
             sigma2,
             stderr,
+            fit.arrays,
         )
-        return sigma2, stderr
+        return sigma2, stderr, fit
 
     def factors(self, filters: NDArray[np.int64]) -> tuple[NDArray, NDArray]:
         """Return R (b, k, k) upper triangular, of the information ``R^T R``, and ``z = R theta``.

@@ -65,7 +65,7 @@ class BankUncertainty(BankReading):
             part = slice(start, start + READ_AT_ONCE)
             asked, place = np.unique(filters[part], return_inverse=True)
             found = state.estimates(asked, kind)
-            sigma2, _ = state.statistics(asked, kind, found, noise)
+            sigma2, _, _ = state.statistics(asked, kind, found, noise)
             freedom = freedom_of(state.tally[asked], state.ridge[asked], kind, found)[:, None]
             freedom = np.where(np.isfinite(noise), np.inf, freedom)
             known = freedom > 0

@@ -14,7 +14,7 @@ from olsq.online.forms.statistics import fill_statistics
 from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.learning import PARALLEL_FROM, BankPath, BankRows, learn
 from olsq.online.many.parallel import in_pieces, share
-from olsq.online.many.paths import carry, path_of
+from olsq.online.many.paths import carry, path_of, statistics_of_rows
 from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.options import check_noise_variance
@@ -35,7 +35,7 @@ def roll_groups(state, begins, ends, order, X, Y, settings, begin, end, residual
     """
     forms, matrix, coefs, columns, tally, loss = state
     window, within, limits, ridge, intercept = settings
-    path_coef, path_sigma2, path_stderr, path_recursive = path
+    path_coef, path_sigma2, path_stderr, path_squares, path_degrees, path_recursive = path
     m, k = coefs.shape[1], coefs.shape[2]
     first = 1 if intercept else 0
     N, d = X.shape
@@ -76,6 +76,7 @@ def roll_groups(state, begins, ends, order, X, Y, settings, begin, end, residual
         np.empty((0, k)),
     )
     sigma2, stderr = np.empty((longest, m)), np.empty((longest, m, k))
+    squares, degrees = np.empty((longest, m)), np.empty((longest, 3))
     scratch = np.empty(k), np.empty(k), np.empty(k)
     ring_X, ring_Y, ring_w = np.empty((window, k)), np.empty((window, m)), np.ones(window)
     for g in range(begin, end):
@@ -145,6 +146,7 @@ def roll_groups(state, begins, ends, order, X, Y, settings, begin, end, residual
                 True,
                 sigma2[window:n],
                 stderr[window:n],
+                (squares[window:n], degrees[window:n]),
             )
         for t in range(window, n):
             row = order[begins[g] + t]
@@ -155,8 +157,11 @@ def roll_groups(state, begins, ends, order, X, Y, settings, begin, end, residual
                     path_coef[row, target, j] = trace[0][t, target, j]
                 if wanted:
                     path_sigma2[row, target] = sigma2[t, target]
+                    path_squares[row, target] = squares[t, target]
                     for j in range(k):
                         path_stderr[row, target, j] = stderr[t, target, j]
+            if wanted:
+                path_degrees[row] = degrees[t]
 
 
 LONGEST = 4096  # rows of a group from which one estimator costs little, and rebuilds are likely
@@ -239,28 +244,29 @@ def roll_together(
         share(counts[members] * k**2, PARALLEL_FROM),
     )
     left[members[~done]] = True
+    every = rows._replace(members=np.arange(begins.size), begins=begins, ends=ends, order=order)
     if call.usable is not None:
         residual[~call.usable] = np.nan
-        carry(
-            path,
-            rows._replace(
-                members=np.arange(begins.size),
-                begins=begins,
-                ends=ends,
-                order=order,
-                usable=call.usable,
-            ),
-        )
+        every = every._replace(usable=call.usable)
+        carry(path, every)
     seen = np.cumsum(learnt)
     before = np.concatenate([[0], seen])[begins]
     few = order[seen - before[group] < (options["min_samples"] or 1)]
     outside = np.ones(N, np.bool_)
     outside[order] = False
-    estimates = (path.coef, path.sigma2, path.stderr) if statistics else (path.coef,)
-    for array in estimates:
+    for array in path.estimates:
         array[few] = array[outside] = np.nan
     residual[outside] = path.recursive[outside] = np.nan
+    new = np.zeros(begins.size, np.bool_)
+    nothing = np.zeros((begins.size, m, 3))
     found = path_of(
-        path, residual, intercept=origin.intercept, dtype=origin.dtype, one_target=call.one_target
+        path,
+        residual,
+        intercept=origin.intercept,
+        dtype=origin.dtype,
+        one_target=call.one_target,
+        statistics=statistics_of_rows(
+            path, every, nothing.copy, new, kind, noise if statistics else None, window
+        ),
     )
     return found, left

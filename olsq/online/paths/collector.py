@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.rows import Trace, clip_to
+from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.online.forms.statistics import statistics, statistics_of
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.forms.statistics import FitArrays, statistics, statistics_of
+from olsq.online.paths.goodness import SumsOfSquares, row_statistics
+from olsq.online.paths.goodness_kernels import fill_own_residuals
+from olsq.online.paths.path import CoefficientPath, RowStatistics
 from olsq.online.rows import complex_rows
 
 
@@ -31,7 +34,10 @@ class PathCollector:
         self.count = np.zeros(n)
         self.wants = {"sandwich": sandwich, "variance": noise is not None}
         self.noise = noise
-        self.before: tuple[Any, Any] = noise, np.inf  # of rows that nothing was known in
+        # Of rows that nothing was known in: sigma2, standard errors, squares and degrees.
+        self.before: tuple[Any, ...] = noise, np.inf, 0.0, 0.0
+        self.fit = FitArrays.empty(n if noise is not None else 0, m)
+        self.in_sample = np.full((n if noise is not None else 0, m), np.nan, dtype)
         if noise is not None:
             self.stderr, self.sigma2 = np.empty((n, m, d)), np.tile(noise, (n, 1))
         else:  # one number, whatever the shape
@@ -44,7 +50,8 @@ class PathCollector:
         self.coef[:] = clip_to(form.coefficients(), self.coef.dtype)
         self.count[:] = form.tally[COUNT]
         if self.noise is not None:
-            self.before = statistics_of(form, ridge, discounted, sandwich, self.noise)
+            sigma2, stderr, fit = statistics_of(form, ridge, discounted, sandwich, self.noise)
+            self.before = sigma2, stderr, *fit
 
     def trace(self, block: slice | NDArray, n: int) -> Trace:
         """Return a trace for the n rows of a block, in the path's own arrays where possible."""
@@ -56,7 +63,9 @@ class PathCollector:
             return trace._replace(coef=self.coef[block], recursive=self.recursive[block])
         return trace
 
-    def add(self, trace: Trace, block: slice | NDArray, ridge: NDArray, discounted: bool) -> None:
+    def add(
+        self, trace: Trace, block: slice | NDArray, ridge: NDArray, discounted: bool, rows: Rows
+    ) -> None:
         """Add the trace of a block, with the statistics that follow from it."""
         self.filled[block] = True
         self.count[block] = trace.counts[:, COUNT]
@@ -65,7 +74,9 @@ class PathCollector:
             self.recursive[block] = trace.recursive
         if self.noise is None:
             return
-        sigma2, stderr = self.sigma2[block], self.stderr[block]  # copies, unless it is a slice
+        # Copies, unless it is a slice.
+        sigma2, stderr = self.sigma2[block], self.stderr[block]
+        fit = FitArrays(*(array[block] for array in self.fit))
         statistics(
             trace.loss,
             trace.coef,
@@ -76,33 +87,57 @@ class PathCollector:
             discounted,
             sigma2,
             stderr,
+            fit.arrays,
         )
         if not isinstance(block, slice):
             self.sigma2[block], self.stderr[block] = sigma2, stderr
+            self.fit.squares[block], self.fit.degrees[block] = fit
+        theta = trace.coef
+        if isinstance(rows, PairedRows):
+            # The estimate of the whole pair.
+            theta = trace.coef[1::2].repeat(2, axis=0)
+        residual = np.empty(rows.Y.shape)
+        fill_own_residuals(read_only(theta), rows.X, rows.Y, residual)
+        self.in_sample[block] = clip_to(residual, self.in_sample.dtype)
+
+    @property
+    def of_estimates(self) -> tuple[NDArray, ...]:
+        """The arrays of :attr:`before`."""
+        return () if self.noise is None else (self.sigma2, self.stderr, *self.fit)
 
     def finish(self, need: int) -> None:
         """Fill skipped rows with the estimate before them; NaN where it has fewer than ``need``
         rows.
         """
-        statistics = self.noise is not None
-        estimates = [self.coef, *([self.sigma2, self.stderr] if statistics else [])]
+        estimates = self.coef, *self.of_estimates
         if not self.filled.all():
-            if statistics:
-                empty = ~self.filled
-                self.sigma2[empty], self.stderr[empty] = self.before
+            for array, value in zip(self.of_estimates, self.before, strict=False):
+                array[~self.filled] = value
             last = np.maximum.accumulate(np.where(self.filled, np.arange(self.filled.size), -1))
             carried = np.flatnonzero(~self.filled & (last >= 0))
             for array in (*estimates, self.count):
                 array[carried] = array[last[carried]]
         if need > 0:
-            for array in estimates:
+            of_row = () if self.noise is None else (self.in_sample,)
+            for array in (*estimates, *of_row):
                 array[self.count < need] = np.nan
+
+    def row_statistics(self, sums: SumsOfSquares | None) -> RowStatistics:
+        """Return the statistics of every row, after :meth:`finish`; see the function."""
+        assert self.noise is not None
+        return row_statistics(self.in_sample, self.fit, sums, self.noise)
 
 
 def joined(
-    collectors: list[PathCollector], targets: list[NDArray], residual: NDArray, intercept: bool
+    collectors: list[PathCollector],
+    targets: list[NDArray],
+    residual: NDArray,
+    intercept: bool,
+    statistics: list[Callable[[], RowStatistics]],
 ) -> CoefficientPath:
-    """Join the finished collectors of groups of targets to one path (n, m, ...)."""
+    """Join the finished collectors of groups of targets, and their statistics, to one path
+    (n, m, ...).
+    """
     coef, stderr, sigma2, recursive = (
         _by_target([getattr(c, name) for c in collectors], targets)
         for name in ("coef", "stderr", "sigma2", "recursive")
@@ -120,7 +155,14 @@ def joined(
         stderr=stderr[:, :, first:],
         intercept_stderr=stderr[:, :, 0] if intercept else hidden.astype(np.float64),
     )
-    return path if known else path.bare()
+    if not known:
+        return path.bare()
+
+    def of_every_target() -> RowStatistics:
+        parts = zip(*(part() for part in statistics), strict=True)
+        return RowStatistics(*(_by_target(list(part), targets) for part in parts))
+
+    return path.with_statistics(of_every_target)
 
 
 def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
@@ -137,7 +179,18 @@ def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
         stderr=stderr[..., first:],
         intercept_stderr=stderr[..., 0] if first else path.intercept_stderr[1::2],
     )
-    return found if path._has_statistics else found.bare()
+    if not path._has_statistics:
+        return found.bare()
+
+    def of_pairs() -> RowStatistics:
+        known = path._statistics_or_nan
+        later = RowStatistics(*(array[1::2] for array in known))
+        return later._replace(
+            in_sample_residual=complex_rows.combine_rows(known.in_sample_residual),
+            n_rows=later.n_rows / 2,
+        )
+
+    return found.with_statistics(of_pairs)
 
 
 def _by_target(parts: list[NDArray], targets: list[NDArray]) -> NDArray:

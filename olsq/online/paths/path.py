@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
+from olsq.online.forms.student import check_level, p_values, t_inference, t_values
 from olsq.online.rows import frames
 from olsq.online.rows.frames import Labels
 
@@ -26,6 +27,19 @@ class PathArrays(NamedTuple):
     sigma2: NDArray[Any]
     stderr: NDArray[Any]
     intercept_stderr: NDArray[Any]
+
+
+class RowStatistics(NamedTuple):
+    """Arrays (n,) or (n, m) of a :class:`CoefficientPath`, which documents them.
+
+    ``freedom`` are the degrees of freedom of t statistics.
+    """
+
+    in_sample_residual: NDArray[Any]
+    r_squared: NDArray[np.float64]
+    adj_r_squared: NDArray[np.float64]
+    n_rows: NDArray[np.float64]
+    freedom: NDArray[np.float64]
 
 
 class CoefficientPath(PathArrays):
@@ -54,6 +68,20 @@ class CoefficientPath(PathArrays):
         Standard errors of ``coef``; inf where undetermined.
     intercept_stderr : array (n,) or (n, m)
         Standard error of ``intercept``; 0 without one.
+    r_squared, adj_r_squared, in_sample_residual, n_rows : arrays (n,) or (n, m)
+        Goodness of fit after the row, for the rows that the estimate is made of.
+    tvalues, pvalues : arrays (n, d) or (n, m, d)
+        Tests that a coefficient is 0; :meth:`conf_int` has confidence intervals.
+
+    Notes
+    -----
+    These statistics are no fields of the tuple.  They are those of the regression of the rows that
+    count at row t: all so far, those in the window, or all with what forgetting has left of their
+    weights.  Without a ridge they equal what statsmodels' ``OLS`` or ``WLS`` of these rows gives.
+    A column of X that has one value (not 0) in all of them is an intercept, as there.  They are NaN
+    with ``statistics=False`` and for estimators other than least squares; ``in_sample_residual``
+    also in a row that was skipped; ``r_squared`` also where the targets do not vary, and with the
+    strategies of :mod:`olsq.forgetting` that forget coefficients instead of rows.
 
     Examples
     --------
@@ -64,32 +92,161 @@ class CoefficientPath(PathArrays):
     array([2., 2., 2., 2.])
     """
 
-    labels: Labels = Labels()  # not a field: a path unpacks and compares as its arrays do
+    # Not fields: a path unpacks and compares as its arrays do.
+    labels: Labels = Labels()
+    _row_statistics: RowStatistics | Callable[[], RowStatistics] | None = None
 
     __repr__ = brief_repr
 
     def labelled(self, labels: Labels) -> Self:
         """Return the path with other labels."""
         other = self._make(self)
-        other.labels = labels
+        other.labels, other._row_statistics = labels, self._row_statistics
         return other
+
+    def with_statistics(self, statistics: RowStatistics | Callable[[], RowStatistics]) -> Self:
+        """Return the path with the statistics of every row, or what computes them when read."""
+        other = self.labelled(self.labels)
+        other._row_statistics = statistics
+        return other
+
+    def each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Self:
+        """Return the path with every array changed, the statistics' when they are read."""
+        other = self._make(change(array) for array in self)
+        return other.labelled(self.labels).with_statistics(
+            lambda: RowStatistics(*(change(array) for array in self._statistics_or_nan))
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return labels and statistics for pickle and copy."""
+        return {"labels": self.labels, "_row_statistics": self._statistics_or_nan}
+
+    @property
+    def every_array(self) -> tuple[NDArray[Any], ...]:
+        """The fields and the statistics of every row, NaN where there are none."""
+        return (*self, *self._statistics_or_nan)
+
+    @classmethod
+    def of_arrays(cls, arrays: Iterable[NDArray[Any]]) -> Self:
+        """Rebuild a path from what :attr:`every_array` gave."""
+        arrays = list(arrays)
+        fields = len(cls._fields)
+        return cls(*arrays[:fields]).with_statistics(RowStatistics(*arrays[fields:]))
+
+    @property
+    def _statistics_or_nan(self) -> RowStatistics:
+        if callable(self._row_statistics):
+            self._row_statistics = self._row_statistics()
+        if self._row_statistics is not None:
+            return self._row_statistics
+        nothing = np.broadcast_to(np.nan, self.recursive_residual.shape)
+        return RowStatistics(*(nothing,) * len(RowStatistics._fields))
 
     def _replace(self, **fields: Any) -> Self:
         """Return the path with some arrays replaced, and its labels."""
-        return super()._replace(**fields).labelled(self.labels)
+        other = super()._replace(**fields).labelled(self.labels)
+        other._row_statistics = self._row_statistics
+        return other
 
     def bare(self) -> Self:
         """Return the path without noise variances and standard errors, which read NaN."""
         names = "sigma2", "stderr", "intercept_stderr"
         nothing = {n: np.broadcast_to(np.nan, getattr(self, n).shape) for n in names}
-        return self._replace(**nothing)
+        other = self._replace(**nothing)
+        other._row_statistics = None
+        return other
 
     @property
     def _has_statistics(self) -> bool:
         """True if sigma2 and standard errors were computed: else they are one number, spread."""
         return any(self.stderr.strides) or not self.stderr.size
 
-    def to_frame(self, *, names: Sequence[str] | None = None, kind: str | None = None) -> Any:
+    @property
+    def in_sample_residual(self) -> NDArray[Any]:
+        """Residual (n,) or (n, m) of the row's own target, ``y_t - x_t . theta_t - b_t``."""
+        return self._statistics_or_nan.in_sample_residual
+
+    @property
+    def r_squared(self) -> NDArray[np.float64]:
+        """R-squared (n,) or (n, m): about the mean with an intercept, else about 0."""
+        return self._statistics_or_nan.r_squared
+
+    @property
+    def adj_r_squared(self) -> NDArray[np.float64]:
+        """R-squared (n,) or (n, m) adjusted for degrees of freedom; NaN where there are none."""
+        return self._statistics_or_nan.adj_r_squared
+
+    @property
+    def n_rows(self) -> NDArray[np.float64]:
+        """Number of rows (n,) or (n, m) that the estimate is made of.
+
+        Rows of weight 0 are none.  Forgetting counts a row by what is left of it.
+        """
+        return self._statistics_or_nan.n_rows
+
+    @property
+    def tvalues(self) -> NDArray[Any]:
+        """t statistics of ``coef``, shaped as that; NaN where undetermined."""
+        return t_values(self.coef, self.stderr)
+
+    @property
+    def pvalues(self) -> NDArray[np.float64]:
+        """Two-sided p-values of ``tvalues``, with the degrees of freedom of ``sigma2``.
+
+        Normal instead of t with a known ``noise_variance``.
+        """
+        self._refuse_complex("pvalues")
+        return p_values(self.tvalues, self._freedom)
+
+    def conf_int(self, level: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Compute confidence intervals of ``coef`` after every row.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            Probability in (0, 1) that an interval covers its coefficient.
+
+        Returns
+        -------
+        lower, upper : arrays (n, d) or (n, m, d)
+            Infinite where nothing is known: while undetermined, or without degrees of freedom.
+
+        Raises
+        ------
+        ValueError
+            If level is not in (0, 1), or the coefficients are complex.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> x = np.arange(8.0)
+        >>> path = olsq.coefficient_path(x[:, None], 2 * x + [0, 1, 0, 1, 0, 1, 0, 1], window=5)
+        >>> lower, upper = path.conf_int(0.9)
+        >>> lower[-1].round(2), upper[-1].round(2)
+        (array([2.01]), array([2.22]))
+        """
+        check_level(level)
+        self._refuse_complex("conf_int")
+        return t_inference(self.coef, self.stderr, self._freedom, level)[2:]
+
+    @property
+    def _freedom(self) -> NDArray[np.float64]:
+        return self._statistics_or_nan.freedom[..., None]
+
+    def _refuse_complex(self, name: str) -> None:
+        if np.iscomplexobj(self.coef):
+            raise ValueError(
+                f"{name} is for real coefficients, and these are complex: use coef and stderr, "
+                "sqrt(E |error|^2)"
+            )
+
+    def to_frame(
+        self,
+        *,
+        names: Sequence[str] | None = None,
+        kind: str | None = None,
+        statistics: bool = False,
+    ) -> Any:
         """Convert the path to a data frame, one row for each row of the data.
 
         Parameters
@@ -100,6 +257,8 @@ class CoefficientPath(PathArrays):
         kind : {"pandas", "polars", "pyarrow"}, optional
             Library of the frame.  Default: the one X came in (or else y); for arrays pandas, or
             Polars where pandas is not installed.
+        statistics : bool, default False
+            Whether to add the statistics of every row.
 
         Returns
         -------
@@ -112,6 +271,9 @@ class CoefficientPath(PathArrays):
             ``times`` that were given are a first column, "time" or what their series is called,
             and the index where pandas gets arrays, which have none.  A path made with ``by=`` has
             the labels as its first column, "group" or what their series or column is called.
+            With ``statistics`` also "in_sample_residual", "r_squared", "adj_r_squared", "n_rows",
+            and "<name>_tvalue", "<name>_pvalue", "<name>_lower" and "<name>_upper" (of the 95 %
+            interval).
 
         Raises
         ------
@@ -135,13 +297,13 @@ class CoefficientPath(PathArrays):
             raise ValueError(f"kind must be one of {frames.KINDS}, got {kind!r}")
         features = self._feature_names(names)
         if self.residual.ndim == 1:
-            return frames.frame(self._columns(features), self.labels, kind)
+            return frames.frame(self._columns(features, statistics), self.labels, kind)
         targets = self._target_names()
         frames.refuse_twice(targets)
         columns = {
             (target, name): values
             for k, target in enumerate(targets)
-            for name, values in self.of_target(k)._columns(features).items()
+            for name, values in self.of_target(k)._columns(features, statistics).items()
         }
         return frames.frame(columns, self.labels, kind)
 
@@ -155,7 +317,9 @@ class CoefficientPath(PathArrays):
                 raise ValueError(f"target must be one of {names}, got {target!r}")
             target = names.index(target)
         label = None if self.labels.targets is None else (names[target],)
-        return self._make(a[:, target] for a in self).labelled(self.labels._replace(targets=label))
+        return self.each(lambda array: array[:, target]).labelled(
+            self.labels._replace(targets=label)
+        )
 
     def of_group(self, key: Any) -> Self:
         """Return the rows of one group of a path made with ``by=``, in order.
@@ -189,7 +353,7 @@ class CoefficientPath(PathArrays):
         rows = np.flatnonzero([bool(label == key) for label in self.labels.groups])
         if not rows.size:
             raise KeyError(key)
-        return self._make(a[rows] for a in self).labelled(self.labels.take(rows))
+        return self.each(lambda array: array[rows]).labelled(self.labels.take(rows))
 
     def plot(
         self,
@@ -268,7 +432,7 @@ class CoefficientPath(PathArrays):
     def _target_names(self) -> list[str]:
         return list(self.labels.targets or [f"y{k}" for k in range(self.residual.shape[1])])
 
-    def _columns(self, features: list[str]) -> dict[str, NDArray]:
+    def _columns(self, features: list[str], with_statistics: bool) -> dict[str, NDArray]:
         """Return the columns of a path with one target."""
         first = ["intercept"] if self.labels.intercept else []
         coefs = [*([self.intercept] if first else []), *self.coef.T]
@@ -277,9 +441,30 @@ class CoefficientPath(PathArrays):
         known = self._has_statistics
         statistics = ("residual", "recursive_residual", *(["sigma2"] if known else []))
         errors, stderr = (errors, [f"{name}_stderr" for name in names]) if known else ([], [])
-        frames.refuse_twice([*names, *statistics, *stderr])
+        tests = self._tests(names) if with_statistics else {}
+        frames.refuse_twice([*names, *statistics, *stderr, *tests])
         return (
             dict(zip(names, coefs, strict=True))
             | {name: getattr(self, name) for name in statistics}
             | dict(zip(stderr, errors, strict=True))
+            | tests
         )
+
+    def _tests(self, names: list[str]) -> dict[str, NDArray]:
+        """Return the statistics of every row of a path with one target, by column."""
+        self._refuse_complex("to_frame(statistics=True)")
+        shared = "in_sample_residual", "r_squared", "adj_r_squared", "n_rows"
+        columns = {name: getattr(self, name) for name in shared}
+        for label, values in self.of_coefficients().items():
+            own = zip(names, values.T[-len(names) :], strict=True)
+            columns |= {f"{name}_{label}": column for name, column in own}
+        return columns
+
+    def of_coefficients(self, level: float = 0.95) -> dict[str, NDArray[np.float64]]:
+        """Return tests and interval bounds (n, d + 1) of a path with one target, the intercept's
+        first.
+        """
+        coef = np.column_stack([self.intercept, self.coef])
+        stderr = np.column_stack([self.intercept_stderr, self.stderr])
+        columns = t_inference(coef, stderr, self._freedom, level)
+        return dict(zip(("tvalue", "pvalue", "lower", "upper"), columns, strict=True))

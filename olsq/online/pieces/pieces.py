@@ -32,7 +32,7 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.labels import with_groups
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath, RowStatistics
 from olsq.online.pieces import merging
 from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.frames import Labels
@@ -233,6 +233,13 @@ def blank(
         np.broadcast_to(nothing[..., None], coef.shape).copy(),
         nothing if fit_intercept else each.astype(np.float64),
     )
+    unknown_fit = np.full((n, *m), np.nan)
+    rows_so_far = np.full((n, *m), unknown)
+    found = found.with_statistics(
+        RowStatistics(
+            found.residual.copy(), unknown_fit, unknown_fit, rows_so_far, rows_so_far.copy()
+        )
+    )
     return found.labelled(labels_of(X, y, fit_intercept) if labels is None else labels)
 
 
@@ -290,8 +297,8 @@ def scattered(
     parts: list[tuple[NDArray[np.int64], CoefficientPath]], n: int, like: CoefficientPath
 ) -> CoefficientPath:
     """Return one path of n rows from those of groups, whose rows are given; NaN in the others."""
-    whole = [np.full((n, *a.shape[1:]), np.nan, a.dtype) for a in like]
+    whole = [np.full((n, *a.shape[1:]), np.nan, a.dtype) for a in like.every_array]
     for rows, path in parts:
-        for array, piece in zip(whole, path, strict=True):
+        for array, piece in zip(whole, path.every_array, strict=True):
             array[rows] = piece
-    return CoefficientPath(*whole)
+    return CoefficientPath.of_arrays(whole)

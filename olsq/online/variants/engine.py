@@ -100,7 +100,9 @@ class Recorder:
             theta[:, targets] = every[np.cumsum(rows)]
         path = path_of(theta, before, X, Y, intercept, dtype)
         path.residual[~usable] = np.nan
-        return CoefficientPath(*(a[:, 0] for a in path)) if self.call.one_target else path
+        if not self.call.one_target:
+            return path
+        return path.each(lambda array: array[:, 0])
 
 
 def path_of(

@@ -1,0 +1,108 @@
+"""What an engine has learned before a call, for the statistics of the rows of the call's path."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.calls.call import Call, Origin
+from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.form import Form, copied
+from olsq.online.paths.goodness import (
+    RowsInside,
+    SumsOfSquares,
+    complex_squares_before,
+    constant_since,
+    squares_before,
+)
+from olsq.online.windows.window import RollingWindow
+
+
+class History(NamedTuple):
+    """What an engine has learned before a call, as far as sums of squares need it."""
+
+    # (1, m, 3), see ``fill_sums_of_squares``; (1, 2m, 3) of complex rows.
+    before: Callable[[], NDArray[np.float64]]
+    values: NDArray[np.float64] | None  # (d,) of the columns, see ``fill_constant_since``
+    X: NDArray[np.float64] | None  # (p, d), the rows of a window; targets (p, m) and so on
+    Y: NDArray[np.float64]
+    gates: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    times: NDArray | None
+
+    @classmethod
+    def of(cls, engine: Any, origin: Origin, began: bool, values: NDArray | None, m: int) -> Self:
+        """Read an engine before the call; ``values`` (d,) as in ``constant_columns``."""
+        none, nothing = np.empty(0), np.zeros((1, 2 * m if origin.is_complex else m, 3))
+        if not isinstance(engine, RollingWindow):
+            before = nothing.copy
+            if began or engine.form.explained().any():  # of a prior
+                before = functools.partial(_squares_before, copied(engine.form), origin, values)
+            else:
+                values = None
+            columns = np.zeros(origin.n_features) if began and values is None else values
+            if columns is not None:
+                columns = columns.astype(np.float64) if columns.size else None
+            return cls(before, columns, None, np.empty((0, m)), none, none, None)
+        rows = engine.rows()
+        times = None if engine.ring_t is None else engine.times.copy()
+        return cls(nothing.copy, None, rows.X, rows.Y, rows.gates, rows.weights, times)
+
+    def sums_of_squares(self, engine: Any, call: Call, origin: Origin) -> SumsOfSquares | None:
+        """Return what computes the sums of squares at the rows of the call, which were learned.
+
+        None where coefficients are forgotten, not rows.  Parts of complex targets are targets.
+        """
+        windowed = isinstance(engine, RollingWindow)
+        if not windowed and (isinstance(engine.form, AdaptiveForm) or call.unit is not None):
+            return None
+        pair = 2 if origin.is_complex else 1
+        n = (len(self.weights) + len(call.weights)) // pair
+        Y = _after(self.Y, call.Y.astype(np.float64)).reshape(n, pair * call.Y.shape[1])
+        gates = _after(self.gates, call.factors.copy())[::pair]
+        weights = _after(self.weights, call.weights.copy())[::pair]
+        usable = None
+        if call.usable is not None:
+            usable = np.concatenate([np.ones(len(self.weights), np.bool_), call.usable])[::pair]
+            weights = np.where(usable, weights, 0.0)
+        groups = np.arange(n), np.zeros(1, np.int64), np.array([n])
+        times = duration = None
+        if windowed and engine.duration is not None:
+            assert self.times is not None
+            assert call.times is not None
+            times, duration = _after(self.times, call.times.copy())[::pair], engine.duration
+        length = engine.most_rows // pair if windowed and duration is None else 0
+        positions = windowed and engine.positions
+        if positions:  # every row lets the others fade
+            usable = None
+
+        def inside() -> RowsInside:
+            rows = RowsInside.of_groups(*groups, usable, gates, weights)
+            if times is not None and duration is not None:
+                oldest = np.searchsorted(times, duration.expired(times), side="right")
+                return rows.no_older(rows.order, oldest)
+            return rows.last(length, positions) if length else rows
+
+        since, intercept = None, origin.intercept or origin.complex_intercept
+        if not intercept and not origin.is_complex:
+            X = call.X if self.X is None else _after(self.X, call.X)
+            values = np.full(X.shape[1], np.nan) if self.values is None else self.values
+            since = constant_since(*groups, weights, X, values[None].copy(), not windowed)
+        skip = len(self.weights) // pair
+        return SumsOfSquares(inside, Y, self.before, since, intercept, skip, origin.is_complex)
+
+
+def _after(before: NDArray, call: NDArray) -> NDArray:
+    return np.concatenate([before, call]) if len(before) else call
+
+
+def _squares_before(form: Form, origin: Origin, values: NDArray | None) -> NDArray[np.float64]:
+    """Return (1, m, 3), or (1, 2m, 3), of the form of an estimator."""
+    how = form, origin.ridge, origin.discounted
+    if origin.is_complex:
+        return complex_squares_before(*how, origin.complex_intercept)[None]
+    return squares_before(*how, origin.intercept, values)[None]

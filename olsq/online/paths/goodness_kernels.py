@@ -1,0 +1,125 @@
+"""Sums of squares of the targets, and constant columns, of the rows behind every row's estimate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from olsq.kernels import kernel
+
+
+@kernel(forceinline=True)
+def merge(weight, mean, squares, other_weight, other_mean, other_squares):
+    """Merge two weights, means and sums of squares about them (Chan, Golub & LeVeque 1983)."""
+    total = weight + other_weight
+    if total <= 0.0:
+        return 0.0, 0.0, 0.0
+    step, share = other_mean - mean, other_weight / total
+    squares += other_squares + step * step * weight * share
+    return total, mean + step * share, squares
+
+
+@kernel()
+def fill_sums_of_squares(rows, begins, ends, oldest, before, centred, scratch, out):
+    """Compute the weighted sum of squares of the rows ``oldest[p]..p`` at every position p.
+
+    ``rows`` = (order (s,), Y (N, m), gates (N,), weights (N,)): position p is row ``order[p]``.
+    Group g has the positions ``begins[g]..ends[g]``; ``oldest`` (s,) goes up within it.  Its
+    ``begins[g] - 1`` stands for what came before the group, weight, mean and sum of squares
+    ``before`` (g, m, 3).  out (s, m) is about the mean where ``centred`` (s,), else about 0.
+    ``scratch`` (longest group + 1, 3).
+
+    Nothing is subtracted, so that rows that have left leave no rounding error: what is inside is
+    the rows up to an anchor, summed backwards from it once, and those after it.
+    """
+    order, Y, gates, weights = rows
+    for g in range(begins.shape[0]):
+        first = begins[g] - 1
+        for target in range(Y.shape[1]):
+            anchor, fade = first, 1.0
+            for c in range(3):
+                scratch[0, c] = before[g, target, c]
+            weight, mean, squares = 0.0, 0.0, 0.0  # of the rows after the anchor
+            for p in range(begins[g], ends[g]):
+                row = order[p]
+                fade *= gates[row]
+                weight *= gates[row]
+                squares *= gates[row]
+                if weights[row] > 0:
+                    weight, mean, squares = merge(
+                        weight, mean, squares, weights[row], Y[row, target], 0.0
+                    )
+                if oldest[p] > anchor:
+                    anchor, fade = p, 1.0
+                    weight, mean, squares = 0.0, 0.0, 0.0
+                    for i in range(p, oldest[p] - 1, -1):
+                        row = order[i]
+                        if weights[row] > 0:
+                            weight, mean, squares = merge(
+                                weight, mean, squares, fade * weights[row], Y[row, target], 0.0
+                            )
+                        scratch[i - first, 0] = weight
+                        scratch[i - first, 1] = mean
+                        scratch[i - first, 2] = squares
+                        fade *= gates[row]
+                    weight, mean, squares, fade = 0.0, 0.0, 0.0, 1.0
+                i = oldest[p] - first
+                total, center, about = merge(
+                    fade * scratch[i, 0],
+                    scratch[i, 1],
+                    fade * scratch[i, 2],
+                    weight,
+                    mean,
+                    squares,
+                )
+                out[p, target] = about if centred[p] else about + total * center * center
+
+
+@kernel()
+def fill_own_residuals(coef, X, Y, out):
+    """Compute ``y_t - x_t . coef_t`` (n, m) of rows X (n, d) and coefficients (n, m, k).
+
+    Where k = d + 1 the first one is an intercept.
+    """
+    n, d = X.shape
+    first = coef.shape[2] - d
+    for t in range(n):
+        for target in range(coef.shape[1]):
+            predicted = coef[t, target, 0] if first else 0.0
+            for j in range(d):
+                predicted += coef[t, target, first + j] * X[t, j]
+            out[t, target] = Y[t, target] - predicted
+
+
+@kernel()
+def fill_constant_since(rows, X, begins, ends, values, expanding, since):
+    """Find from which position on some column of X has had one value other than 0.
+
+    ``rows`` as in :func:`fill_sums_of_squares`; ``values`` (g, d) are those that columns of a group
+    have had in every row before, 0 where they varied, NaN before the first row, and change.
+    since (s,) is the number of positions where no column qualifies; of rows that all stay
+    (``expanding``) it is left as it is once no column has had one value from the start on.
+    """
+    order, _, _, weights = rows
+    d = X.shape[1]
+    runs = np.empty(d, np.int64)
+    for g in range(begins.shape[0]):
+        first = begins[g] - 1
+        runs[:] = first
+        learned, answer = first, since.shape[0]
+        for p in range(begins[g], ends[g]):
+            row = order[p]
+            if weights[row] > 0:
+                answer = since.shape[0]
+                for j in range(d):
+                    x = X[row, j]
+                    if x != values[g, j]:
+                        # A run reaches back to the last learnt row of another value.
+                        if values[g, j] == values[g, j]:
+                            runs[j] = learned + 1
+                        values[g, j] = x
+                    if x != 0 and runs[j] < answer:
+                        answer = runs[j]
+                learned = p
+            since[p] = answer
+            if expanding and answer > first and learned > first:
+                break
