@@ -29,6 +29,7 @@ from olsq.distributed.partitions import new_array, partitions
 from olsq.online import CoefficientPath
 from olsq.online import coefficient_path as whole_path
 from olsq.online.forms.student import check_level
+from olsq.online.inference.robust import errors_in_window
 from olsq.online.pieces import pieces
 
 SHARED = -1
@@ -185,18 +186,18 @@ def coefficient_path(
     rolling, options = window is not None, parameters
     of_path = {"ridge": 0.0, "fit_intercept": False} | parameters
     if rolling:
-        if parameters.get("cov", "posterior") != "posterior":
-            raise ValueError("cov='sandwich' is for forgetting, not for a window")
+        errors_in_window(parameters.get("cov", "posterior"), parameters.get("maxlags"), window)
         options = parameters | {"window": window}
         # An estimator of windows has no such options: their ridge stays what it is.
-        of_path = {k: v for k, v in of_path.items() if k not in ("ridge_mode", "method", "cov")}
+        of_estimator = set(of_path) - {"ridge_mode", "method", "cov", "maxlags"}
+        of_path = {name: of_path[name] for name in sorted(of_estimator)}
         of_path["window"] = window
         if is_number(forget):
             of_path["forget"] = options["forget"] = forget
         else:
             given["forget"] = forget
     else:
-        for name in ("min_samples", "window_of"):
+        for name in ("min_samples", "window_of", "maxlags"):
             if of_path.pop(name, None) is not None:
                 raise ValueError(f"{name} needs window")
         if is_number(forget):

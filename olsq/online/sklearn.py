@@ -188,13 +188,19 @@ class FrameOutput:
 
 
 def check_cov(cov: object) -> None:
-    """Raise ValueError for an unknown choice of ``cov=``, with the reason why HAC is none."""
+    """Raise ValueError for an unknown choice of ``cov=``, and why HC0 to HAC are none."""
     if isinstance(cov, str) and cov.lower() in ("hac", "newey-west", "nw"):
         raise ValueError(
             f"cov={cov!r} is not offered: Newey-West weighs the residuals of all rows at the "
             "present coefficients, which a stream of bounded memory no longer has (exact sums "
             "would take O(d^4) numbers a lag). Use 'sandwich', or give the rows to "
-            "cov_params(kind='hac', lags=, data=(X, y)); a rolling window has its own."
+            "cov_params(kind='hac', lags=, data=(X, y)); with window= they are offered."
+        )
+    if isinstance(cov, str) and cov.lower() in ("hc0", "hc1", "hc2", "hc3"):
+        raise ValueError(
+            f"cov={cov!r} weighs the residuals of all rows at the present coefficients, which only "
+            "a window still has: give window=, or the rows to cov_params("
+            f"kind={cov!r}, data=(X, y)); 'sandwich' is for forgetting"
         )
     check_choice(cov, "cov", ("posterior", "sandwich"))
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from olsq.arrays.reals import real_array
+from olsq.online.inference.robust import errors_in_window
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
 from olsq.online.rows.frames import Labels
@@ -31,6 +32,7 @@ def coefficient_path(
     missing: str = "skip",
     state_dtype: Any = "float64",
     cov: str = "posterior",
+    maxlags: int | None = None,
     window_of: str | None = None,
     noise_variance: ArrayLike | None = None,
     times: Any = None,
@@ -76,9 +78,15 @@ def coefficient_path(
     state_dtype : {"float64", "float32"}
         See :class:`RecursiveLeastSquares` and :class:`RollingLeastSquares`; a path is float64 for
         float64 data and float32 for float32 data whatever this is.
-    cov : {"posterior", "sandwich"}
-        What standard errors mean; see :class:`RecursiveLeastSquares`.  "sandwich" is not for
-        windows: without weights theirs are the same.
+    cov : {"posterior", "sandwich", "nonrobust", "HC0", "HC1", "HC2", "HC3", "HAC"}
+        What standard errors mean; see :class:`RecursiveLeastSquares`.  "nonrobust" is another name
+        of "posterior".  With ``window`` those that are robust against unequal variances (White
+        1980, MacKinnon & White 1985) or correlation ("HAC", Newey & West 1987), in any case,
+        statsmodels' of the same names (t distribution, no small-sample factors but that of HC1);
+        "sandwich" is for forgetting without a window.
+    maxlags : int, optional
+        With ``cov="HAC"``, the rows over which noise is correlated; fewer than ``window``.
+        Default: ``floor(4 (n / 100)^(2/9))`` for n rows in the window (Newey & West 1994).
     window_of : {"samples", "positions"}, optional
         With ``window``, what it counts; see :class:`RollingLeastSquares`.
     noise_variance : float or array (m,), optional
@@ -129,6 +137,11 @@ def coefficient_path(
     >>> bool(np.all(np.abs(path.coef[-1] - [1.0, -2.0]) < 0.05))
     True
     """
+    cov = "posterior" if isinstance(cov, str) and cov.lower() == "nonrobust" else cov
+    if window is not None:
+        errors_in_window(cov, maxlags, window)
+    elif maxlags is not None:
+        raise ValueError("maxlags needs window and cov='HAC'")
     times = named_times(times, X, y)
     if by is not None:
         # The other parameters: nothing else has a name yet.
@@ -146,7 +159,6 @@ def coefficient_path(
         return path if statistics else path.bare()
     from olsq.online.estimators.recursive import RecursiveLeastSquares
     from olsq.online.estimators.rolling import RollingLeastSquares
-    from olsq.online.sklearn import check_cov
 
     if window is None:
         if min_samples is not None:
@@ -166,12 +178,6 @@ def coefficient_path(
             noise_variance=noise_variance,
         )
         return path_of(estimator, X, y, sample_weight, times, statistics=statistics)
-    check_cov(cov)
-    if cov == "sandwich":
-        raise ValueError(
-            "cov='sandwich' is for forgetting; standard errors in a window are cov='posterior', "
-            "which for rows without weights is the same"
-        )
     rolling = RollingLeastSquares(
         window=window,
         min_samples=min_samples,
@@ -184,7 +190,8 @@ def coefficient_path(
         forget=forget,
         half_life=half_life,
     )
-    return path_of(rolling, X, y, sample_weight, times, statistics=statistics)
+    errors = {"cov": cov, "maxlags": maxlags}
+    return path_of(rolling, X, y, sample_weight, times, statistics=statistics, **errors)
 
 
 def path_of(
@@ -195,14 +202,18 @@ def path_of(
     times: Any,
     forget: Any = None,
     statistics: bool = True,
+    **errors: Any,
 ) -> CoefficientPath:
-    """Return the path of an estimator over its next rows; times that do not count are labels."""
+    """Return the path of an estimator over its next rows; times that do not count are labels.
+
+    ``errors`` are what standard errors of a window mean.
+    """
     options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
     fresh = not estimator.__sklearn_is_fitted__()
     labels_only = times is not None and estimator._duration(True) is None
     labelled = with_times(Labels(), times) if labels_only else None
     path = estimator.partial_fit_path(
-        X, y, sample_weight, times=None if labels_only else times, **options
+        X, y, sample_weight, times=None if labels_only else times, **options, **errors
     )
     if fresh and np.isnan(path.residual).all():
         raise no_usable_row(complex_array(y, "y") if holds_complex(y) else real_array(y, "y"))

@@ -276,6 +276,8 @@ class LeastSquares:
         fit_intercept: bool = False,
         sample_weight: str | pl.Expr | None = None,
         missing: str = "skip",
+        cov: str = "nonrobust",
+        maxlags: int | None = None,
         noise_variance: float | None = None,
         output: str = "coef",
     ) -> pl.Expr:
@@ -299,6 +301,10 @@ class LeastSquares:
         times : str or Expr, optional
             Column of dates or numbers, in order and none missing, for a window or half-life in
             time.
+        cov : {"nonrobust", "HC0", "HC1", "HC2", "HC3", "HAC"}
+            What standard errors, tests and bounds mean.
+        maxlags : int, optional
+            Lags of "HAC"; see :func:`olsq.coefficient_path`.
         noise_variance : float, optional
             The variance of the noise, where it is known, for standard errors.
 
@@ -336,6 +342,8 @@ class LeastSquares:
             "fit_intercept": fit_intercept,
             "sample_weight": sample_weight,
             "missing": missing,
+            "cov": cov,
+            "maxlags": maxlags,
             "noise_variance": noise_variance,
         }
         if window is None:

@@ -95,6 +95,13 @@ class History(NamedTuple):
         skip = len(self.weights) // pair
         return SumsOfSquares(inside, Y, self.before, since, intercept, skip, origin.is_complex)
 
+    def regressors(self, call: Call, origin: Origin) -> NDArray[np.float64]:
+        """Return the rows of the window before the call and of the call (p + n, k), in float64."""
+        X = call.X.astype(np.float64)
+        if origin.intercept:
+            X = np.column_stack([np.ones(len(X)), X])
+        return np.ascontiguousarray(X if self.X is None else _after(self.X, X))
+
 
 def _after(before: NDArray, call: NDArray) -> NDArray:
     return np.concatenate([before, call]) if len(before) else call

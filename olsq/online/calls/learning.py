@@ -15,6 +15,7 @@ from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.robust import RobustErrors
 
 PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken
 
@@ -41,12 +42,14 @@ def absorb(
     fewest: int,
     noise: NDArray[np.float64] | None = None,
     constant_values: NDArray[np.float64] | None = None,
+    robust: RobustErrors | None = None,
 ) -> Absorbed:
     """Absorb the rows of a call into an engine, which changes.
 
     ``began`` says whether it has learned rows before; a path is NaN below ``fewest`` samples, and
     is without statistics if ``noise`` is None, else the known noise variances (m,), inf where they
     are to be estimated.  ``constant_values`` are those of the columns before the call.
+    ``robust`` replaces the standard errors of windows.
     """
     if call.usable is not None:
         engine = engine.split(call.usable)
@@ -76,6 +79,9 @@ def absorb(
             collector.finish(fewest)
             if history is not None:
                 sums = history.sums_of_squares(part, own, origin)
+                if robust is not None and sums is not None:
+                    regressors = history.regressors(own, origin)
+                    robust.fill(collector, sums, regressors, origin.ridge)
                 statistics.append(functools.partial(collector.row_statistics, sums))
     if not want_path:
         return Absorbed(engine, residual, calls, None)

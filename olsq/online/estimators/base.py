@@ -18,6 +18,7 @@ from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import combine_path
 from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.robust import RobustErrors
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import Labels
 from olsq.online.rows.times import named_times, with_times
@@ -215,6 +216,20 @@ class StreamingRegressor(CallChecker):
         CoefficientPath
             O(n d) memory, for these rows only.
         """
+        options = {"forget": forget, "times": times, "statistics": statistics}
+        return self._path(X, y, sample_weight, **options)
+
+    def _path(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        forget: Any,
+        times: Any,
+        **options: Any,
+    ) -> CoefficientPath:
+        """Learn, and return the path; ``options`` as of :meth:`_learn`."""
         labels, times = Labels.of(X, y), named_times(times, X, y)
         path = self._learn(
             X,
@@ -224,7 +239,7 @@ class StreamingRegressor(CallChecker):
             times,
             restart=False,
             want_path=True,
-            statistics=statistics,
+            **options,
         )
         assert path is not None
         return path.labelled(self._labels(with_times(labels, times)))
@@ -249,6 +264,7 @@ class StreamingRegressor(CallChecker):
         restart: bool,
         want_path: bool,
         statistics: bool = True,
+        robust: RobustErrors | None = None,
     ) -> CoefficientPath | None:
         with self._locked():
             times = named_times(times, X, y)
@@ -288,6 +304,7 @@ class StreamingRegressor(CallChecker):
                     fewest=self._fewest * (2 if origin.is_complex else 1),
                     noise=noise if statistics else None,
                     constant_values=values,
+                    robust=robust,
                 )
             values = values_after_call(values, call)
             logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)

@@ -13,8 +13,10 @@ from olsq.online.calls.call import Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.locking import locked
+from olsq.online.inference.robust import errors_in_window
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
+from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.durations import (
     NUMBERS,
     Duration,
@@ -272,12 +274,17 @@ class RollingLeastSquares(StreamingRegressor):
         forget: ArrayLike | None = None,
         times: Any = None,
         statistics: bool = True,
+        cov: str = "nonrobust",
+        maxlags: int | None = None,
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return the coefficients after every row.
 
         Rows with fewer than ``min_samples`` samples in their window are NaN in everything but the
-        residuals.
+        residuals.  ``cov`` and ``maxlags`` say which standard errors the path has, as in
+        :func:`coefficient_path`; :meth:`cov_params` gives those of the last row.
         """
-        return super().partial_fit_path(
-            X, y, sample_weight, forget=forget, times=times, statistics=statistics
-        )
+        robust = errors_in_window(cov, maxlags, self.window)
+        if robust is not None:
+            refuse_complex_data(f"cov={cov!r}", "use cov='nonrobust' for circular noise", X=X, y=y)
+        options = {"forget": forget, "times": times, "statistics": statistics}
+        return self._path(X, y, sample_weight, robust=robust, **options)

@@ -32,8 +32,9 @@ class Inference(Draws):
             In capitals or not.
             For noise whose variance differs from row to row (White), or that is correlated
             too (Newey-West); by default what ``cov`` says.
-        lags : int
-            For "hac": over how many rows noise is correlated.
+        lags : int, optional
+            For "hac": over how many rows noise is correlated.  Default: Newey and West's choice,
+            ``4 (n / 100)^(2/9)`` rounded down, of n rows.
         data : (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)
             For a ``kind``: the rows learnt, or the last ones that still count, in order.  They are
             weighted by the estimator's forgetting factors.  A rolling window has its own rows, and

@@ -11,35 +11,70 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_choice
+from olsq.arrays.checks import check_choice, shown
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows
+from olsq.online.paths.robust import KINDS, RobustErrors, newey_west_lags
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_weight, without_missing
 from olsq.online.rows.times import half_life_gates, times_of_call
 
-KINDS = ("HC0", "HC1", "HC2", "HC3", "hac")
 
+def check_kind(
+    kind: Any, lags: Any, names: tuple[str, str] = ("kind", "lags")
+) -> tuple[str, int | None]:
+    """Return the kind as spelled in KINDS, given in any case, and the lags, None but for "hac".
 
-def check_kind(kind: Any, lags: Any) -> tuple[str, int]:
-    """Return the kind as spelled in KINDS, given in any case, and the lags, 0 but for "hac".
+    None are Newey and West's choice there.  ``names`` are those of both arguments.
 
     Raises ValueError for what is no kind of covariance.
     """
     if isinstance(kind, str):
         kind = {name.lower(): name for name in KINDS}.get(kind.lower(), kind)
-    check_choice(kind, "kind", KINDS)
+    check_choice(kind, names[0], tuple(KINDS))
     if kind != "hac":
         if lags is not None:
-            raise ValueError(f"lags are for kind='hac', not for kind={kind!r}: leave them out")
-        return kind, 0
+            raise ValueError(
+                f"{names[1]} is for {names[0]}='hac', not for {names[0]}={kind!r}: leave it out"
+            )
+        return kind, None
+    if lags is None:
+        return kind, None
     if isinstance(lags, bool) or not isinstance(lags, (int, np.integer)) or lags < 0:
         raise ValueError(
-            f"kind='hac' needs lags, a whole number of rows over which noise is correlated, got "
-            f"{lags!r}; a usual choice is 4 (n / 100)^(2/9)"
+            f"{names[0]}='hac' needs {names[1]}, a whole number of rows over which noise is "
+            f"correlated, got {shown(lags)}; None is 4 (n / 100)^(2/9), rounded down"
         )
     return kind, int(lags)
+
+
+def errors_in_window(cov: Any, maxlags: Any, window: Any) -> RobustErrors | None:
+    """Return the robust errors of a window that ``cov`` and ``maxlags`` ask for; None for others.
+
+    Raises ValueError for what there is not in a window.
+    """
+    name = cov.lower() if isinstance(cov, str) else cov
+    if name == "sandwich":
+        raise ValueError(
+            "cov='sandwich' is for forgetting without a window; in a window cov='nonrobust' is the "
+            "same for rows without weights, and cov='HC3' stands unequal variances"
+        )
+    if name in ("nonrobust", "posterior"):
+        if maxlags is not None:
+            raise ValueError("maxlags is for cov='HAC': leave it out")
+        return None
+    if not isinstance(cov, str) or name not in map(str.lower, KINDS):
+        choices = "nonrobust", "HC0", "HC1", "HC2", "HC3", "HAC"
+        check_choice(cov, "cov", choices)
+    kind, lags = check_kind(cov, maxlags, ("cov", "maxlags"))
+    counts = isinstance(window, (int, np.integer)) and not isinstance(window, bool)
+    if lags is not None and counts and lags >= window:
+        raise ValueError(
+            f"maxlags ({lags}) must be smaller than window ({window}), the number of rows whose "
+            "correlation is estimated"
+        )
+    return RobustErrors(kind, lags)
 
 
 def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray[np.float64]]:
@@ -55,7 +90,9 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray
                 "this covariance weighs the residuals of all rows at the present coefficients, and "
                 "a recursion keeps no rows: give them, data=(X, y) or (X, y, sample_weight)"
             )
-        rows = engines[0].rows()
+        # Rows that hold a place in a window without being learned are no neighbours of others.
+        held = engines[0].rows()
+        rows = Rows.of(*(array[held.weights > 0] for array in held))
         every = np.ones(rows.Y.shape, np.bool_)
         return rows, every, np.broadcast_to(rows.weights[:, None], every.shape)
     if not isinstance(data, (tuple, list)) or len(data) not in (2, 3, 4):
@@ -113,7 +150,7 @@ def covariance(
     usable: NDArray[np.bool_],
     weights: NDArray[np.float64],
     kind: str,
-    lags: int,
+    lags: int | None,
 ) -> NDArray[np.float64]:
     """Compute ``P (sum_l c_l sum_t u_t u_{t-l}^T) P`` (k, k) of one target, with ``u = w e x``.
 
@@ -127,6 +164,10 @@ def covariance(
         rest = np.maximum(1.0 - w * form.leverage(X), np.finfo(np.float64).eps)
         residual /= np.sqrt(rest) if kind == "HC2" else rest
     W, _ = form.whitened(X)
+    if kind != "hac":
+        lags = 0
+    elif lags is None:
+        lags = newey_west_lags(int(np.count_nonzero(w)))
     found = bartlett_products(form.unwhitened(W) * (w * residual)[:, None], lags)  # of P u
     if kind == "HC1":
         n = int(np.count_nonzero(w))
