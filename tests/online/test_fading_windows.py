@@ -242,3 +242,15 @@ def test_a_half_life_in_time_takes_no_factors_of_a_call():
     with pytest.raises(ValueError, match="forget and half_life='3D', a length of time"):
         est.partial_fit(X, Y, times=DAYS + np.timedelta64(999, "D"), forget=0.9)
     assert est.to_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["HC1", "HC3", "hac"])
+def test_robust_errors_weigh_rows_as_forgetting_does(kind):
+    more = {"lags": 3} if kind == "hac" else {}
+    times = {"times": DAYS}
+    forgetting = olsq.RecursiveLeastSquares(half_life="9D").fit(X, Y, **times)
+    window = olsq.RollingLeastSquares("999D", half_life="9D").fit(X, Y, **times)
+    want = forgetting.cov_params(kind, data=(X, Y, None, DAYS), **more)
+    np.testing.assert_allclose(window.cov_params(kind, **more), want, rtol=1e-9)
+    given = window.cov_params(kind, data=(X, Y, None, DAYS), **more)
+    np.testing.assert_allclose(given, want, rtol=1e-9)

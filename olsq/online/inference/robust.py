@@ -136,7 +136,7 @@ def _gates_in_time(
     estimator: Any, times: Any, X: Any, y: Any, usable: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Compute forgetting factors (n,) of rows whose half-life is one of time."""
-    duration = estimator._duration(True)
+    duration = estimator._half_life_in_time(True)
     name = f"half_life={estimator.half_life!r}"
     found, _ = times_of_call(times, X, y, usable.size, duration, None, name)
     return half_life_gates(found, usable, np.empty(0, found.dtype), duration.length)
