@@ -59,15 +59,12 @@ def long_memory(n: int = 10_000_000) -> None:
 
 
 @kernel()
-def feed(R, z, columns, tally, loss, spread, X, Y, gates, weights, batch, limits, residual, trace):
+def feed(form, spread, rows, batch, limits, residual, trace):
     """Calls of ``batch`` rows each to a square-root form that is stored in float32 between them."""
-    for start in range(0, X.shape[0], batch):
-        stop = min(start + batch, X.shape[0])
-        update(
-            R, z, columns, tally, loss, spread, X, Y, gates, weights, start, stop, limits, residual,
-            trace,
-        )  # fmt: skip
-        for A in (R, z):
+    n = rows[0].shape[0]
+    for start in range(0, n, batch):
+        update(form, spread, rows, (start, min(start + batch, n)), limits, residual, trace)
+        for A in form[:2]:
             for i in range(A.shape[0]):
                 for j in range(A.shape[1]):
                     A[i, j] = np.float64(np.float32(A[i, j]))
@@ -98,9 +95,8 @@ def small_states() -> None:
             form = small._engine.form
             form.widen()
             feed(
-                form.R, form.z, form.columns, form.tally, form.loss, form.spread, A, Y,
-                np.full(n, make["forget"]), np.ones(n), batch, form.limits.square_root,
-                np.empty((n, 1)), Trace.none(1, 4).arrays,
+                form.in_kernels, form.spread, (A, Y, np.full(n, make["forget"]), np.ones(n)), batch,
+                form.limits.square_root, np.empty((n, 1)), Trace.none(1, 4).arrays,
             )  # fmt: skip
             form.narrow()
         off = [f"{v:.1g}" for v in distance(small, wide)]

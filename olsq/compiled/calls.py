@@ -110,7 +110,7 @@ def make_one(d, ridge):
         np.empty(d + 2),
     )
     matrix, coefs, columns, _, totals, counts, _ = state
-    kernels.start(matrix, coefs, columns, totals, counts, ridge)
+    kernels.start((matrix, coefs, columns, totals, counts), ridge)
     return state
 
 
@@ -131,5 +131,5 @@ def make_several(n, d, ridge):
     for i in range(n):
         matrix, coefs, columns, own_ridge, totals, counts, _ = view(states, i)
         own_ridge[:] = ridge
-        kernels.start(matrix, coefs, columns, totals, counts, ridge)
+        kernels.start((matrix, coefs, columns, totals, counts), ridge)
     return states

@@ -22,6 +22,7 @@ from olsq.compiled.state import (
 from olsq.forgetting.base import Forgetting
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.covariance import CovarianceForm, to_square_root
+from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
@@ -29,7 +30,6 @@ from olsq.online.forms.past import Past
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT, DECAY
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.many.kernels import COVARIANCE
 from olsq.online.rows.complex_rows import refuse_complex
 from olsq.online.rows.inputs import not_fitted
 from olsq.online.rows.options import check_ridge

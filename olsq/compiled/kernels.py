@@ -24,20 +24,12 @@ from olsq.compiled.state import (
     SWITCHES,
 )
 from olsq.kernels import kernel
-from olsq.online.forms import covariance_kernels
+from olsq.online.forms import covariance_kernels, square_root_kernels
+from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY, WAIT
 from olsq.online.forms.limits import limits_for
 from olsq.online.forms.minimum_norm import minimum_norm
-from olsq.online.forms.square_root_kernels import DECAY, absorb, noise_level
-from olsq.online.forms.triangular_kernels import back_substitute, forward_solve
-from olsq.online.many.kernels import (
-    COVARIANCE,
-    IN_FORM,
-    LONGEST_WAIT,
-    SQUARE_ROOT,
-    TO_RETRY,
-    WAIT,
-    try_covariance,
-)
+from olsq.online.forms.square_root_kernels import DECAY, absorb_alone, no_trace, noise_level
+from olsq.online.forms.triangular_kernels import back_substitute
 from olsq.problem import LARGEST
 
 LIMITS = limits_for(np.float64)
@@ -50,8 +42,9 @@ ROWS_IN_FORM = CLOCK + IN_FORM
 
 
 @kernel(forceinline=True)
-def start(matrix, coefs, columns, totals, counts, ridge):
+def start(state, ridge):
     """Fill a state with its values before any row, as ``FormSwitch.start`` does."""
+    matrix, coefs, columns, totals, counts = state
     d = matrix.shape[0]
     positive = True
     for i in range(d):
@@ -75,9 +68,20 @@ def start(matrix, coefs, columns, totals, counts, ridge):
 
 
 @kernel(forceinline=True)
-def learn_row(matrix, coefs, columns, totals, counts, scratch, x, y, forget, weight):
-    """Absorb the row x (d,), y; return its a-priori residual, NaN where it cannot be learned."""
-    d = matrix.shape[0]
+def form_of(state):
+    """Return the arrays of a state as the forms' kernels take them."""
+    matrix, coefs, columns, totals, _ = state
+    return matrix, coefs, columns, totals[:LOSS], totals[LOSS : LOSS + 1]
+
+
+@kernel(forceinline=True)
+def learn_row(state, scratch, x, y, forget, weight):
+    """Absorb the row x (d,), y; return its a-priori residual, NaN where it cannot be learned.
+
+    ``state`` = (matrix, coefs, columns, totals, counts).
+    """
+    _, _, _, totals, counts = state
+    d = x.shape[0]
     squares = y * y
     for k in range(d):
         squares += x[k] * x[k]
@@ -93,23 +97,12 @@ def learn_row(matrix, coefs, columns, totals, counts, scratch, x, y, forget, wei
         target, error = scratch[d : d + 1], scratch[d + 1 :]
         target[0] = y
         if covariance_kernels.absorb_row(
-            matrix,
-            coefs,
-            columns,
-            totals[:LOSS],
-            totals[LOSS : LOSS + 1],
-            x,
-            target,
-            forget,
-            weight,
-            COVARIANCE_LIMITS,
-            scratch[:d],
-            error,
+            form_of(state), x, target, forget, weight, COVARIANCE_LIMITS, scratch[:d], error
         ):
             counts[ROWS_IN_FORM] += 1
             count_learned(totals, counts, forget, weight)
             return error[0]
-    return learn_rare_row(matrix, coefs, columns, totals, counts, x, y, forget, weight)
+    return learn_rare_row(state, x, y, forget, weight)
 
 
 @kernel(forceinline=True)
@@ -118,8 +111,8 @@ def count_learned(totals, counts, forget, weight):
     counts[SEEN] += 1 if weight > 0 else 0
     # with weights of 1 the sum stays 0, and a logarithm per row is saved
     if weight != 1.0 or totals[LOG_WEIGHTS] != 0.0:
-        own = math.log(weight) if weight > 0 else 0.0
-        totals[LOG_WEIGHTS] = forget * totals[LOG_WEIGHTS] + own
+        log_weight = math.log(weight) if weight > 0 else 0.0
+        totals[LOG_WEIGHTS] = forget * totals[LOG_WEIGHTS] + log_weight
 
 
 @kernel(forceinline=True)
@@ -137,111 +130,57 @@ def is_learnable(x, y, forget, weight):
 
 
 @kernel()
-def learn_rare_row(matrix, coefs, columns, totals, counts, x, y, forget, weight):
+def learn_rare_row(state, x, y, forget, weight):
     """Absorb a row that the covariance form must not take, or skip it.
 
     As ``FormSwitch.update`` does for one row: leave the covariance form, learn in square-root
     form, return when the clock says so.
     """
-    d = matrix.shape[0]
+    matrix, coefs, columns, totals, counts = state
     if not is_learnable(x, y, forget, weight):
         return math.nan
-    tally, loss = totals[:LOSS], totals[LOSS : LOSS + 1]
-    target, error, rest = np.full(1, y), np.empty(1), np.empty(d)
+    form, clock = form_of(state), counts[CLOCK:]
+    target, error = np.full(1, y), np.empty(1)
     if counts[FORM] == COVARIANCE:
         if covariance_kernels.absorb_row(
-            matrix,
-            coefs,
-            columns,
-            tally,
-            loss,
-            x,
-            target,
-            forget,
-            weight,
-            COVARIANCE_LIMITS,
-            rest,
-            error,
+            form, x, target, forget, weight, COVARIANCE_LIMITS, np.empty(x.shape[0]), error
         ):
-            counts[ROWS_IN_FORM] += 1
+            clock[IN_FORM] += 1
             count_learned(totals, counts, forget, weight)
             return error[0]
-        leave_covariance(matrix, coefs, counts)
-    residual = absorb_in_square_root(matrix, coefs, columns, totals, counts, x, y, forget, weight)
+        covariance_kernels.leave(matrix, coefs, clock)
+        counts[FORM] = SQUARE_ROOT
+    counts[HELD] += absorb_in_square_root(form, x, target, forget, weight, error)
     count_learned(totals, counts, forget, weight)
     if counts[SWITCHES] != 0:
-        counts[RETRY] -= 1
-        if counts[RETRY] == 0:
-            try_covariance(counts, FORM, matrix, coefs, columns, counts[CLOCK:], COVARIANCE_LIMITS)
-    return residual
+        clock[TO_RETRY] -= 1
+        if clock[TO_RETRY] == 0 and covariance_kernels.enter(
+            matrix, coefs, columns, clock, COVARIANCE_LIMITS
+        ):
+            counts[FORM] = COVARIANCE
+    return error[0]
 
 
 @kernel(forceinline=True)
-def absorb_in_square_root(R, z, columns, totals, counts, x, y, forget, weight):
-    """Absorb one row as ``SquareRootForm`` does, also new directions and resets; return its
-    residual.
+def absorb_in_square_root(form, x, y, forget, weight, error):
+    """Absorb one row as ``SquareRootForm`` does, also new directions and resets.
+
+    ``error`` (1,) receives its residual.  Returns how many coefficients were held.
     """
-    d = R.shape[0]
-    tally, loss = totals[:LOSS], totals[LOSS : LOSS + 1]
-    p, rest, noise, target = np.empty(d), np.empty(d), np.empty(d), np.full(1, y)
-    theta, scratch = np.empty((1, d)), np.empty(1)
-    residual, gate = 0.0, forget
-    for attempt in range(2):
-        for k in range(d):
-            rest[k] = x[k]
-            noise[k] = abs(x[k])
-        level = noise_level(SQUARE_ROOT_LIMITS, d, tally)
-        new = forward_solve(R, rest, p, columns, level, noise)
-        if attempt == 0:
-            residual = y
-            if gate == 0 or new >= 0:  # p does not tell what such a row's prediction is
-                solve_factor(R, z, level, theta)
-                for k in range(d):
-                    residual -= theta[0, k] * x[k]
-            else:
-                for k in range(d):
-                    residual -= z[0, k] * p[k]
-        # a gate of 0 is a reset: everything before the row is dropped, and it is absorbed at gate 1
-        if gate > 0:
-            break
-        R[:] = 0.0
-        z[:] = 0.0
-        columns[:] = 0.0
-        tally[:] = 0.0
-        loss[:] = 0.0
-        gate = 1.0
-    counts[HELD] += absorb(
-        R,
-        z,
-        columns,
-        tally,
-        loss,
-        x,
-        target,
-        gate,
-        weight,
-        SQUARE_ROOT_LIMITS,
-        noise,
-        rest,
-        scratch,
-        theta,
+    d, limits = x.shape[0], SQUARE_ROOT_LIMITS
+    rows = x.reshape((1, d)), y.reshape((1, 1)), np.full(1, forget), np.full(1, weight)
+    nothing, residual = np.empty((0, 0)), error.reshape((1, 1))
+    done, held = square_root_kernels.update(
+        form, nothing, rows, (0, 1), limits, residual, no_trace(1, d)
     )
-    return residual
-
-
-@kernel(forceinline=True)
-def leave_covariance(matrix, coefs, counts):
-    """Convert P and theta to R and z in place, and set the clock, as ``FormSwitch`` does."""
-    d = matrix.shape[0]
-    R = np.empty((d, d))
-    covariance_kernels.take_root(matrix, coefs, R, coefs)
-    matrix[:] = R
-    counts[FORM] = SQUARE_ROOT
-    waited = counts[WAITS]
-    longer = min(2 * waited, LONGEST_WAIT)
-    wait = longer if counts[ROWS_IN_FORM] < waited else max(16, 2 * d)
-    counts[RETRY] = counts[WAITS] = wait
-    counts[ROWS_IN_FORM] = 0
+    if done == 0:
+        theta = np.empty((1, d))
+        solve_factor(form[0], form[1], noise_level(limits, d, form[3]), theta)
+        error[0] = y[0]
+        for k in range(d):
+            error[0] -= theta[0, k] * x[k]
+        _, held = absorb_alone(form, nothing, x, y, forget, weight, limits)
+    return held
 
 
 @kernel(forceinline=True)

@@ -31,12 +31,15 @@ _REALS, _COUNTS, _REAL = types.CPointer(types.float64), types.CPointer(types.int
 )
 def update_at(matrix, coefs, columns, totals, counts, scratch, x, d, y, forget, weight):
     """Absorb a row of d regressors and return its residual."""
-    return kernels.learn_row(
+    state = (
         carray(matrix, (d, d)),
         carray(coefs, (1, d)),
         carray(columns, (2, d)),
         carray(totals, (N_TOTALS,)),
         carray(counts, (N_COUNTS,)),
+    )
+    return kernels.learn_row(
+        state,
         carray(scratch, (d + 2,)),
         carray(x, (d,)),
         y,

@@ -37,12 +37,13 @@ def pairs_of(X, Y, gates, weights):
 
 
 def start(columns, m, spread):
-    """The arrays of a state before any row, with a ridge of 0.1."""
+    """The form's arrays before any row, with a ridge of 0.1, and spread."""
     s = columns if spread else 0
-    return [
+    form = (
         np.eye(columns) / 0.1, np.zeros((m, columns)), np.full((2, columns), 0.1),
-        np.array([0.0, 0.0, 1.0, 0.0]), np.zeros(m), np.zeros((s, s)),
-    ]  # fmt: skip
+        np.array([0.0, 0.0, 1.0, 0.0]), np.zeros(m),
+    )  # fmt: skip
+    return form, np.zeros((s, s))
 
 
 @pytest.mark.parametrize("spread", [False, True])
@@ -54,14 +55,17 @@ def test_a_pair_is_its_two_rows(d, m, spread):
     traces = [Trace(*(np.zeros_like(a) for a in Trace.empty(n, m, 2 * d))) for _ in range(2)]
     residuals = np.zeros((n, m)), np.zeros((n, m))
     done, paired = pair_kernels.update_pairs(
-        *found, *rows, 0, n, LIMITS, residuals[0], traces[0].arrays
+        *found, tuple(rows), (0, n), LIMITS, residuals[0], traces[0].arrays
     )
     assert (done, paired) == (n, True)
+    sandwich, record = (np.empty((0, 0)), np.zeros(1)), traces[1].arrays
     done = covariance_kernels.update(
-        *want, np.empty((0, 0)), np.zeros(1), *rows, 0, n, LIMITS, residuals[1], traces[1].arrays
+        *want, sandwich, tuple(rows), (0, n), LIMITS, residuals[1], record
     )
     assert done == n
-    for name, one, other in zip(NAMES, [*found, residuals[0]], [*want, residuals[1]], strict=True):
+    for name, one, other in zip(
+        NAMES, [*found[0], found[1], residuals[0]], [*want[0], want[1], residuals[1]], strict=True
+    ):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11, err_msg=name)
     for name, one, other in zip(Trace._fields, *traces, strict=True):
         np.testing.assert_allclose(one[1::2], other[1::2], rtol=1e-9, atol=1e-11, err_msg=name)
@@ -77,10 +81,10 @@ def test_hermitian_to_the_last_bit_after_many_rows(d):
     n = len(rows.X)
     residual = np.empty((n, 1))
     done, _ = pair_kernels.update_pairs(
-        *state, *rows, 0, n, LIMITS, residual, Trace.none(1, 2 * d).arrays
+        *state, tuple(rows), (0, n), LIMITS, residual, Trace.none(1, 2 * d).arrays
     )
     assert done == n
-    P, theta = state[:2]
+    P, theta = state[0][:2]
     A, B = P[:d, :d], P[d:, :d]
     for one, other in ((A, A.T), (B, -B.T), (A, P[d:, d:]), (B, -P[:d, d:])):
         np.testing.assert_array_equal(one, other)
@@ -126,9 +130,9 @@ def test_another_covariance_takes_single_rows():
     rows = pairs_of(*stream(20, 3))
     form, want = (form_after(rows, 3, 3) for _ in range(2))
     before = form.P.copy()
-    state = form.P, form.theta, form.columns, form.tally, form.loss, form.spread
+    state, residual = (form.in_kernels, form.spread), np.empty((40, 1))
     done = pair_kernels.update_pairs(
-        *state, *rows, 4, 40, LIMITS, np.empty((40, 1)), Trace.none(1, 6).arrays
+        *state, tuple(rows), (4, 40), LIMITS, residual, Trace.none(1, 6).arrays
     )
     assert done == (4, False)
     np.testing.assert_array_equal(form.P, before)

@@ -25,14 +25,14 @@ def trace(traced, sandwich=False):
     return tuple(np.zeros_like(a) for a in Trace.empty(N if traced else 0, M, D, sandwich))
 
 
-def state():
+def state(d=D):
     """matrix, coefficients, columns, tally, loss"""
-    return [np.eye(D), np.zeros((M, D)), np.ones((2, D)), np.array([0.0, 0, 1, 0]), np.zeros(M)]
+    return np.eye(d), np.zeros((M, d)), np.ones((2, d)), np.array([0.0, 0, 1, 0]), np.zeros(M)
 
 
 def rows():
     """As estimators give them to kernels: not to be written."""
-    return list(
+    return tuple(
         Rows.of(rng.standard_normal((N, D)), rng.standard_normal((N, M)), np.ones(N), np.ones(N))
     )
 
@@ -68,40 +68,38 @@ def calls(traced):
     X, Y, _, w = rows()
     spread, robust = np.zeros((D, D)), trace(traced, sandwich=traced)
     V = np.zeros((D, D) if traced else (0, 0))
-    yield covariance.update, [
-        *state(), spread, V, np.zeros(1), *rows(), 0, N, LIMITS, residual, robust,
-    ]  # fmt: skip
-    yield blocks.update_blocked, [*state(), spread, *rows(), 0, N, LIMITS, residual, record]
-    yield square_root.update, [
-        *state(), spread, *rows(), 0, N, (2e-16, 1e-60, 0.0), residual, robust,
-    ]  # fmt: skip
-    within, roundings = (1e6, 1e8, 1e-10), 1e-10
+    span, sandwich = (0, N), (V, np.zeros(1))
+    yield covariance.update, [state(), spread, sandwich, rows(), span, LIMITS, residual, robust]
+    yield blocks.update_blocked, [state(), spread, rows(), span, LIMITS, residual, record]
+    roundings = 2e-16, 1e-60, 0.0
+    yield square_root.update, [state(), spread, rows(), span, roundings, residual, robust]
+    within, tolerated = (1e6, 1e8, 1e-10), 1e-10
     yield rolling.update, [
-        tuple(state()), empty_ring(), (X, Y, w, EVERY_ROW), 0, N, within, residual, record,
+        state(), empty_ring(), (X, Y, w, EVERY_ROW), 0, N, within, residual, record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        tuple(state()), full_ring(), (X, Y, w, EVERY_ROW), 0, N, roundings, residual, record,
+        state(), full_ring(), (X, Y, w, EVERY_ROW), 0, N, tolerated, residual, record,
     ]  # fmt: skip
     leaving = np.ones(N, int)
     leaving[:2] = 0, 2
     yield rolling.update, [
-        tuple(state()), ring_of_three(), (X, Y, w, leaving), 0, N, within, residual, record,
+        state(), ring_of_three(), (X, Y, w, leaving), 0, N, within, residual, record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        tuple(state()), ring_of_three(), (X, Y, w, leaving), 0, N, roundings, residual, record,
+        state(), ring_of_three(), (X, Y, w, leaving), 0, N, tolerated, residual, record,
     ]  # fmt: skip
-    H, G, columns, tally, squares = state()
+    penalty, lost = (np.ones(D), True), (1e-60, 1e-14)
     yield moments.update_solving, [
-        H, G, squares, columns, tally, spread, np.zeros((M, D)), np.ones(D), True, *rows(), 0, N,
-        (1e-60, 1e-14), residual, robust,
+        (state(), spread), penalty, np.zeros((M, D)), rows(), span, lost, residual, robust,
     ]  # fmt: skip
     yield rolling_blocks.update_in_blocks, [
-        tuple(state()), full_ring(), (X, Y, w, EVERY_ROW), 0, N, within, residual, record,
+        state(), full_ring(), (X, Y, w, EVERY_ROW), 0, N, within, residual, record,
     ]  # fmt: skip
     wide = tuple(np.zeros_like(a) for a in Trace.empty(N if traced else 0, M, 2 * D))
+    pair = np.hstack([X, X]), Y, w, w
+    spread_of_pairs = np.zeros((2 * D, 2 * D))
     yield pairs.update_pairs, [
-        np.eye(2 * D), np.zeros((M, 2 * D)), np.ones((2, 2 * D)), *state()[3:],
-        np.zeros((2 * D, 2 * D)), np.hstack([X, X]), Y, w, w, 0, N, LIMITS, residual, wide,
+        state(2 * D), spread_of_pairs, pair, span, LIMITS, residual, wide,
     ]  # fmt: skip
     if not traced:
         yield minimum_norm, [
@@ -109,13 +107,21 @@ def calls(traced):
             np.zeros((2, M, D)),
         ]  # fmt: skip
         yield moment_blocks.update_in_blocks, [
-            H, G, squares, columns, tally, spread, np.ones(D), True, *rows(), 0, N, 5,
-            (1e-60, 1e-14), 1e6, residual,
+            (state(), spread), penalty, rows(), span, 5, (*lost, 1e6), residual,
         ]  # fmt: skip
         yield square_root.absorb_observations, [
-            *state(), *rows()[:2], np.zeros((N, D)), np.ones(D), 0.0, (2e-16, 1e-60, 0.0),
+            state(), *rows()[:2], np.zeros((N, D)), np.ones(D), 0.0, roundings,
         ]  # fmt: skip
+        yield square_root.take_alone, [
+            state(), spread, X[0], Y[0], 1.0, 1.0, roundings,
+        ]  # fmt: skip
+        _, _, columns, tally, _ = state()
         yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N), np.zeros(D)]
+        filters = np.empty(0, int)
+        yield covariance.leave_each, [
+            np.ones(3, int), np.stack([np.eye(D)] * 3), np.zeros((3, M, D)), np.ones((3, 3), int),
+            filters,
+        ]  # fmt: skip
 
 
 def shorter(array):
@@ -129,14 +135,9 @@ def misuses(arguments):
     """Every argument list with one array one too short on one axis, or rows that are not there."""
     for i, argument in enumerate(arguments):
         if isinstance(argument, np.ndarray):
-            changed = list(shorter(argument))
-        elif isinstance(argument, tuple) and isinstance(argument[0], np.ndarray):
-            changed = [
-                (*argument[:k], less, *argument[k + 1 :])
-                for k, array in enumerate(argument)
-                if array.size
-                for less in shorter(array)
-            ]
+            changed = shorter(argument)
+        elif isinstance(argument, tuple):
+            changed = map(tuple, misuses(argument))
         elif type(argument) is int and argument == N:
             changed = [N + 1]
         elif type(argument) is int:
@@ -147,7 +148,13 @@ def misuses(arguments):
             yield [*arguments[:i], other, *arguments[i + 1 :]]
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(14 - 4 * traced)]
+def arrays_of(argument):
+    if isinstance(argument, np.ndarray):
+        return [argument]
+    return [a for part in argument for a in arrays_of(part)] if isinstance(argument, tuple) else []
+
+
+CALLS = [(traced, i) for traced in (False, True) for i in range(16 - 6 * traced)]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)
@@ -155,12 +162,7 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
     kernel, arguments = list(calls(traced))[which]
     count = 0
     for wrong in misuses(arguments):
-        arrays = [
-            a
-            for argument in wrong
-            for a in (argument if isinstance(argument, tuple) else (argument,))
-            if isinstance(a, np.ndarray)
-        ]
+        arrays = arrays_of(tuple(wrong))
         before = [a.copy() for a in arrays]
         with pytest.raises(ValueError, match="shape"):
             kernel(*wrong)

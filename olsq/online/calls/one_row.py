@@ -24,7 +24,8 @@ from olsq.online.calls.constant_columns import values_after_rows
 from olsq.online.files.frozen import IMMUTABLE, fingerprint, has_fingerprint
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms.covariance import CovarianceForm
-from olsq.online.forms.form_switch import IN_FORM, FormSwitch
+from olsq.online.forms.covariance_kernels import IN_FORM
+from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.rows import PairedRows, Rows, keeps_pairs_orthogonal, read_only
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.rows.complex_rows import combine_rows, embed_rows, embed_targets
@@ -155,32 +156,20 @@ def learn(
     if y.ndim == 1:
         residual = np.empty((1, 1))
         done, prediction = kernels.learn_row(
-            form.P,
-            form.theta,
-            form.columns,
-            form.tally,
-            form.loss,
+            form.in_kernels,
             X,
             y.item(),
-            way.gates.item(),
-            way.intercept,
-            SETTLED,
+            (way.gates.item(), way.intercept, SETTLED),
             form.limits.covariance,
             residual,
         )
     elif y.flags.carray:
         residual, prediction = np.empty(y.shape), np.empty(y.shape[1])
         done = kernels.learn_row_of_targets(
-            form.P,
-            form.theta,
-            form.columns,
-            form.tally,
-            form.loss,
+            form.in_kernels,
             X,
             y,
-            way.gates.item(),
-            way.intercept,
-            SETTLED,
+            (way.gates.item(), way.intercept, SETTLED),
             form.limits.covariance,
             residual,
             prediction,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.form_switch import LONGEST_WAIT
+from olsq.online.forms.covariance_kernels import LONGEST_WAIT
 from olsq.online.forms.lapack import dpotrf
 
 MOST_ROWS = 2**53  # a count of rows that float64 holds exactly; none overflows from there

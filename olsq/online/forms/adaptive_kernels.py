@@ -105,8 +105,9 @@ def set_targets(R, z, theta):
 
 
 @kernel(forceinline=True)
-def observe_as_they_are(R, z, shares, first, count, theta, x, y, noise):
+def observe_as_they_are(R, z, shares, first, count, scratch):
     """Add ``shares[j]`` of information to coefficients first..first + count, which do not move."""
+    theta, x, y, noise = scratch
     d, m = R.shape[0], z.shape[0]
     back_substitute(R, z, theta)
     for i in range(count):
@@ -209,40 +210,22 @@ def undetermined_factor(kind, options):
 
 
 @kernel(forceinline=True)
-def forget(
-    kind,
-    options,
-    vectors,
-    memory,
-    variances,
-    aside,
-    R,
-    z,
-    x,
-    p,
-    weight,
-    leverage,
-    residual,
-    floor,
-    elapsed,
-    theta,
-    row,
-    rest,
-    g,
-    inverse,
-):
+def forget(strategy, form, x, p, judged, elapsed, scratch):
     """Forget: update R, z to the state before row x is learned.
 
     Returns the factor that is left for the rotation to apply, and the one that counts of rows and
-    the loss forget with.  x (d,), residual (m,), p = R^-T x, floor (m,) what rounding makes of
-    residuals; the others are scratch.
+    the loss forget with.  x (d,), p = R^-T x; ``strategy`` and ``judged`` as in
+    ``error_kernels.continue_trial``; ``scratch`` = (theta (m, d), row (d,), rest (m,), g (d,),
+    inverse (d, d)).
     """
+    kind, options, vectors, memory, _, _ = strategy
+    R, z, _, _, _ = form
+    theta, row, rest, g, inverse = scratch
+    _, leverage, weight, _ = judged
     d = R.shape[0]
     factor = options[FACTOR]
     if kind in (VARIABLE, RESET):
-        gate = factor_by_error(
-            kind, options, memory, variances, aside, residual, floor, weight, leverage, rest, d
-        )
+        gate = factor_by_error(strategy, judged, d, rest)
         memory[GATE] = gate
         return gate, gate
     if kind == BOUNDED:
@@ -279,7 +262,7 @@ def forget(
             scale(R, z, math.sqrt(factor))
             count = 1 if options[CYCLIC] > 0 else d
             turn = int(memory[TURN]) % d
-            observe_as_they_are(R, z, vectors[0], turn, count, theta, row, rest, g)
+            observe_as_they_are(R, z, vectors[0], turn, count, (theta, row, rest, g))
             memory[TURN] = (turn + count) % d
         return 1.0, factor
     # Pbar = P + elapsed Q, one rank-one step per vector of Q

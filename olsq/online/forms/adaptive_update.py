@@ -27,7 +27,7 @@ from olsq.online.forms.adaptive_kernels import (
     set_targets,
     undetermined_factor,
 )
-from olsq.online.forms.edges import check_gates, check_rows, check_state, check_trace
+from olsq.online.forms.edges import check_call, check_trace
 from olsq.online.forms.error_kernels import (
     continue_trial,
     learn_aside,
@@ -48,8 +48,9 @@ from olsq.online.forms.triangular_kernels import back_substitute, forward_solve,
 
 
 @kernel(forceinline=True)
-def check_strategy(kind, options, vectors, memory, variances, aside, d, m):
+def check_strategy(strategy, d, m):
     """Check options (8,), memory (7,), variances (m,), vectors (r, d), and ``aside``."""
+    kind, options, vectors, memory, variances, aside = strategy
     one = kind in (PER_COEFFICIENT, RESETTING)
     rows, size = m, 0
     if kind == RESET:
@@ -95,52 +96,34 @@ def error_of(theta, x, targets, error):
 
 
 @kernel()
-def update(
-    R,
-    z,
-    columns,
-    tally,
-    loss,
-    memory,
-    variances,
-    aside,
-    kind,
-    options,
-    vectors,
-    X,
-    Y,
-    weights,
-    elapsed,
-    start,
-    stop,
-    limits,
-    residual,
-    trace,
-):
-    """Absorb rows start..stop; return (first row not absorbed, coefficients held, its factor).
+def update(form, strategy, rows, span, limits, residual, trace):
+    """Absorb the rows of a span; return (first row not absorbed, coefficients held, its factor).
 
-    As :func:`olsq.online.forms.square_root_kernels.update`, with the way of forgetting ``kind``,
-    its numbers ``options`` and ``vectors``, and its state ``memory``, ``variances`` and ``aside``.
-    ``elapsed`` (n,) is the time since the row before, in which coefficients walk.  While a
-    coefficient is undetermined, a row in a new direction forgets nothing (coefficients walk before
-    it all the same), and others by ``undetermined_factor``.  O(d^2) a row but for what ``forget``
-    says.
+    As :func:`olsq.online.forms.square_root_kernels.update`, with ``strategy`` = (kind, options,
+    vectors, memory, variances, aside): the way of forgetting, its numbers, and its state.
+    ``rows`` = (X, Y, elapsed, weights) with the time since the row before, in which coefficients
+    walk, in the place of gates.  While a coefficient is undetermined, a row in a new direction
+    forgets nothing (coefficients walk before it all the same), and others by
+    ``undetermined_factor``.  O(d^2) a row but for what ``forget`` says.
 
     Under PerCoefficient the coefficients are carried by their increments, in ``aside``: where
     factors differ, columns of R come to differ by any factor while their coefficients stay
     determined, and back substitution would cancel all digits of the small ones.
     """
+    check_call(form, rows, span, residual)
+    R, z, columns, tally, loss = form
+    kind, options, _, memory, _, aside = strategy
+    X, Y, elapsed, weights = rows
+    start, stop = span
     d, m = R.shape[0], z.shape[0]
-    check_state(R, z, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(elapsed, X.shape[0])
     check_trace(trace, X.shape[0], d, m)
-    check_strategy(kind, options, vectors, memory, variances, aside, d, m)
+    check_strategy(strategy, d, m)
     coefs, diags, _, _, recursive, _ = trace
     want_path = coefs.shape[0] > 0
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta, row, rest, g = np.empty((m, d)), np.empty(d), np.empty(m), np.empty(d)
     inverse = np.empty((d, d) if diags.shape[0] > 0 or kind == BOUNDED else (0, 0))
+    absorbing, forgetting = (noise, x, y, theta), (theta, row, rest, g, inverse)
     # What rounding may make of errors; noise, x and p of the state aside.
     floor, own = np.empty(m), np.empty((3, d if kind == RESET else 0))
     by_factor, by_error = kind in (VARIABLE, RESET, BOUNDED), kind in (VARIABLE, RESET)
@@ -186,64 +169,24 @@ def update(
             weight = 0.0
             for target in range(m):
                 residual[t, target] = 0.0
+        judged = residual[t], leverage, weight, floor
         if by_error and not full and predicted and weight > 0:
             # The error is a sample of the noise although other coefficients are undetermined;
             # without it a silent start would end in errors that nothing can be compared with.
-            standardised(memory, variances, options, residual[t], floor, weight, leverage, rest, d)
+            standardised(strategy, judged, d, rest)
         if full and kind == RESET and memory[TRIAL] > 0:
-            continue_trial(
-                aside,
-                memory,
-                options,
-                variances,
-                R,
-                z,
-                columns,
-                tally,
-                loss,
-                X[t],
-                Y[t],
-                residual[t],
-                leverage,
-                weight,
-                floor,
-                limits,
-                noise,
-                own[0],
-                own[1],
-                own[2],
-            )
+            continue_trial(strategy, form, X[t], Y[t], judged, limits, noise, own)
         # What is known of walking coefficients fades before a row in a new direction too.
         forgets = full or kind == WALK or (by_inflation and predicted)
         if forgets and not passed_over(kind, options, X[t], weight):
-            gate, counted = forget(
-                kind,
-                options,
-                vectors,
-                memory,
-                variances,
-                aside,
-                R,
-                z,
-                X[t],
-                p,
-                weight,
-                leverage,
-                residual[t],
-                floor,
-                elapsed[t],
-                theta,
-                row,
-                rest,
-                g,
-                inverse,
-            )
+            gate, counted = forget(strategy, form, X[t], p, judged, elapsed[t], forgetting)
             if kind == RESET and memory[TRIAL] == 1:
                 for k in range(d):
                     own[0, k] = noise[k]
-                start_trial(aside, memory, R, z, columns, tally, loss)
+                start_trial(aside, memory, form)
             if kind == RESET and memory[TRIAL] > 0:
-                learn_aside(aside, options, X[t], Y[t], weight, limits, own[0], own[1], y, theta, d)
+                scratch = own[0], own[1], y, theta
+                learn_aside(aside, options, X[t], Y[t], weight, limits, scratch)
             if not by_factor:
                 tally[DECAY] = 0.0  # the ridge is no penalty of a known size any more
         elif full:
@@ -281,7 +224,7 @@ def update(
             column_lengths(R, columns, x)
         if tally[DECAY] < 1:
             pin = 4 * noise_level(limits, d, tally)
-            count = keep_determined(R, z, columns, pin, limits[1], theta, x, y, noise)
+            count = keep_determined(form, pin, limits[1], absorbing)
             held += count
             if count > 0:
                 memory[LAST_TRACE] = 0.0

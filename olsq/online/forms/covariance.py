@@ -88,22 +88,23 @@ class CovarianceForm(Form):
             precision=precision,
         )
 
+    @property
+    def in_kernels(self) -> tuple[NDArray, ...]:
+        """The arrays as the kernels take them."""
+        return self.P, self.theta, self.columns, self.tally, self.loss
+
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows from start on; return the first row this form must not take (or stop)."""
-        state = self.P, self.theta, self.columns, self.tally, self.loss, self.spread
         if isinstance(rows, PairedRows) and self._takes_pairs(trace):
             start, settled = self._update_by_pairs(rows, start, stop, residual, trace)
             if settled:
                 return start
-        bounds = self.limits.covariance
         V, used = np.empty((0, 0)), np.zeros(1)
         if len(trace.sandwich):
             half = self.spread @ self.P
             V, used[0] = half.T @ half, (half * self.spread).sum()
         if self.P.shape[0] < BLOCKED_FROM or V.size:  # blocks do not carry V along
-            return kernels.update(
-                *state, V, used, *rows, start, stop, bounds, residual, trace.arrays
-            )
+            return self._update_by_rows((V, used), rows, (start, stop), residual, trace)
         if self.P.shape[0] < products.BLOCKED_FROM or trace.wanted:
             return self._update_by_eights(rows, start, stop, residual, trace)
         t, most = start, products.BLOCK if self.P.shape[0] < products.LARGE else 2 * products.BLOCK
@@ -125,6 +126,25 @@ class CovarianceForm(Form):
             t = end
         return stop
 
+    def _update_by_rows(
+        self,
+        sandwich: tuple[NDArray, NDArray],
+        rows: Rows,
+        span: tuple[int, int],
+        residual: NDArray,
+        trace: Trace,
+    ) -> int:
+        return kernels.update(
+            self.in_kernels,
+            self.spread,
+            sandwich,
+            tuple(rows),
+            span,
+            self.limits.covariance,
+            residual,
+            trace.arrays,
+        )
+
     def _takes_pairs(self, trace: Trace) -> bool:
         """Test whether the kernel of pairs is the fastest, and can write this trace."""
         return self.P.shape[0] <= PAIRS_UNTIL and not len(trace.sandwich)
@@ -137,14 +157,21 @@ class CovarianceForm(Form):
         That is where P is not the covariance of pairs, of which another form may have held one part
         and not the other.
         """
-        state = self.P, self.theta, self.columns, self.tally, self.loss, self.spread
-        bounds, t = self.limits.covariance, start
+        t = start
         if t % 2:  # the second row of a pair, within which another form stopped
-            V, used = np.empty((0, 0)), np.zeros(1)
-            t = kernels.update(*state, V, used, *rows, t, t + 1, bounds, residual, trace.arrays)
+            sandwich = np.empty((0, 0)), np.zeros(1)
+            t = self._update_by_rows(sandwich, rows, (t, t + 1), residual, trace)
             if t in (start, stop):
                 return t, True
-        return pair_kernels.update_pairs(*state, *rows, t, stop, bounds, residual, trace.arrays)
+        return pair_kernels.update_pairs(
+            self.in_kernels,
+            self.spread,
+            tuple(rows),
+            (t, stop),
+            self.limits.covariance,
+            residual,
+            trace.arrays,
+        )
 
     def _absorb_block(self, rows: Rows, start: int, stop: int, residual: NDArray) -> bool:
         """Absorb rows start..stop as one block; False where fewer at a time have to."""
@@ -167,15 +194,19 @@ class CovarianceForm(Form):
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
         """Run :meth:`update`, eight rows at a time and the last ones one at a time."""
-        state = self.P, self.theta, self.columns, self.tally, self.loss, self.spread
-        bounds, V, used = self.limits.covariance, np.empty((0, 0)), np.zeros(1)
+        form, bounds, sandwich = (
+            self.in_kernels,
+            self.limits.covariance,
+            (np.empty((0, 0)), np.zeros(1)),
+        )
+        arrays, record = tuple(rows), trace.arrays
         t = start
         while t < stop:
-            t = blocks.update_blocked(*state, *rows, t, stop, bounds, residual, trace.arrays)
-            single_rows_end = min(t + blocks.BLOCK, stop)
-            done = kernels.update(
-                *state, V, used, *rows, t, single_rows_end, bounds, residual, trace.arrays
+            t = blocks.update_blocked(
+                form, self.spread, arrays, (t, stop), bounds, residual, record
             )
+            single_rows_end = min(t + blocks.BLOCK, stop)
+            done = self._update_by_rows(sandwich, rows, (t, single_rows_end), residual, trace)
             if done < single_rows_end:
                 return done
             t = done

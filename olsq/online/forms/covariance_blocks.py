@@ -13,13 +13,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE, trusted
-from olsq.online.forms.edges import (
-    check_gates,
-    check_rows,
-    check_spread,
-    check_state,
-    check_trace,
-)
+from olsq.online.forms.edges import check_call, check_spread, check_trace
 from olsq.online.forms.square_root_kernels import absorb_squares, count_row, record_counts
 
 BLOCK = 8  # rows of a block; the loops are unrolled by hand
@@ -248,23 +242,7 @@ def add_squares(columns, X, gates, weights, t):
 
 
 @kernel(forceinline=True)
-def update_blocked(
-    P,
-    theta,
-    columns,
-    tally,
-    loss,
-    spread,
-    X,
-    Y,
-    gates,
-    weights,
-    start,
-    stop,
-    limits,
-    residual,
-    trace,
-):
+def update_blocked(form, spread, rows, span, limits, residual, trace):
     """Absorb rows as ``covariance_kernels.update`` does, in blocks of eight.
 
     With w_t = beta_t / zeta_t, ``S = I + K~ P K~^T = L L^T`` and ``N = L^-1 K~ P`` give every
@@ -272,10 +250,11 @@ def update_blocked(
     ``theta_t = theta_0 + sum_{i<=t} eps_i n_i``, ``P_t = (P - sum_{i<=t} n_i n_i^T) / zeta_t``.
     Stops before a block that is incomplete or that the form cannot take.
     """
+    check_call(form, rows, span, residual)
+    P, theta, columns, tally, loss = form
+    X, Y, gates, weights = rows
+    start, stop = span
     d, m = P.shape[0], theta.shape[0]
-    check_state(P, theta, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, X.shape[0])
     check_trace(trace, X.shape[0], d, m)
     coefs, diags, losses, counts, recursive, sandwich = trace
     check_spread(spread, d, False)

@@ -19,15 +19,15 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.edges import (
-    check_gates,
-    check_rows,
-    check_sandwich,
-    check_spread,
-    check_state,
-    check_trace,
+from olsq.online.forms.edges import check_call, check_sandwich, check_spread, check_trace
+from olsq.online.forms.square_root_kernels import (
+    absorb_squares,
+    add_square,
+    count_row,
+    no_trace,
+    record,
 )
-from olsq.online.forms.square_root_kernels import absorb_squares, add_square, count_row, record
+from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
 
 # A state enters this form only that far within its bounds; in the first rows only if its inflation
 # factors are small: where the ridge is far from the rows' units they are large until every
@@ -35,6 +35,12 @@ from olsq.online.forms.square_root_kernels import absorb_squares, add_square, co
 # 1e6, scaled condition below 10: errors of 9e-11 with the first bound alone, 7e-13 with both (the
 # square-root form: 1e-15).
 MARGIN, EARLY_INFLATION = 16.0, 1e3
+
+SQUARE_ROOT, COVARIANCE = 0, 1  # which form holds a state
+# The clock of a state: rows until the next attempt to return to the covariance form, how many they
+# were at first, and rows since the last change of form.
+TO_RETRY, WAIT, IN_FORM = range(3)
+LONGEST_WAIT = 4096  # rows between attempts at most
 
 UNEXCITED = 1e-9  # a column whose information has shrunk this far is winding up
 EPS = float(np.finfo(np.float64).eps)
@@ -119,6 +125,85 @@ def take_roots(P, theta, R, z):
 
 
 @kernel(forceinline=True)
+def count_leaving(clock, d):
+    """Set the clock when a state of d coefficients leaves the covariance form."""
+    waited = clock[WAIT]
+    longer = min(2 * waited, LONGEST_WAIT)
+    clock[WAIT] = longer if clock[IN_FORM] < waited else max(16, 2 * d)
+    clock[TO_RETRY] = clock[WAIT]
+    clock[IN_FORM] = 0
+
+
+@kernel(forceinline=True)
+def count_refusal(clock):
+    """Set the clock when the covariance form does not take a state: it waits twice as long."""
+    clock[WAIT] = min(2 * clock[WAIT], LONGEST_WAIT)
+    clock[TO_RETRY] = clock[WAIT]
+    clock[IN_FORM] = 0
+
+
+@kernel(forceinline=True)
+def leave(matrix, coefs, clock):
+    """Convert P and theta to R and z in place, and set the clock."""
+    d = matrix.shape[0]
+    R = np.empty((d, d))
+    take_root(matrix, coefs, R, coefs)
+    matrix[:] = R
+    count_leaving(clock, d)
+
+
+@kernel(forceinline=True)
+def enter(matrix, coefs, columns, clock, limits):
+    """Convert R and z to P and theta in place, and set the clock; False where digits would be lost.
+
+    ``covariance.from_square_root`` does the same by LAPACK.
+    """
+    d = matrix.shape[0]
+    inverse, P = np.zeros((d, d)), np.empty((d, d))
+    fits = True
+    for j in range(d):
+        fits = fits and matrix[j, j] != 0
+    if fits:
+        inverse_diagonal(matrix, inverse, np.empty(d))
+        bound = math.sqrt(limits[2] / d)
+        for i in range(d):
+            for k in range(i, d):
+                fits = fits and abs(inverse[i, k]) < bound
+    # P = R^-1 R^-T, symmetric by construction
+    if fits:
+        for i in range(d):
+            for k in range(i + 1):
+                total = 0.0
+                for j in range(i, d):
+                    total += inverse[i, j] * inverse[k, j]
+                P[i, k] = P[k, i] = total
+        inflation = largest_on_entry(limits[1], clock[WAIT], d)
+        fits = trusted(P, columns, (limits[0], inflation, limits[2]))
+    if not fits:
+        count_refusal(clock)
+        return False
+    theta = np.empty(coefs.shape)
+    back_substitute(matrix, coefs, theta)
+    matrix[:] = P
+    coefs[:] = theta
+    clock[IN_FORM] = 0
+    return True
+
+
+@kernel()
+def leave_each(forms, matrix, coefs, clock, filters):
+    """Run :func:`leave` for some of n states in covariance form, matrix (n, d, d)."""
+    n, _, d = coefs.shape
+    if matrix.shape != (n, d, d) or clock.shape != (n, 3) or forms.shape != (n,):
+        raise ValueError("the arrays of the states do not have shapes that fit together")
+    for f in filters:
+        if not 0 <= f < n:
+            raise ValueError("a filter is outside of the bank")
+        leave(matrix[f], coefs[f], clock[f])
+        forms[f] = SQUARE_ROOT
+
+
+@kernel(forceinline=True)
 def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
     """Update ``V = P S P`` and ``used = [tr(P S)]`` by one row, given ``u = P x``.
 
@@ -145,38 +230,22 @@ def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
 
 
 @kernel(forceinline=True)
-def update(
-    P,
-    theta,
-    columns,
-    tally,
-    loss,
-    spread,
-    V,
-    used,
-    X,
-    Y,
-    gates,
-    weights,
-    start,
-    stop,
-    limits,
-    residual,
-    trace,
-):
-    """Absorb rows start..stop one at a time; return the first row not absorbed.
+def update(form, spread, sandwich, rows, span, limits, residual, trace):
+    """Absorb the rows of a span one at a time; return the first row not absorbed.
 
     One pass over P a row: it is updated and multiplied by the next regressor together.
-    ``limits`` = (largest leverage, largest inflation factor, largest P_jj); ``residual`` and
-    ``trace`` as in the square-root kernels.  V (d, d) holds ``P S P`` and ``used`` [tr(P S)] where
-    the trace wants them, else V is (0, 0).
+    ``form`` = (P, theta, columns, tally, loss); ``spread``, ``rows``, ``span``, ``residual`` and
+    ``trace`` as in the square-root kernels; ``limits`` = (largest leverage, largest inflation
+    factor, largest P_jj).  ``sandwich`` = (V, used): V (d, d) holds ``P S P`` and ``used``
+    [tr(P S)] where the trace wants them, else V is (0, 0).
     """
+    check_call(form, rows, span, residual)
+    P, theta, columns, tally, loss = form
+    X, Y, gates, weights = rows
+    (start, stop), (V, used) = span, sandwich
     d, m = P.shape[0], theta.shape[0]
-    check_state(P, theta, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, X.shape[0])
     check_trace(trace, X.shape[0], d, m)
-    coefs, diags, _, _, recursive, sandwich = trace
+    coefs, diags, _, _, recursive, robust_diags = trace
     check_spread(spread, d, False)
     check_sandwich(V, used, trace, d)
     want_path = coefs.shape[0] > 0
@@ -236,7 +305,7 @@ def update(
             for k in range(d if diags.shape[0] > 0 else 0):
                 diags[t, k] = P[k, k]
             for k in range(V.shape[0]):
-                sandwich[t, k] = V[k, k]
+                robust_diags[t, k] = V[k, k]
             root = math.sqrt(weight * gate / innovation)
             for target in range(m):
                 recursive[t, target] = residual[t, target] * root
@@ -244,12 +313,13 @@ def update(
 
 
 @kernel(forceinline=True, borrows=True)
-def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, error):
+def absorb_row(form, x, y, gate, weight, limits, u, error):
     """Absorb one row x (d,), y (m,) as :func:`update` does; False if the form must not take it.
 
     For small d, where P stays in the core's cache and what counts is that no loop has a branch.
     ``error`` (m,) receives the a-priori errors; u (d,) is scratch.
     """
+    P, theta, columns, tally, loss = form
     d, m = P.shape[0], theta.shape[0]
     leverage, outside = 0.0, 0
     for i in range(d):
@@ -293,11 +363,11 @@ def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, er
 
 
 @kernel(forceinline=True)
-def take_row(
-    P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
-):
+def take_row(form, X, Y, settings, limits, residual, prediction):
     """Learn as :func:`learn_row` does, for targets Y (1, m); ``prediction`` (m,) is filled."""
-    k, first, m = P.shape[0], 1 if intercept else 0, theta.shape[0]
+    gate, intercept, settled = settings
+    theta = form[1]
+    (m, k), first = theta.shape, 1 if intercept else 0
     if X.shape[0] != 1 or X.shape[1] + first != k or Y.shape != (1, m) or prediction.shape != (m,):
         raise ValueError("the shape of the row does not fit the state")
     squares, fine = 0.0, True
@@ -316,56 +386,31 @@ def take_row(
         for j in range(k):
             total += theta[target, j] * x[0, j]
         prediction[target] = total
-    nothing = np.empty((0, 0))  # of a trace that is not wanted, shapes do not count
-    trace = np.empty((0, 1, k)), nothing, nothing, nothing, nothing, nothing
+    nothing, trace = np.empty((0, 0)), no_trace(m, k)
     gates, weights = np.empty(1), np.empty(1)
     gates[0], weights[0] = gate, 1.0
-    done = update(
-        P,
-        theta,
-        columns,
-        tally,
-        loss,
-        nothing,
-        nothing,
-        weights,
-        x,
-        Y,
-        gates,
-        weights,
-        0,
-        1,
-        limits,
-        residual,
-        trace,
-    )
-    return done == 1
+    rows, sandwich = (x, Y, gates, weights), (nothing, weights)
+    return update(form, nothing, sandwich, rows, (0, 1), limits, residual, trace) == 1
 
 
 @kernel()
-def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, limits, residual):
+def learn_row(form, X, y, settings, limits, residual):
     """Absorb one row X (1, d), y of weight 1; return whether that was done, and the prediction
     before.
 
-    Nothing is changed where it was not: a row that the form must not take, or whose squares are
-    not within ``settled``, as a non-finite row's are not.
+    ``settings`` = (gate, intercept, settled).  Nothing is changed where it was not: a row that the
+    form must not take, or whose squares are not within ``settled``, as a non-finite row's are not.
     """
     Y, prediction = np.empty((1, 1)), np.empty(1)
     Y[0, 0] = y
-    done = take_row(
-        P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
-    )
+    done = take_row(form, X, Y, settings, limits, residual, prediction)
     return done, prediction[0]
 
 
 @kernel()
-def learn_row_of_targets(
-    P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
-):
+def learn_row_of_targets(form, X, Y, settings, limits, residual, prediction):
     """Learn as :func:`learn_row` does, for several targets Y (1, m); fill ``prediction`` (m,)."""
-    return take_row(
-        P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
-    )
+    return take_row(form, X, Y, settings, limits, residual, prediction)
 
 
 @kernel()

@@ -10,8 +10,9 @@ from olsq.kernels import kernel
 
 
 @kernel(forceinline=True)
-def check_state(matrix, coefs, columns, tally, loss):
-    """Check matrix (d, d), coefs (m, d), columns (2, d), tally (4,), loss (m,)."""
+def check_form(form):
+    """Check ``form`` = (matrix (d, d), coefs (m, d), columns (2, d), tally (4,), loss (m,))."""
+    matrix, coefs, columns, tally, loss = form
     m, d = coefs.shape
     if (
         matrix.shape != (d, d)
@@ -37,6 +38,15 @@ def check_gates(gates, n):
     """Check that gates have shape (n,)."""
     if gates.shape != (n,):
         raise ValueError("gates do not have the shape (n,)")
+
+
+@kernel(forceinline=True)
+def check_call(form, rows, span, residual):
+    """Check a form, and ``rows`` = (X, Y, gates, weights) of which it learns those of the span."""
+    X, Y, gates, weights = rows
+    check_form(form)
+    check_rows(X, Y, weights, span[0], span[1], residual, form[0].shape[0], form[1].shape[0])
+    check_gates(gates, X.shape[0])
 
 
 @kernel(forceinline=True)
@@ -116,10 +126,9 @@ def check_leaving(leaving, weights, place, window, start, stop):
 @kernel(forceinline=True)
 def check_rolling(form, window, rows, start, stop, residual, trace):
     """Check everything above that a rolling window's kernels receive."""
-    matrix, coefs, columns, tally, loss = form
     X, Y, weights, leaving = rows
-    d, m = matrix.shape[0], coefs.shape[0]
-    check_state(matrix, coefs, columns, tally, loss)
+    d, m = form[0].shape[0], form[1].shape[0]
+    check_form(form)
     check_rows(X, Y, weights, start, stop, residual, d, m)
     check_trace(trace, X.shape[0], d, m)
     check_ring(window, d, m)

@@ -44,19 +44,23 @@ CHANCE = 3.0  # standard deviations of an estimated variance beyond which it is 
 
 
 @kernel(forceinline=True)
-def standardised(memory, variances, options, residual, floor, weight, leverage, own, first):
-    """Compute ``z^2 = w e^2 / (s sigma2)`` per target into ``own``; return whether they can be
+def standardised(strategy, judged, first, squares):
+    """Compute ``z^2 = w e^2 / (s sigma2)`` per target into ``squares``; return whether they can be
     judged.
+
+    ``strategy`` and ``judged`` as in :func:`continue_trial`.
 
     The estimate of sigma2 goes on with the row.  ``first`` rows, at the start and after a break,
     are left to determine the coefficients, and as many and EXTRA more to start the mean with.
     sigma2 is nowhere below the square of ``floor``, what rounding makes of errors.  A row of zeros,
     y too (a sensor that is off), is no sample of anything.
     """
+    _, options, _, memory, variances, _ = strategy
+    residual, leverage, weight, floor = judged
     m = residual.shape[0]
     told = leverage > 0
     for target in range(m):
-        own[target] = 0.0
+        squares[target] = 0.0
         told = told or residual[target] != 0
     if not told:
         return False
@@ -69,7 +73,7 @@ def standardised(memory, variances, options, residual, floor, weight, leverage, 
     for target in range(m):
         square, least = share * residual[target] ** 2, share * floor[target] ** 2
         variance = max(options[NOISE] if given else variances[target], least)
-        own[target] = square / variance if variance > 0 else (CLIP if square > 0 else 0.0)
+        squares[target] = square / variance if variance > 0 else (CLIP if square > 0 else 0.0)
         if not given and settled:
             square = max(square, least)
             if known and variance > 0:
@@ -79,21 +83,23 @@ def standardised(memory, variances, options, residual, floor, weight, leverage, 
 
 
 @kernel(forceinline=True)
-def factor_by_error(
-    kind, options, memory, variances, aside, residual, floor, weight, leverage, own, d
-):
-    """Compute the factor of a row from its errors, for the kinds VARIABLE and RESET."""
+def factor_by_error(strategy, judged, d, squares):
+    """Compute the factor of a row from its errors, for the kinds VARIABLE and RESET.
+
+    ``squares`` (m,) is scratch, the others as in :func:`standardised`.
+    """
+    kind, options, _, memory, _, _ = strategy
+    weight = judged[2]
     if weight == 0:
         return memory[GATE] if kind == VARIABLE else options[FACTOR]
-    judged = standardised(memory, variances, options, residual, floor, weight, leverage, own, d)
-    m = own.shape[0]
-    if not judged:
+    m = squares.shape[0]
+    if not standardised(strategy, judged, d, squares):
         return options[LONGEST] if kind == VARIABLE else options[FACTOR]
     if kind == VARIABLE:
         total = 0.0
         for target in range(m):
-            total += own[target]
-        follow_noise(options, memory, variances, aside, residual, weight, leverage, total / m, d)
+            total += squares[target]
+        follow_noise(strategy, judged, total / m, d)
         # factor = 1 - mean(z^2) / memory, within its bounds
         wanted = 1.0 - options[FACTOR] * total / m
         return min(max(wanted, options[SHORTEST]), options[LONGEST])
@@ -102,7 +108,7 @@ def factor_by_error(
     ratio = options[RATIO]
     for target in range(m):
         # Page's CUSUM: g' = max(0, g + ((1 - 1 / ratio) min(z^2, outlier^2) - log(ratio)) / 2)
-        square = min(own[target], options[OUTLIER])
+        square = min(squares[target], options[OUTLIER])
         memory[STATISTIC] += 0.5 * ((1.0 - 1.0 / ratio) * square - math.log(ratio))
     memory[STATISTIC] = max(memory[STATISTIC], 0.0)
     if memory[STATISTIC] >= options[THRESHOLD]:
@@ -117,7 +123,7 @@ def factor_by_error(
 
 
 @kernel(forceinline=True)
-def follow_noise(options, memory, variances, aside, residual, weight, leverage, ratio, d):
+def follow_noise(strategy, judged, ratio, d):
     """Adopt the level of errors that stay large although the memory is as short as it gets.
 
     Clipped at CLIP times the estimate, errors of noise that has risen by decades raise it by
@@ -126,6 +132,8 @@ def follow_noise(options, memory, variances, aside, residual, weight, leverage, 
     most rows of two stretches in turn were clipped, and the second is not below half the first,
     it is noise, and the second's mean is its variance.  ``ratio`` is the row's mean z^2.
     """
+    _, options, _, memory, variances, aside = strategy
+    residual, leverage, weight, _ = judged
     if options[NOISE] > 0:
         return
     m = residual.shape[0]
@@ -169,25 +177,27 @@ def follow_noise(options, memory, variances, aside, residual, weight, leverage, 
 
 @kernel(forceinline=True)
 def state_aside(aside, d, m):
-    """Return R, z, columns, tally, loss and the trial's sums (4 m + 1,) as views of ``aside``."""
+    """Return the form and the trial's sums (4 m + 1,) as views of ``aside``."""
     own = aside[0]
     a = d * d
     b = a + m * d
     c = b + 2 * d
     e = c + 4
-    return (
+    form = (
         own[:a].reshape((d, d)),
         own[a:b].reshape((m, d)),
         own[b:c].reshape((2, d)),
         own[c:e],
         own[e : e + m],
-        own[e + m :],
     )
+    return form, own[e + m :]
 
 
 @kernel(forceinline=True)
-def copy_state(R, z, columns, tally, loss, into_R, into_z, into_columns, into_tally, into_loss):
-    """Copy a square-root state into the arrays of another."""
+def copy_form(form, into):
+    """Copy a square-root form, (R, z, columns, tally, loss), into the arrays of another."""
+    R, z, columns, tally, loss = form
+    into_R, into_z, into_columns, into_tally, into_loss = into
     d, m = R.shape[0], z.shape[0]
     for i in range(d):
         for k in range(d):
@@ -202,36 +212,20 @@ def copy_state(R, z, columns, tally, loss, into_R, into_z, into_columns, into_ta
 
 
 @kernel(forceinline=True)
-def start_trial(aside, memory, R, z, columns, tally, loss):
+def start_trial(aside, memory, form):
     """Store the state before an alarm's row in ``aside``."""
-    d, m = R.shape[0], z.shape[0]
-    own_R, own_z, own_columns, own_tally, own_loss, sums = state_aside(aside, d, m)
-    copy_state(R, z, columns, tally, loss, own_R, own_z, own_columns, own_tally, own_loss)
+    form_aside, sums = state_aside(aside, form[0].shape[0], form[1].shape[0])
+    copy_form(form, form_aside)
     for k in range(sums.shape[0]):
         sums[k] = 0.0
     memory[TRIAL] = 2.0
 
 
 @kernel(forceinline=True)
-def learn_aside(aside, options, row, targets, weight, limits, noise, x, y, theta, d):
-    """Absorb a row into the state aside as if there had been no alarm; noise (d,) is its own."""
-    own_R, own_z, own_columns, own_tally, own_loss, _ = state_aside(aside, d, y.shape[0])
-    absorb(
-        own_R,
-        own_z,
-        own_columns,
-        own_tally,
-        own_loss,
-        row,
-        targets,
-        options[FACTOR],
-        weight,
-        limits,
-        noise,
-        x,
-        y,
-        theta,
-    )
+def learn_aside(aside, options, row, targets, weight, limits, scratch):
+    """Absorb a row into the state aside as if there had been no alarm; its noise is in scratch."""
+    form, _ = state_aside(aside, row.shape[0], targets.shape[0])
+    absorb(form, row, targets, options[FACTOR], weight, limits, scratch)
 
 
 @kernel(forceinline=True)
@@ -249,35 +243,20 @@ def bayes_factor(sums, rows, m):
 
 
 @kernel(forceinline=True)
-def continue_trial(
-    aside,
-    memory,
-    options,
-    variances,
-    R,
-    z,
-    columns,
-    tally,
-    loss,
-    row,
-    targets,
-    residual,
-    leverage,
-    weight,
-    floor,
-    limits,
-    noise,
-    own_noise,
-    x,
-    p,
-):
+def continue_trial(strategy, form, row, targets, judged, limits, noise, scratch):
     """Compare the state aside and the reset one on a row that neither has learned; maybe decide.
 
-    ``own_noise`` (d,) receives the noise of the state aside, and ``noise`` too where it takes over.
-    x and p are scratch.
+    ``strategy`` = (kind, options, vectors, memory, variances, aside); ``judged`` = (residual (m,),
+    leverage and weight of the row in the reset state, what rounding makes of residuals (m,)).
+    ``scratch`` (3, d) receives first the noise of the state aside, which goes to ``noise`` (d,) too
+    where that state takes over.
     """
-    d, m = R.shape[0], z.shape[0]
-    own_R, own_z, own_columns, own_tally, own_loss, sums = state_aside(aside, d, m)
+    _, options, _, memory, variances, aside = strategy
+    residual, leverage, weight, floor = judged
+    own_noise, x, p = scratch[0], scratch[1], scratch[2]
+    d, m = row.shape[0], targets.shape[0]
+    form_aside, sums = state_aside(aside, d, m)
+    own_R, own_z, own_columns, own_tally, _ = form_aside
     for k in range(d):
         x[k] = row[k]
         own_noise[k] = abs(row[k])
@@ -312,7 +291,7 @@ def continue_trial(
     if score > 0:
         won = 2 * m
     else:
-        copy_state(own_R, own_z, own_columns, own_tally, own_loss, R, z, columns, tally, loss)
+        copy_form(form_aside, form)
         memory[BREAKS] -= 1
         for k in range(d):
             noise[k] = own_noise[k]

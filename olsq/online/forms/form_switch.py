@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 from olsq.online.forms import covariance
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
-from olsq.online.forms.covariance_kernels import largest_on_entry
+from olsq.online.forms.covariance_kernels import (
+    IN_FORM,
+    TO_RETRY,
+    WAIT,
+    count_leaving,
+    count_refusal,
+    largest_on_entry,
+)
 from olsq.online.forms.form import Form, copied
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.merging import merge_moments, merge_roots
@@ -22,15 +29,11 @@ FORMS: dict[str, Any] = {
     kind.name: kind for kind in (SquareRootForm, CovarianceForm, InformationForm, AdaptiveForm)
 }
 METHODS = ("covariance", "sqrt", "information")
-LONGEST_WAIT = 4096  # rows between attempts at most
 
 
 def restore_form(description: dict[str, Any], arrays: dict[str, NDArray]) -> Form:
     """Rebuild the form from the results of :meth:`Form.describe` and :meth:`Form.arrays`."""
     return FORMS[description["form"]].restore(description["arguments"], arrays)
-
-
-TO_RETRY, WAIT, IN_FORM = range(3)
 
 
 def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
@@ -54,8 +57,6 @@ class FormSwitch:
         # Times of the first and the last row learnt, or neither; None where times do not count.
         self.span = span
         self.method = method
-        # TO_RETRY: rows until the next attempt to return; WAIT: how many they were at first;
-        # IN_FORM: rows since the last change of form.
         self.clock = clock
 
     @classmethod
@@ -122,10 +123,7 @@ class FormSwitch:
 
     def _leave_covariance(self) -> None:
         assert isinstance(self.form, CovarianceForm)
-        _, wait, rows_in_form = self.clock
-        shortest = max(16, 2 * self.form.rank)
-        wait = min(2 * wait, LONGEST_WAIT) if rows_in_form < wait else shortest
-        self.clock[:] = wait, wait, 0
+        count_leaving(self.clock, self.form.rank)
         self.form = covariance.to_square_root(self.form)
 
     def try_covariance(self) -> None:
@@ -138,8 +136,7 @@ class FormSwitch:
             self.form = form
             self.clock[IN_FORM] = 0
             return
-        wait = min(2 * self.clock[WAIT], LONGEST_WAIT)
-        self.clock[:] = wait, wait, 0
+        count_refusal(self.clock)
 
     # -- saving -----------------------------------------------------------------------------------
 

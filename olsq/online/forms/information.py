@@ -291,19 +291,15 @@ class InformationForm(Form):
             return self._solve_rows(rows, start, stop, residual, trace)
         # As many rows as coefficients: then a row's share of the factor is O(d^2).
         block = min(max(self.H.shape[0], 8), 64)
-        state = self.H, self.G, self.squares, self.columns, self.tally, self.spread
-        limits, t, single = (self.floor, self._lost), start, SINGLE_ROWS
+        limits, t, single = (self.floor, self._lost, self.limits.leverage), start, SINGLE_ROWS
         while t < stop:
             done = moment_blocks.update_in_blocks(
-                *state,
-                self.ridge,
-                self.discounted,
-                *rows,
-                t,
-                stop,
+                self._in_kernels,
+                (self.ridge, self.discounted),
+                tuple(rows),
+                (t, stop),
                 min(block, stop - t),
                 limits,
-                self.limits.leverage,
                 residual,
             )
             if done == t:
@@ -323,18 +319,11 @@ class InformationForm(Form):
         lost = max(self._lost, self._faint)
         while t < stop:
             t, solved = kernels.update_solving(
-                self.H,
-                self.G,
-                self.squares,
-                self.columns,
-                self.tally,
-                self.spread,
+                self._in_kernels,
+                (self.ridge, self.discounted),
                 theta,
-                self.ridge,
-                self.discounted,
-                *rows,
-                t,
-                stop,
+                tuple(rows),
+                (t, stop),
                 (self.floor, lost),
                 residual,
                 trace.arrays,
@@ -349,6 +338,11 @@ class InformationForm(Form):
         if self.past is not None:
             self.past.learn(rows, fed, stop)
         return stop
+
+    @property
+    def _in_kernels(self) -> tuple[tuple[NDArray, ...], NDArray]:
+        """The arrays as the kernels take them."""
+        return (self.H, self.G, self.columns, self.tally, self.squares), self.spread
 
     # -- reading ----------------------------------------------------------------------------------
 

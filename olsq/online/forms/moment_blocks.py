@@ -15,7 +15,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE
-from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state
+from olsq.online.forms.edges import check_call, check_spread
 from olsq.online.forms.moment_kernels import factorise, sinks, solve
 from olsq.online.forms.ridge_blocks import SMALLEST, correct_residuals, whiten
 from olsq.online.forms.square_root_kernels import DECAY, absorb_squares, add_square, count_row
@@ -67,37 +67,20 @@ def weigh_rows(columns, gates, weights, t, b, floor, root_w, decay):
 
 
 @kernel(forceinline=True)
-def update_in_blocks(
-    H,
-    G,
-    squares,
-    columns,
-    tally,
-    spread,
-    ridge,
-    discounted,
-    X,
-    Y,
-    gates,
-    weights,
-    start,
-    stop,
-    block,
-    limits,
-    leverage,
-    residual,
-):
+def update_in_blocks(state, penalty, rows, span, block, limits, residual):
     """Absorb rows in blocks of ``block`` with their a-priori residuals, one factor for each.
 
     Stops before a block that is incomplete, or that single rows have to take: M is singular, a
     leverage is beyond the bound, a fixed ridge outweighs what is forgotten, a weight is 0.
-    ``limits`` as in ``moment_kernels.update_solving``.
+    ``state`` and ``penalty`` as in ``moment_kernels.update_solving``, ``limits`` too with the bound
+    on leverages after them.
     """
-    floor, lost = limits
+    form, spread = state
+    check_call(form, rows, span, residual)
+    H, G, columns, tally, squares = form
+    X, Y, gates, weights = rows
+    (ridge, discounted), (floor, lost, leverage), (start, stop) = penalty, limits, span
     d, m = H.shape[0], G.shape[0]
-    check_state(H, G, columns, tally, squares)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, X.shape[0])
     check_spread(spread, d, False)
     if ridge.shape != (d,) or block < 1:
         raise ValueError("ridge does not have a shape that fits the moments, or block is 0")
@@ -134,9 +117,8 @@ def update_in_blocks(
                     error -= S[i, k] * eps[target, k]
                 eps[target, i] = error / S[i, i]
                 residual[t + i, target] = error / root_w[i]
-        if not exact and not correct_residuals(
-            R, S, A, ridge, middle, root_w, decay, theta, eps, residual, t
-        ):
+        factors = R, S, A, root_w, decay, eps
+        if not exact and not correct_residuals(factors, ridge, middle, theta, residual, t):
             return t
         for i in range(t, t + block):
             gate, weight = gates[i], weights[i]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
+from olsq.online.forms.edges import check_call, check_gates, check_spread, check_trace
 from olsq.online.forms.square_root_kernels import (
     DECAY,
     absorb_squares,
@@ -220,37 +220,20 @@ def solve(R, G, theta):
 
 
 @kernel(forceinline=True)
-def update_solving(
-    H,
-    G,
-    squares,
-    columns,
-    tally,
-    spread,
-    theta,
-    ridge,
-    discounted,
-    X,
-    Y,
-    gates,
-    weights,
-    start,
-    stop,
-    limits,
-    residual,
-    trace,
-):
-    """Absorb rows one at a time and solve for the coefficients after each.
+def update_solving(state, penalty, theta, rows, span, limits, residual, trace):
+    """Absorb the rows of a span one at a time and solve for the coefficients after each.
 
-    ``theta`` must hold the coefficients before row ``start``.  Returns (t, solved): if not
+    ``state`` = ((H, G, columns, tally, squares), spread); ``penalty`` = (ridge, discounted).
+    ``theta`` must hold the coefficients before the span.  Returns (t, solved): if not
     solved, row t - 1 was absorbed but the system is singular: the caller finishes that row.
     ``limits`` = (floor of a column's information, relative pivot that is lost).
     """
-    floor, lost = limits
+    form, spread = state
+    check_call(form, rows, span, residual)
+    H, G, columns, tally, squares = form
+    X, Y, gates, weights = rows
+    (ridge, discounted), (floor, lost), (start, stop) = penalty, limits, span
     d, m = H.shape[0], G.shape[0]
-    check_state(H, G, columns, tally, squares)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, X.shape[0])
     check_trace(trace, X.shape[0], d, m)
     if theta.shape != (m, d) or ridge.shape != (d,):
         raise ValueError("theta and ridge do not have shapes that fit the moments")

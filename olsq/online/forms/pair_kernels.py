@@ -19,13 +19,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE, UNEXCITED
-from olsq.online.forms.edges import (
-    check_gates,
-    check_rows,
-    check_spread,
-    check_state,
-    check_trace,
-)
+from olsq.online.forms.edges import check_call, check_spread, check_trace
 from olsq.online.forms.square_root_kernels import absorb_squares, count_row, record
 
 # Largest relative difference from the structure above that is rounding.  Conversions leave 1e-11
@@ -111,35 +105,20 @@ def trusted_pairs(A, columns, limits):
 
 
 @kernel()
-def update_pairs(
-    P,
-    theta,
-    columns,
-    tally,
-    loss,
-    spread,
-    X,
-    Y,
-    gates,
-    weights,
-    start,
-    stop,
-    limits,
-    residual,
-    trace,
-):
-    """Absorb the pairs of rows start..stop; return the first row not absorbed, and whether P had
+def update_pairs(form, spread, rows, span, limits, residual, trace):
+    """Absorb the pairs of rows of a span; return the first row not absorbed, and whether P had
     the structure of a pair's covariance.  Nothing is changed where it had not.
 
-    Arguments as in ``covariance_kernels.update``, whose bounds hold; ``stop - start`` is even, and
+    Arguments as in ``covariance_kernels.update``, whose bounds hold; a span is even, and
     an odd last row is left.  Rows 2i and 2i + 1 have one weight, and the second one the gate 1.
     ``residual`` receives the errors before the pair.  The trace of a first row is that of its pair,
     but for the counts.
     """
+    check_call(form, rows, span, residual)
+    P, theta, columns, tally, loss = form
+    X, Y, gates, weights = rows
+    start, stop = span
     d, m = P.shape[0], theta.shape[0]
-    check_state(P, theta, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, X.shape[0])
     check_trace(trace, X.shape[0], d, m)
     coefs, diags, _, _, recursive, sandwich = trace
     check_spread(spread, d, False)

@@ -106,12 +106,14 @@ def subtract_products(N, T, Z):
 
 
 @kernel(forceinline=True)
-def correct_residuals(R, L, A, ridge, c, root_w, decay, theta, eps, residual, start):
+def correct_residuals(factors, ridge, c, theta, residual, start):
     """Correct residuals start.. of a block for the fixed ridge; return False where that takes long.
 
-    A (d, b) = R^-T K~^T is destroyed; root_w, decay (b,) as in ``moment_blocks``, theta (m, d) the
-    coefficients before the block and eps (m, b) the errors that its factor gives.
+    ``factors`` = (R, L, A, root_w, decay, eps): A (d, b) = R^-T K~^T is destroyed; root_w and decay
+    (b,) as in ``moment_blocks``, eps (m, b) the errors that the block's factor gives.  theta (m, d)
+    are the coefficients before the block.
     """
+    R, L, A, root_w, decay, eps = factors
     d, b = A.shape
     gain_columns(R, L, A)  # now N^T
     U, W, Z, T = np.empty((d, b)), np.zeros((d, b)), np.empty((d, b)), np.empty((b, b))

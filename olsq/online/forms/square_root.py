@@ -17,7 +17,6 @@ from scipy.linalg import solve_triangular
 from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms import start_kernels
-from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
@@ -94,6 +93,11 @@ class SquareRootForm(Form):
 
     # -- learning ---------------------------------------------------------------------------------
 
+    @property
+    def in_kernels(self) -> tuple[NDArray, ...]:
+        """The arrays as the kernels take them."""
+        return self.R, self.z, self.columns, self.tally, self.loss
+
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace.
 
@@ -142,15 +146,10 @@ class SquareRootForm(Form):
         while t < stop:
             before = t
             t, held = kernels.update(
-                self.R,
-                self.z,
-                self.columns,
-                self.tally,
-                self.loss,
+                self.in_kernels,
                 self.spread,
-                *rows,
-                t,
-                stop,
+                tuple(rows),
+                (t, stop),
                 self.limits.square_root,
                 residual,
                 trace.arrays,
@@ -178,7 +177,7 @@ class SquareRootForm(Form):
         t = start
         while t < stop and self.basis is not None:
             t, done, held = start_kernels.update(
-                (self.R, self.z, self.columns, self.tally, self.loss, self.spread),
+                (self.in_kernels, self.spread),
                 self.basis,
                 tuple(rows),
                 (t, stop),
@@ -206,59 +205,24 @@ class SquareRootForm(Form):
 
         ``theta`` may be the coefficients before it; returns those after it, on a path.
         """
-        d, m = self.R.shape[0], self.z.shape[0]
         x, target, gate, weight = (a[t] for a in rows)
         residual[t] = target - (self.coefficients() if theta is None else theta) @ x
-        new, p, noise = self._project(x)
-        recursive_scale = 0.0
-        if gate > 0 and new < 0:
-            recursive_scale = np.sqrt(weight * gate / (gate + weight * (p @ p)))
-        if gate == 0:
-            for array in (self.R, self.z, self.columns, self.loss, self.tally, self.spread):
-                array[:] = 0
-            gate = 1.0
-            _, _, noise = self._project(x)
-        self.held += kernels.absorb(
-            self.R,
-            self.z,
-            self.columns,
-            self.tally,
-            self.loss,
-            x,
-            target,
-            gate,
-            weight,
-            self.limits.square_root,
-            noise,
-            np.empty(d),
-            np.empty(m),
-            np.empty((m, d)),
+        share, held = kernels.take_alone(
+            self.in_kernels, self.spread, x, target, gate, weight, self.limits.square_root
         )
-        kernels.absorb_squares(self.spread, x[None], np.array([gate]), np.array([weight]), 0, 1)
+        self.held += held
         if trace.wanted:
             trace.write(t, self)
-            trace.recursive[t] = residual[t] * recursive_scale
+            trace.recursive[t] = residual[t] * np.sqrt(share)
             return trace.coef[t]
         return None
-
-    def _project(self, x: NDArray) -> tuple[int, NDArray, NDArray]:
-        """Return the first new direction of x or -1, ``p = R^-T x``, and the noise level of each
-        x_j.
-        """
-        p, noise = np.empty_like(x), np.abs(x)
-        level = kernels.noise_level(self.limits.square_root, x.size, self.tally)
-        return triangular.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
 
     def absorb_observations(
         self, X: NDArray, Y: NDArray, errors: NDArray, largest: NDArray, faintest: float
     ) -> None:
         """Absorb rows X (n, d), Y (n, m) of another factor; see the kernel for the others."""
         kernels.absorb_observations(
-            self.R,
-            self.z,
-            self.columns,
-            self.tally,
-            self.loss,
+            self.in_kernels,
             *(np.ascontiguousarray(a) for a in (X, Y, errors)),
             largest.astype(np.float64),
             faintest,

@@ -20,7 +20,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import givens, rotate_pair
-from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
+from olsq.online.forms.edges import check_call, check_form, check_spread, check_trace
 from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
 
 COUNT, COUNT_SQUARED, DECAY, WEIGHT = 0, 1, 2, 3
@@ -78,7 +78,7 @@ def rotate(R, z, x, y, root_gate, noise):
 
 
 @kernel(forceinline=True)
-def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
+def keep_determined(form, pin, floor, scratch):
     """Hold coefficients that forgetting is about to lose (stabilised forgetting).
 
     Where R_jj has shrunk to ``pin`` times its column's length, or the column itself to ``floor``
@@ -87,6 +87,8 @@ def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
     coefficient moves.  A value that rounding errors have made is forgotten instead.  Returns how
     many were held.
     """
+    R, z, columns, _, _ = form
+    noise, x, y, theta = scratch
     d, m = R.shape[0], z.shape[0]
     count = 0
     for j in range(d):
@@ -209,8 +211,13 @@ def is_held(variance, now, excited, limits, d, tally):
 
 
 @kernel(forceinline=True)
-def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise, x, y, theta):
-    """Forget, rotate one row in, and hold what would be lost; return how many were held."""
+def absorb(form, row, targets, gate, weight, limits, scratch):
+    """Forget, rotate one row in, and hold what would be lost; return how many were held.
+
+    ``scratch`` = (noise (d,) as ``forward_solve`` leaves it, x (d,), y (m,), theta (m, d)).
+    """
+    R, z, columns, tally, loss = form
+    noise, x, y, _ = scratch
     d, m = R.shape[0], z.shape[0]
     root_weight = math.sqrt(weight)
     for k in range(d):
@@ -226,7 +233,7 @@ def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise
     count_row(tally, gate, weight)
     if gate < 1:
         pin = 4 * noise_level(limits, d, tally)
-        return keep_determined(R, z, columns, pin, limits[1], theta, x, y, noise)
+        return keep_determined(form, pin, limits[1], scratch)
     return 0
 
 
@@ -241,31 +248,31 @@ def noise_level(limits, d, tally):
 
 
 @kernel(forceinline=True)
-def update(
-    R, z, columns, tally, loss, spread, X, Y, gates, weights, start, stop, limits, residual, trace
-):
-    """Absorb rows start..stop; return (first row not absorbed, number of coefficients held).
+def update(form, spread, rows, span, limits, residual, trace):
+    """Absorb the rows of a span; return (first row not absorbed, number of coefficients held).
 
-    ``limits`` = (epsilon of the stored state, floor of a column's information, relative rounding
-    error of the data).
+    ``form`` = (R, z, columns, tally, loss); ``rows`` = (X, Y, gates, weights), of which those of
+    ``span`` = (start, stop) are learned.  ``limits`` = (epsilon of the stored state, floor of a
+    column's information, relative rounding error of the data).
     ``residual`` (n, m) receives the a-priori errors ``y - z . R^-T x``.
     ``trace`` is an ``olsq.online.forms.rows.Trace`` as a plain tuple; empty arrays: not wanted.
     Stops before a row whose treatment needs minimum-norm coefficients (a new direction, a reset,
     or a trace while some coefficient is undetermined): the caller takes that row alone.
     """
+    check_call(form, rows, span, residual)
+    R, z, columns, tally, loss = form
+    X, Y, gates, weights = rows
     d, m = R.shape[0], z.shape[0]
-    check_state(R, z, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, X.shape[0])
     check_trace(trace, X.shape[0], d, m)
     coefs, diags, _, _, recursive, sandwich = trace
     check_spread(spread, d, sandwich.shape[0] > 0)
     want_path = coefs.shape[0] > 0
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta = np.empty((m, d))
+    scratch = noise, x, y, theta
     inverse = np.empty((d, d) if diags.shape[0] > 0 else (0, 0))
     held = 0
-    for t in range(start, stop):
+    for t in range(span[0], span[1]):
         full = True
         for j in range(d):
             full = full and R[j, j] != 0
@@ -287,9 +294,7 @@ def update(
             share = weights[t] * gates[t] / (gates[t] + weights[t] * leverage)
             for target in range(m):
                 recursive[t, target] = residual[t, target] * math.sqrt(share)
-        held += absorb(
-            R, z, columns, tally, loss, X[t], Y[t], gates[t], weights[t], limits, noise, x, y, theta
-        )
+        held += absorb(form, X[t], Y[t], gates[t], weights[t], limits, scratch)
         absorb_squares(spread, X, gates, weights, t, t + 1)
         if want_path:
             back_substitute(R, z, theta)
@@ -302,11 +307,67 @@ def update(
                     if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
                         diags[t, k] = math.inf
             record(trace, t, theta, loss, tally, d, used)
-    return stop, held
+    return span[1], held
+
+
+@kernel(forceinline=True)
+def no_trace(m, d):
+    """Return the trace of m targets and d coefficients that writes nothing."""
+    rows = np.empty((0, m))
+    return np.empty((0, m, d)), np.empty((0, d)), rows, np.empty((0, 6)), rows, np.empty((0, d))
+
+
+@kernel(forceinline=True)
+def absorb_alone(form, spread, row, targets, gate, weight, limits):
+    """Absorb one row that :func:`update` stops before: a reset, or a direction that may be new.
+
+    Returns ``w gamma / (gamma + w x.P x)``, whose root times the a-priori residual is the recursive
+    residual (0 where the row is a reset, or its direction new), and how many coefficients were
+    held.
+    """
+    R, z, columns, tally, loss = form
+    d, m = R.shape[0], z.shape[0]
+    x, p, noise, share = np.empty(d), np.empty(d), np.empty(d), 0.0
+    for attempt in range(2):
+        for k in range(d):
+            x[k] = row[k]
+            noise[k] = abs(row[k])
+        new = forward_solve(R, x, p, columns, noise_level(limits, d, tally), noise)
+        if gate > 0:
+            if attempt == 0 and new < 0:
+                leverage = 0.0
+                for k in range(d):
+                    leverage += p[k] * p[k]
+                share = weight * gate / (gate + weight * leverage)
+            break
+        # a gate of 0 drops everything before the row, which is then absorbed at gate 1
+        R[:] = 0.0
+        z[:] = 0.0
+        columns[:] = 0.0
+        tally[:] = 0.0
+        loss[:] = 0.0
+        spread[:] = 0.0
+        gate = 1.0
+    held = absorb(
+        form, row, targets, gate, weight, limits, (noise, x, np.empty(m), np.empty((m, d)))
+    )
+    gates, weights = np.full(1, gate), np.full(1, weight)
+    absorb_squares(spread, row.reshape((1, d)), gates, weights, 0, 1)
+    return share, held
 
 
 @kernel()
-def absorb_observations(R, z, columns, tally, loss, X, Y, errors, largest, faintest, limits):
+def take_alone(form, spread, row, targets, gate, weight, limits):
+    """Run :func:`absorb_alone` after a check of shapes."""
+    check_form(form)
+    check_spread(spread, form[0].shape[0], False)
+    if row.shape != form[0].shape[:1] or targets.shape != form[4].shape:
+        raise ValueError("the shape of the row does not fit the state")
+    return absorb_alone(form, spread, row, targets, gate, weight, limits)
+
+
+@kernel()
+def absorb_observations(form, X, Y, errors, largest, faintest, limits):
     """Absorb rows X (n, d), Y (n, m) that combine rows of a factor; they forget nothing.
 
     ``largest`` (d,) are the largest entries of the factor's columns.  What cancels in a row leaves
@@ -314,13 +375,14 @@ def absorb_observations(R, z, columns, tally, loss, X, Y, errors, largest, faint
     gap: no row is older than to be ``faintest`` beside the newest.  ``errors`` (n, d), in units of
     rounding, come on top.
     """
+    check_form(form)
+    R, z, columns, tally, _ = form
     d, m = R.shape[0], z.shape[0]
     n = X.shape[0]
-    check_state(R, z, columns, tally, loss)
     if X.shape != (n, d) or Y.shape != (n, m) or errors.shape != X.shape or largest.shape != (d,):
         raise ValueError("the shapes of rows, targets, errors and largest do not fit the state")
     row, p, x, y, noise = np.empty(d), np.empty(d), np.empty(d), np.empty(m), np.empty(d)
-    theta = np.empty((m, d))
+    scratch = noise, x, y, np.empty((m, d))
     for t in range(n):
         level, size = noise_level(limits, d, tally), faintest
         for k in range(d):
@@ -330,7 +392,7 @@ def absorb_observations(R, z, columns, tally, loss, X, Y, errors, largest, faint
             noise[k] = size * largest[k] + errors[t, k]
             x[k] = row[k] = X[t, k] if abs(X[t, k]) > level * noise[k] else 0.0
         forward_solve(R, x, p, columns, level, noise)
-        absorb(R, z, columns, tally, loss, row, Y[t], 1.0, 1.0, limits, noise, x, y, theta)
+        absorb(form, row, Y[t], 1.0, 1.0, limits, scratch)
 
 
 @kernel(forceinline=True)

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
+from olsq.online.forms.edges import check_call, check_spread, check_trace
 from olsq.online.forms.square_root_kernels import (
     COUNT,
     absorb,
@@ -202,15 +202,17 @@ def nothing_is_determined(R, columns, scratch):
 def take_row(state, basis, theta, known, row, settings, scratch, residual):
     """Absorb one row; return (what was done, whether theta is known after it, its scale, held).
 
-    ``state`` = (R, z, columns, tally, loss, spread) and ``row`` = (X, Y, gates, weights, t), of
-    which row t is taken.  theta (m, d) are the coefficients before the row, if they are ``known``.
+    ``state`` = (form, spread) and ``row`` = (rows, t), of which row t is taken, as the square-root
+    kernels take them.  theta (m, d) are the coefficients before the row, if they are ``known``.
     ``settings`` = (limits, whether there is an intercept, whether theta is wanted after the row).
     The scale is that of the recursive residual.
     """
-    R, z, columns, tally, loss, spread = state
-    X, Y, gates, weights, t = row
+    form, spread = state
+    R, z, columns, tally, _ = form
+    (X, Y, gates, weights), t = row
     limits, intercept, path = settings
-    x, y, p, noise, q, theta_held, vectors = scratch
+    p, q, vectors, absorbing = scratch
+    noise, x, _, _ = absorbing
     d, m = R.shape[0], z.shape[0]
     gate, weight = gates[t], weights[t]
     rank = count_pivots(R)
@@ -250,9 +252,7 @@ def take_row(state, basis, theta, known, row, settings, scratch, residual):
             for k in range(d):
                 total -= theta[target, k] * X[t, k]
             residual[t, target] = total
-    held = absorb(
-        R, z, columns, tally, loss, X[t], Y[t], gate, weight, limits, noise, x, y, theta_held
-    )
+    held = absorb(form, X[t], Y[t], gate, weight, limits, absorbing)
     absorb_squares(spread, X, gates, weights, t, t + 1)
     known = False  # a function of the state alone, so that pieces of any size give the same bits
     after = count_pivots(R)
@@ -275,15 +275,9 @@ def take_row(state, basis, theta, known, row, settings, scratch, residual):
 def scratch_for(d, m, intercept):
     """Make the arrays that :func:`take_row` works in."""
     s = d - 1 if intercept else d
-    return (
-        np.empty(d),
-        np.empty(m),
-        np.empty(d),
-        np.empty(d),
-        np.empty(s),
-        np.empty((m, d)),
-        (np.empty(d), np.empty(d), np.empty(s)),
-    )
+    vectors = np.empty(d), np.empty(d), np.empty(s)
+    absorbing = np.empty(d), np.empty(d), np.empty(m), np.empty((m, d))
+    return np.empty(d), np.empty(s), vectors, absorbing
 
 
 @kernel()
@@ -294,14 +288,12 @@ def update(state, basis, rows, span, limits, intercept, residual, trace):
     were held).  It stops before a row that it must not take, and after one whose trace it cannot
     write or whose basis does not fit any more.
     """
-    R, z, columns, tally, loss, spread = state
-    X, Y, gates, weights = rows
+    form, spread = state
+    check_call(form, rows, span, residual)
+    R, z, columns, tally, loss = form
     start, stop = span
     d, m = R.shape[0], z.shape[0]
-    check_state(R, z, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, X.shape[0])
-    check_trace(trace, X.shape[0], d, m)
+    check_trace(trace, rows[0].shape[0], d, m)
     check_spread(spread, d, False)
     coefs, diags, _, _, recursive, sandwich = trace
     path = coefs.shape[0] > 0
@@ -316,7 +308,7 @@ def update(state, basis, rows, span, limits, intercept, residual, trace):
             basis,
             theta,
             known,
-            (X, Y, gates, weights, t),
+            (rows, t),
             (limits, intercept, path),
             scratch,
             residual,
@@ -332,7 +324,7 @@ def update(state, basis, rows, span, limits, intercept, residual, trace):
                 return t + 1, done if done == LAST else UNTRACED, total_held
             record(trace, t, theta, loss, tally, rank, 0.0)
             if diags.shape[0] > 0:
-                if not nothing_is_determined(R, columns, scratch[6]):
+                if not nothing_is_determined(R, columns, scratch[2]):
                     return t + 1, UNTRACED, total_held
                 for k in range(d):
                     diags[t, k] = math.inf

@@ -11,10 +11,10 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms import square_root_kernels
-from olsq.online.forms.square_root_kernels import is_held, noise_level
+from olsq.online.forms.square_root_kernels import absorb_alone, is_held
 from olsq.online.forms.statistics import fill_statistics
-from olsq.online.forms.triangular_kernels import back_substitute, forward_solve
+from olsq.online.forms.triangular_kernels import back_substitute
+from olsq.online.many.kernels import form_of
 
 
 @kernel()
@@ -27,69 +27,31 @@ def take_alone(state, filters, chosen, rows, theta, settings, residual, recursiv
     theta (b, m, k) are their coefficients before; as ``SquareRootForm._take_alone``.
     ``recursive`` (N, m), or (0, m) where it is not wanted.
     """
-    _, matrix, coefs, columns, tally, loss, held, _, seen, spread = state
+    _, _, coefs, _, _, _, held, _, seen, spread = state
     _, X, Y, gates, weights, _ = rows
     _, limits, _, intercept, _ = settings
     m, k = coefs.shape[1], coefs.shape[2]
     first = 1 if intercept else 0
-    x, rest, p, noise = np.ones((1, k)), np.empty(k), np.empty(k), np.empty(k)
-    y, scratch, gates_, weights_ = np.empty(m), np.empty((m, k)), np.empty(1), np.empty(1)
-    targets = np.empty(m)
+    x, y = np.ones(k), np.empty(m)
     if theta.shape != (filters.shape[0], m, k) or chosen.shape != filters.shape:
         raise ValueError("the coefficients do not have the shape of the filters")
     for i in range(filters.shape[0]):
         f, row = filters[i], chosen[i]
-        R, z, squares = matrix[f], coefs[f], columns[f]
-        gate, weight = gates[row], weights[row]
         for j in range(X.shape[1]):
-            x[0, first + j] = X[row, j]
+            x[first + j] = X[row, j]
         for target in range(m):
-            targets[target] = Y[row, target]
-            error = targets[target]
+            y[target] = error = Y[row, target]
             for j in range(k):
-                error -= theta[i, target, j] * x[0, j]
+                error -= theta[i, target, j] * x[j]
             residual[row, target] = error
-        scale = 0.0
-        for attempt in range(2 if gate == 0 else 1):
-            if attempt == 1:
-                R[:] = 0.0
-                z[:] = 0.0
-                squares[:] = 0.0
-                loss[f] = 0.0
-                tally[f] = 0.0
-                spread[f] = 0.0
-                gate = 1.0
-            for j in range(k):
-                rest[j] = x[0, j]
-                noise[j] = abs(x[0, j])
-            new = forward_solve(R, rest, p, squares, noise_level(limits, k, tally[f]), noise)
-            if gate > 0 and new < 0 and attempt == 0:
-                leverage = 0.0
-                for j in range(k):
-                    leverage += p[j] * p[j]
-                scale = math.sqrt(weight * gate / (gate + weight * leverage))
-        held[f] += square_root_kernels.absorb(
-            R,
-            z,
-            squares,
-            tally[f],
-            loss[f],
-            x[0],
-            targets,
-            gate,
-            weight,
-            limits,
-            noise,
-            rest,
-            y,
-            scratch,
+        share, count = absorb_alone(
+            form_of(state, f), spread[f], x, y, gates[row], weights[row], limits
         )
-        gates_[0], weights_[0] = gate, weight
-        square_root_kernels.absorb_squares(spread[f], x, gates_, weights_, 0, 1)
+        held[f] += count
         if recursive.shape[0] > 0:
             for target in range(m):
-                recursive[row, target] = residual[row, target] * scale
-        seen[f] += 1 if weight > 0 else 0
+                recursive[row, target] = residual[row, target] * math.sqrt(share)
+        seen[f] += 1 if weights[row] > 0 else 0
 
 
 @kernel()

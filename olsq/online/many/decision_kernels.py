@@ -12,22 +12,24 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels
-from olsq.online.many.kernels import COVARIANCE, IN_FORM
+from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM
 
 LANES = 64  # filters factored together: what pays for the compiler's checks of overlapping arrays
 SMALLEST, LARGEST = 1e-150, 1e150  # products of entries between these neither vanish nor overflow
 
 
 @kernel()
-def learn_one(state, f, x, y, gates, intercept, settled, limits, prediction, residual):
+def learn_one(state, f, x, y, gates, settings, prediction, residual):
     """Absorb a row x (d,), y (m,) of weight 1 in filter f; False if it has to go the general way.
 
-    That is a row whose squares are not within ``settled``, as a non-finite row's are not; one that
-    the covariance form must not take; and any row while one of ``gates``, (n,) or (1,) for all
-    filters, is outside of [0, 1].  ``state`` = (forms, matrix, coefs, columns, tally, loss, clock,
+    ``settings`` = (intercept, settled, limits).  Left to the general way is a row whose squares are
+    not within ``settled``, as a non-finite row's are not; one that the covariance form must not
+    take; and any row while one of ``gates``, (n,) or (1,) for all filters, is outside of [0, 1].
+    ``state`` = (forms, matrix, coefs, columns, tally, loss, clock,
     seen, logs); ``prediction`` and ``residual`` (m,) receive what was predicted, and its error.
     """
     forms, matrix, coefs, columns, tally, loss, clock, seen, logs = state
+    intercept, settled, limits = settings
     n, m, k = coefs.shape
     first = 1 if intercept else 0
     if (
@@ -69,9 +71,8 @@ def learn_one(state, f, x, y, gates, intercept, settled, limits, prediction, res
             total += coefs[f, target, j] * row[j]
         prediction[target] = total
     gate = gates[f if gates.shape[0] == n else 0]
-    if not covariance_kernels.absorb_row(
-        matrix[f], coefs[f], columns[f], tally[f], loss[f], row, y, gate, 1.0, limits, u, residual
-    ):
+    form = matrix[f], coefs[f], columns[f], tally[f], loss[f]
+    if not covariance_kernels.absorb_row(form, row, y, gate, 1.0, limits, u, residual):
         return False
     clock[f, IN_FORM] += 1
     seen[f] += 1

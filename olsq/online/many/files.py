@@ -16,8 +16,8 @@ from olsq.online.files.invariants import (
     check_triangular,
     want,
 )
+from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.state import BankState
 from olsq.online.rows.complex_rows import packed_prior, prior_is_complex
 from olsq.online.rows.options import check_noise_variance

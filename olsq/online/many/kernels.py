@@ -19,18 +19,15 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels, square_root_kernels
+from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY
 from olsq.online.forms.statistics import fill_statistics
-from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
 
-SQUARE_ROOT, COVARIANCE = 0, 1
-TO_RETRY, WAIT, IN_FORM = range(3)  # the clock, as in FormSwitch
-LONGEST_WAIT = 4096  # rows between attempts at most, as in FormSwitch
 BLOCK = 64  # rows in a buffer
 BLOCK_ENTRIES = 8192  # regressors in it, but for one row at least
 
 
 @kernel()
-def check(state, members, begins, ends, order, X, Y, gates, weights, usable, residual, intercept):
+def check(state, turns, rows, residual, intercept):
     """Raise ValueError unless all shapes fit together and every index is within its array."""
     forms, matrix, coefs, columns, tally, loss, held, clock, seen, spread = state
     n, m, k = coefs.shape
@@ -46,6 +43,7 @@ def check(state, members, begins, ends, order, X, Y, gates, weights, usable, res
         or (spread.shape != (n, k, k) and spread.shape != (n, 0, 0))
     ):
         raise ValueError("the arrays of a bank do not have shapes that fit together")
+    order, X, Y, gates, weights, usable = rows
     N, d = X.shape
     if (
         d + (1 if intercept else 0) != k
@@ -56,6 +54,7 @@ def check(state, members, begins, ends, order, X, Y, gates, weights, usable, res
         or (usable.shape != (N,) and usable.shape != (0,))
     ):
         raise ValueError("the shapes of rows, weights and residuals do not fit the bank")
+    members, begins, ends = turns
     if begins.shape != members.shape or ends.shape != members.shape:
         raise ValueError("begins and ends do not have the shape of members")
     for i in range(members.shape[0]):
@@ -64,6 +63,13 @@ def check(state, members, begins, ends, order, X, Y, gates, weights, usable, res
     for row in order:
         if not 0 <= row < N:
             raise ValueError("a row is outside of the shape of X")
+
+
+@kernel(forceinline=True)
+def form_of(state, f):
+    """Return the arrays of filter f as the forms' kernels take them."""
+    _, matrix, coefs, columns, tally, loss, _, _, _, _ = state
+    return matrix[f], coefs[f], columns[f], tally[f], loss[f]
 
 
 @kernel(forceinline=True)
@@ -90,83 +96,34 @@ def gather(rows, t, stop, most, intercept, buffer):
 
 
 @kernel(forceinline=True)
-def try_covariance(forms, f, matrix, coefs, columns, clock, limits):
-    """Convert filter f to the covariance form if that keeps its digits, or wait twice as long.
-
-    As ``covariance.from_square_root`` does it, in place.
-    """
-    d = matrix.shape[0]
-    inverse, P = np.zeros((d, d)), np.empty((d, d))
-    full = True
-    for j in range(d):
-        full = full and matrix[j, j] != 0
-    if full:
-        inverse_diagonal(matrix, inverse, np.empty(d))
-        bound = math.sqrt(limits[2] / d)
-        for i in range(d):
-            for k in range(i, d):
-                full = full and abs(inverse[i, k]) < bound
-    # P = R^-1 R^-T, symmetric by construction
-    if full:
-        for i in range(d):
-            for k in range(i + 1):
-                total = 0.0
-                for j in range(i, d):
-                    total += inverse[i, j] * inverse[k, j]
-                P[i, k] = P[k, i] = total
-        inflation = covariance_kernels.largest_on_entry(limits[1], clock[WAIT], d)
-        full = covariance_kernels.trusted(P, columns, (limits[0], inflation, limits[2]))
-    if full:
-        theta = np.empty(coefs.shape)
-        back_substitute(matrix, coefs, theta)
-        matrix[:] = P
-        coefs[:] = theta
-        forms[f] = COVARIANCE
-        clock[IN_FORM] = 0
-    else:
-        clock[WAIT] = min(2 * clock[WAIT], LONGEST_WAIT)
-        clock[TO_RETRY] = clock[WAIT]
-
-
-@kernel(forceinline=True)
-def advance_square_root(state, f, rows, stop, t, settings, buffer, error, trace):
+def advance_square_root(state, f, stop, t, settings, buffer, error, trace):
     """Learn the next rows in square-root form in filter f, a block at most.
 
     ``buffer`` holds ``stop`` rows and t is where to go on after them.  Returns the number of
     rows taken and where to go on; fewer than stop means that the next row must be taken alone.
     """
-    forms, matrix, coefs, columns, tally, loss, held, clock, _, spread = state
+    forms, matrix, coefs, columns, _, _, held, clock, _, spread = state
     covariance_limits, square_root_limits, switching, _, _ = settings
     x, y, gate, weight, places = buffer
+    rows = x[:stop], y[:stop], gate[:stop], weight[:stop]
     done, count = square_root_kernels.update(
-        matrix[f],
-        coefs[f],
-        columns[f],
-        tally[f],
-        loss[f],
-        spread[f],
-        x[:stop],
-        y[:stop],
-        gate[:stop],
-        weight[:stop],
-        0,
-        stop,
-        square_root_limits,
-        error[:stop],
-        trace,
+        form_of(state, f), spread[f], rows, (0, stop), square_root_limits, error[:stop], trace
     )
     held[f] += count
     if switching:
         clock[f, TO_RETRY] -= done
-        if clock[f, TO_RETRY] == 0:
-            try_covariance(forms, f, matrix[f], coefs[f], columns[f], clock[f], covariance_limits)
+        if clock[f, TO_RETRY] == 0 and covariance_kernels.enter(
+            matrix[f], coefs[f], columns[f], clock[f], covariance_limits
+        ):
+            forms[f] = COVARIANCE
     return done, places[done] if done < stop else t
 
 
 @kernel(forceinline=True, borrows=True)
-def learn_by_filter(state, members, position, ends, rows, settings, begin, end, residual, scratch):
+def learn_by_filter(state, turns, rows, settings, begin, end, residual, scratch):
     """Run :func:`learn`; ``scratch`` = (k,) of ones, (m,), (k,) and (m,)."""
     forms, matrix, coefs, columns, tally, loss, _, clock, seen, _ = state
+    members, position, ends = turns
     order, X, Y, gates, weights, usable = rows
     limits, _, _, intercept, _ = settings
     m, k = coefs.shape[1], coefs.shape[2]
@@ -179,7 +136,8 @@ def learn_by_filter(state, members, position, ends, rows, settings, begin, end, 
         if forms[f] != COVARIANCE:
             continue
         t, stop, learnt = position[i], ends[i], 0
-        P, theta, squares, counts, losses = matrix[f], coefs[f], columns[f], tally[f], loss[f]
+        # written out: views that another function returns would have to be counted as references
+        form = matrix[f], coefs[f], columns[f], tally[f], loss[f]
         while t < stop:
             row = order[t]
             if some_missing and not usable[row]:
@@ -190,7 +148,7 @@ def learn_by_filter(state, members, position, ends, rows, settings, begin, end, 
             for target in range(m):
                 y[target] = Y[row, target]
             if not covariance_kernels.absorb_row(
-                P, theta, squares, counts, losses, x, y, gates[row], weights[row], limits, u, error
+                form, x, y, gates[row], weights[row], limits, u, error
             ):
                 break
             for target in range(m):
@@ -203,21 +161,22 @@ def learn_by_filter(state, members, position, ends, rows, settings, begin, end, 
 
 
 @kernel()
-def learn(state, members, position, ends, rows, settings, begin, end, residual):
+def learn(state, turns, rows, settings, begin, end, residual):
     """Learn rows of entries begin..end in covariance form, up to one that it must not take.
 
-    ``rows`` = (order, X, Y, gates, weights, usable): usable (N,), or (0,) where all are.
-    ``settings`` = (limits of the covariance form, of the square-root form, whether the forms are
-    switched, intercept, discounted).
+    ``turns`` = (members, position, ends); ``rows`` = (order, X, Y, gates, weights, usable): usable
+    (N,), or (0,) where all are.  ``settings`` = (limits of the covariance form, of the square-root
+    form, whether the forms are switched, intercept, discounted).
     """
     m, k = state[2].shape[1], state[2].shape[2]
     scratch = np.ones(k), np.empty(m), np.empty(k), np.empty(m)
-    learn_by_filter(state, members, position, ends, rows, settings, begin, end, residual, scratch)
+    learn_by_filter(state, turns, rows, settings, begin, end, residual, scratch)
 
 
 @kernel()
-def learn_square_root(state, members, position, ends, rows, settings, begin, end, residual):
+def learn_square_root(state, turns, rows, settings, begin, end, residual):
     """Learn as :func:`learn` does, for filters in square-root form."""
+    members, position, ends = turns
     forms, _, coefs, _, _, _, _, clock, seen, _ = state
     order, _, _, _, weights, _ = rows
     _, _, switching, intercept, _ = settings
@@ -230,24 +189,14 @@ def learn_square_root(state, members, position, ends, rows, settings, begin, end
         np.empty(size),
         np.empty(size, np.int64),
     )
-    error = np.empty((size, m))
-    trace = (
-        np.empty((0, m, k)),
-        np.empty((0, k)),
-        np.empty((0, m)),
-        np.empty((0, 6)),
-        np.empty((0, m)),
-        np.empty((0, k)),
-    )
+    error, trace = np.empty((size, m)), square_root_kernels.no_trace(m, k)
     for i in range(begin, end):
         f = members[i]
         t, stop = position[i], ends[i]
         while t < stop and forms[f] == SQUARE_ROOT:
             most = min(size, clock[f, TO_RETRY]) if switching else size
             n, following = gather(rows, t, stop, most, intercept, buffer)
-            done, t = advance_square_root(
-                state, f, rows, n, following, settings, buffer, error, trace
-            )
+            done, t = advance_square_root(state, f, n, following, settings, buffer, error, trace)
             for s in range(done):
                 row = order[buffer[4][s]]
                 seen[f] += 1 if weights[row] > 0 else 0
@@ -291,17 +240,18 @@ def learn_logs(logs, members, begins, ends, rows):
 
 
 @kernel()
-def learn_path(state, members, position, ends, rows, settings, begin, end, residual, ridge, path):
+def learn_path(state, turns, rows, settings, begin, end, residual, path):
     """Learn as :func:`learn` does, and write every row's estimate.
 
-    ``ridge`` (n, k); ``path`` = (coef (N, m, k), sigma2 (N, m), stderr (N, m, k), recursive
-    (N, m)) with ``FitArrays`` before the last, of which rows that are not usable are left as they
-    are.  Without statistics all but coef and recursive have no rows.
+    ``path`` = (coef (N, m, k), sigma2 (N, m), stderr (N, m, k), ``FitArrays``, recursive (N, m),
+    ridge (n, k)), of which rows that are not usable are left as they are.  Without statistics all
+    but coef and recursive have no rows.
     """
-    forms, matrix, coefs, columns, tally, loss, _, clock, seen, spread = state
+    forms, matrix, coefs, _, _, _, _, clock, seen, spread = state
+    members, position, ends = turns
     order, _, _, _, weights, _ = rows
     limits, _, switching, intercept, discounted = settings
-    path_coef, path_sigma2, path_stderr, path_squares, path_degrees, path_recursive = path
+    path_coef, path_sigma2, path_stderr, path_squares, path_degrees, path_recursive, ridge = path
     m, k = coefs.shape[1], coefs.shape[2]
     size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
     wanted = path_stderr.shape[0] > 0
@@ -360,20 +310,11 @@ def learn_path(state, members, position, ends, rows, settings, begin, end, resid
                                 V[a, b] += half[c, a] * half[c, b]
                 x, y, gate, weight, places = buffer
                 done = covariance_kernels.update(
-                    matrix[f],
-                    coefs[f],
-                    columns[f],
-                    tally[f],
-                    loss[f],
+                    form_of(state, f),
                     spread[f],
-                    V,
-                    used,
-                    x[:n],
-                    y[:n],
-                    gate[:n],
-                    weight[:n],
-                    0,
-                    n,
+                    (V, used),
+                    (x[:n], y[:n], gate[:n], weight[:n]),
+                    (0, n),
                     limits,
                     error[:n],
                     trace,
@@ -382,7 +323,7 @@ def learn_path(state, members, position, ends, rows, settings, begin, end, resid
                 t = places[done] if done < n else following
             else:
                 done, t = advance_square_root(
-                    state, f, rows, n, following, settings, buffer, error[:n], trace
+                    state, f, n, following, settings, buffer, error[:n], trace
                 )
             if wanted:
                 for s in range(done):  # inf, or the known noise variance
@@ -426,5 +367,7 @@ def try_all(state, filters, covariance_limits):
     forms, matrix, coefs, columns, _, _, _, clock, _, _ = state
     for f in filters:
         clock[f, TO_RETRY] -= 1
-        if clock[f, TO_RETRY] == 0:
-            try_covariance(forms, f, matrix[f], coefs[f], columns[f], clock[f], covariance_limits)
+        if clock[f, TO_RETRY] == 0 and covariance_kernels.enter(
+            matrix[f], coefs[f], columns[f], clock[f], covariance_limits
+        ):
+            forms[f] = COVARIANCE

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from olsq.online.files import frozen
 from olsq.online.files.frozen import IMMUTABLE
-from olsq.online.forms.covariance import square_root_of
+from olsq.online.forms import covariance_kernels
+from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.rows import read_only
 from olsq.online.many import batch_kernels, decision_kernels, kernels
-from olsq.online.many.kernels import COVARIANCE, IN_FORM, LONGEST_WAIT, SQUARE_ROOT, WAIT
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
 from olsq.online.rows import complex_rows
@@ -174,20 +174,7 @@ def _learn(
 ) -> None:
     arrays, settings, data = state.in_kernels, kind.settings, rows.data
     members, position, ends = rows.members, rows.begins.copy(), rows.ends
-    kernels.check(
-        arrays,
-        members,
-        position,
-        ends,
-        rows.order,
-        rows.X,
-        rows.Y,
-        rows.gates,
-        rows.weights,
-        rows.usable,
-        residual,
-        kind.intercept,
-    )
+    kernels.check(arrays, (members, position, ends), data, residual, kind.intercept)
     k = state.matrix.shape[1]
     robust = state.spread.shape[1] > 0
     if robust and path is None:  # the rows alone decide these squares: apart, in one go
@@ -196,7 +183,7 @@ def _learn(
     def run(kernel: Any, *more: Any) -> None:
         """Run the kernel on the rows left, then keep only the filters that stopped before a row."""
         nonlocal members, position, ends
-        given = arrays, members, position, ends, data, settings
+        given = arrays, (members, position, ends), data, settings
         if not members.size:
             return
         bounds = share((ends - position) * k**2, PARALLEL_FROM)
@@ -211,7 +198,7 @@ def _learn(
             run(kernels.learn_square_root)
             alone = state.forms[members] == SQUARE_ROOT
         else:
-            run(kernels.learn_path, state.ridge, tuple(path))
+            run(kernels.learn_path, (*path, state.ridge))
             alone = state.forms[members] == SQUARE_ROOT
             _leave_covariance(state, members[~alone])
         if alone.any():
@@ -225,16 +212,8 @@ def _learn(
 
 
 def _leave_covariance(state: BankState, filters: NDArray[np.int64]) -> None:
-    """Move some filters to the square-root form, as ``FormSwitch._leave_covariance`` does."""
-    if not filters.size:
-        return
-    R, z = square_root_of(state.matrix[filters], state.coefs[filters])
-    state.matrix[filters], state.coefs[filters] = R, z
-    state.forms[filters] = SQUARE_ROOT
-    wait, rows_in_form = state.clock[filters, WAIT], state.clock[filters, IN_FORM]
-    longer = np.minimum(2 * wait, LONGEST_WAIT)
-    wait = np.where(rows_in_form < wait, longer, max(16, 2 * R.shape[1]))
-    state.clock[filters] = np.column_stack([wait, wait, np.zeros_like(wait)])
+    """Move some filters to the square-root form."""
+    covariance_kernels.leave_each(state.forms, state.matrix, state.coefs, state.clock, filters)
 
 
 def _take_alone(
@@ -318,17 +297,9 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
         return None
     y = y.reshape(-1)
     prediction, residual = np.empty(y.shape), np.empty(y.shape)
+    settings = way.intercept, SETTLED, way.limits
     if not decision_kernels.learn_one(
-        way.arrays,
-        which % n,
-        x,
-        y,
-        way.gates,
-        way.intercept,
-        SETTLED,
-        way.limits,
-        prediction,
-        residual,
+        way.arrays, which % n, x, y, way.gates, settings, prediction, residual
     ):
         return None
     prediction, residual = prediction.reshape(way.target), residual.reshape(way.target)

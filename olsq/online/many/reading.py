@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.reals import real_array
 from olsq.online.files import frozen
 from olsq.online.files.format import Saved
+from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.locking import Locked
 from olsq.online.forms.moments import factor_of
 from olsq.online.forms.rows import clip_to
 from olsq.online.many import decision_kernels
 from olsq.online.many import files as bank_files
-from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import untouched
 from olsq.online.many.rows import check_index, check_X

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.covariance import CovarianceForm, square_root_of
+from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.limits import Limits, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, solution, variances
@@ -17,7 +18,6 @@ from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY
 from olsq.online.forms.statistics import FitArrays
 from olsq.online.many import batch_kernels, decision_kernels
-from olsq.online.many.kernels import COVARIANCE, SQUARE_ROOT
 
 LARGEST_TOGETHER = 32  # coefficients of filters that are factored together: they fit the cache
 FORM_ARRAYS = ("columns", "tally", "loss", "held", "spread")

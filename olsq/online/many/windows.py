@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from olsq.kernels import kernel
 from olsq.online.calls.call import Call, Origin
 from olsq.online.forms import covariance_kernels
+from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.statistics import fill_statistics
-from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.learning import PARALLEL_FROM, BankPath, BankRows, learn
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import carry, path_of, statistics_of_rows

@@ -224,38 +224,23 @@ def settle(R, z, A, b, lower, upper, x, search):
 
 
 @kernel()
-def walk(state, rows, start, limits, residual, trace, A, b, lower, upper, first, slopes, out):
+def walk(state, rows, start, limits, residual, trace, problem, out):
     """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 
-    ``slopes`` (m, d) are the last solution, and the next; ``out`` (n, m, k) takes all of them,
-    with the intercept's first if ``first`` is 1.
+    ``problem`` = (A, b, lower, upper, first, slopes): ``slopes`` (m, d) are the last solution, and
+    the next; ``out`` (n, m, k) takes all of them, with the intercept's first if ``first`` is 1.
     """
-    R, z, columns, tally, loss, spread = state
-    X, Y, gates, weights = rows
-    k, m, d = R.shape[0], z.shape[0], R.shape[0] - first
-    if slopes.shape != (m, d) or out.shape != (X.shape[0], m, k) or A.shape != (b.shape[0], d):
+    form, spread = state
+    R, z = form[0], form[1]
+    A, b, lower, upper, first, slopes = problem
+    n, k, m, d = rows[0].shape[0], R.shape[0], z.shape[0], R.shape[0] - first
+    if slopes.shape != (m, d) or out.shape != (n, m, k) or A.shape != (b.shape[0], d):
         raise ValueError("the shapes of solutions, equations and the state do not fit together")
     if lower.shape != (d,) or upper.shape != (d,):
         raise ValueError("the bounds do not have the shape of the coefficients")
     held = 0
-    for t in range(start, X.shape[0]):
-        done, count = update(
-            R,
-            z,
-            columns,
-            tally,
-            loss,
-            spread,
-            X,
-            Y,
-            gates,
-            weights,
-            t,
-            t + 1,
-            limits,
-            residual,
-            trace,
-        )
+    for t in range(start, n):
+        done, count = update(form, spread, rows, (t, t + 1), limits, residual, trace)
         held += count
         if done == t:
             return WAITING, t, held
@@ -265,4 +250,4 @@ def walk(state, rows, start, limits, residual, trace, A, b, lower, upper, first,
             if not settle(own, target, A, b, lower, upper, slopes[r], True):
                 return ABSORBED, t, held
         fill(R, z, slopes, first, out[t])
-    return DONE, X.shape[0], held
+    return DONE, n, held

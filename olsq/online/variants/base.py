@@ -183,20 +183,19 @@ class Variant(StreamingRegressor):
         rows: Rows,
         start: int,
         residual: NDArray,
-        *options: Any,
+        problem: Any,
         out: NDArray,
     ) -> tuple[int, int]:
         """Run a kernel's walk; the solution before the row where it ended starts the next one."""
         form, (m, k) = engine.form, (residual.shape[1], rows.X.shape[1])
-        state = form.R, form.z, form.columns, form.tally, form.loss, form.spread
         ended, t, held = kernel(
-            state,
+            (form.in_kernels, form.spread),
             tuple(rows),
             start,
             form.limits.square_root,
             residual,
             Trace.none(m, k).arrays,
-            *options,
+            problem,
             out,
         )
         form.held += held

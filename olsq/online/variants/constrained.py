@@ -230,10 +230,8 @@ class ConstrainedLeastSquares(Variant):
             rows,
             start,
             residual,
-            *limits,
-            self._first,
-            slopes,
-            out=out,
+            (*limits, self._first, slopes),
+            out,
         )
 
     def _starts(self, engine: Any, limits: Constraints, shape: tuple[int, ...]) -> NDArray:

@@ -191,18 +191,14 @@ class OnlineElasticNet(Variant):
         if engine.solution is not None and engine.solution[1].shape == (m, k):
             slopes[:] = engine.solution[1][:, self._first :]
         alpha, share = float(self.alpha), float(self.l1_ratio)
+        penalties = alpha * share, alpha * (1.0 - share), bool(self.standardize)
+        search = float(self.tol), int(self.max_iter)
         return self._walked(
             support_kernels.walk,
             engine,
             rows,
             start,
             residual,
-            alpha * share,
-            alpha * (1.0 - share),
-            bool(self.standardize),
-            float(self.tol),
-            int(self.max_iter),
-            self._first,
-            slopes,
-            out=out,
+            (*penalties, *search, self._first, slopes),
+            out,
         )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY, WEIGHT
+from olsq.online.forms.triangular_kernels import forward_solve
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.robust_kernels import FEWEST, scales_of, update, weight_of
 from olsq.online.variants.steps import norm
@@ -102,22 +103,14 @@ class RobustSwitch(VariantSwitch):
         form.widen()
         while t < stop:
             t, held = update(
-                form.R,
-                form.z,
-                form.columns,
-                form.tally,
-                form.loss,
-                *rows,
-                t,
-                stop,
+                form.in_kernels,
+                tuple(rows),
+                (t, stop),
                 form.limits.square_root,
                 residual,
                 passed,
-                self.recent,
-                self.recent_at,
-                self.rule,
-                self.ridge,
-                int(form.intercept),
+                (self.recent, self.recent_at),
+                (*self.rule, self.ridge, int(form.intercept)),
             )
             form.held += held
             if t < stop:  # a reset, or a direction that is new: no row to be judged by another
@@ -147,8 +140,12 @@ class RobustSwitch(VariantSwitch):
 
     def _idle(self, X: NDArray, residual: NDArray) -> NDArray[np.bool_]:
         """Mask rows (n,) that fit exactly and say nothing of the slopes: the scale omits them."""
-        first, weight = int(self.form.intercept), self.form.tally[WEIGHT]
-        length = np.array([norm(self.form._project(x)[1][first:]) for x in X])
+        form, first = self.form, int(self.form.intercept)
+        weight, p = form.tally[WEIGHT], np.empty(X.shape[1])
+        length = np.empty(len(X))
+        for t, x in enumerate(X):
+            forward_solve(form.R, x.copy(), p, form.columns, form._noise, np.abs(x))
+            length[t] = norm(p[first:])
         return (residual == 0).all(axis=1) & (length * np.sqrt(weight) < 0.5)
 
     def scales(self) -> NDArray[np.float64]:

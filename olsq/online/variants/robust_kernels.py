@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.edges import check_gates, check_rows, check_state
+from olsq.online.forms.edges import check_call, check_gates
 from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT, absorb, noise_level
 from olsq.online.forms.triangular_kernels import forward_solve
 from olsq.online.variants.steps import norm
@@ -87,58 +87,38 @@ def weight_of(residual, scales, loss, parameter):
 
 
 @kernel(forceinline=True)
-def update(
-    R,
-    z,
-    columns,
-    tally,
-    loss,
-    X,
-    Y,
-    gates,
-    weights,
-    start,
-    stop,
-    limits,
-    residual,
-    passed,
-    recent,
-    recent_at,
-    rule,
-    ridge,
-    first,
-):
-    """Absorb rows start..stop, each times its weight, which goes to ``passed`` (n,).
+def update(form, rows, span, limits, residual, passed, ring, rule):
+    """Absorb the rows of a span, each times its weight, which goes to ``passed`` (n,).
 
     As ``square_root_kernels.update``: returns (first row not absorbed, coefficients held), and
-    stops before a reset and before a row in a direction that is new.  ``recent`` (w, m) and
-    ``recent_at`` (count, next place, ..) are the ring of standardised residuals, ``rule`` the loss,
-    its parameter, and the quartile of the noise; ``ridge`` (k,) is what the state began with, and
-    ``first`` the number of intercepts, 0 or 1.
+    stops before a reset and before a row in a direction that is new.  ``ring`` = (recent (w, m),
+    (count, next place, ..)) has the standardised residuals; ``rule`` = (the loss, its parameter,
+    the quartile of the noise, the ridge (k,) that the state began with, the number of intercepts).
     """
-    kind, parameter, quartile = rule
+    check_call(form, rows, span, residual)
+    R, z, _, tally, _ = form
+    X, Y, gates, weights = rows
+    recent, recent_at = ring
+    kind, parameter, quartile, ridge, first = rule
     d, m = R.shape[0], z.shape[0]
-    n, window = X.shape[0], recent.shape[0]
-    check_state(R, z, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, n)
-    check_gates(passed, n)
+    window = recent.shape[0]
+    check_gates(passed, X.shape[0])
     if recent.shape[1] != m or recent_at.shape != (3,) or not 0 <= recent_at[0] <= window:
         raise ValueError("the ring of residuals does not fit the state")
     if not 0 <= recent_at[1] < window or ridge.shape != (d,) or not 0 <= first <= d:
         raise ValueError("the ring of residuals does not fit the state")
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
-    theta, scales, standard = np.empty((m, d)), np.empty(m), np.empty(m)
-    exact = np.empty(m)
+    scratch = noise, x, y, np.empty((m, d))
+    scales, standard, exact = np.empty(m), np.empty(m), np.empty(m)
     held = 0
-    for t in range(start, stop):
+    for t in range(span[0], span[1]):
         for j in range(d):
             x[j] = X[t, j]
             noise[j] = abs(x[j])
         if gates[t] == 0:
             return t, held
         level = noise_level(limits, d, tally)
-        if forward_solve(R, x, p, columns, level, noise) >= 0:
+        if forward_solve(R, x, p, form[2], level, noise) >= 0:
             return t, held
         # Weights have units: the leverage w x.P x is that of a row of this weight, or of the mean
         # weight so far, whichever is larger.  A light row in a new direction is new all the same.
@@ -175,26 +155,12 @@ def update(
         # zeros, or one like all before it, fits exactly says nothing.  Rows bring 1 per coefficient
         # of (leverage x sum of weights) on average.
         idle = fits and norm(p[first:]) * math.sqrt(tally[WEIGHT]) < 0.5
-        held += absorb(
-            R,
-            z,
-            columns,
-            tally,
-            loss,
-            X[t],
-            Y[t],
-            gates[t],
-            weights[t] * passed[t],
-            limits,
-            noise,
-            x,
-            y,
-            theta,
-        )
+        weight = weights[t] * passed[t]
+        held += absorb(form, X[t], Y[t], gates[t], weight, limits, scratch)
         # A row that was mostly a new direction has told of its coefficient, not of the noise.  One
         # that was refused has not, and the direction is still as new: without these residuals the
         # scale would never learn that such rows are usual by now.
         told = leverage > 1 and passed[t] >= 0.5
         if weights[t] > 0 and not (told or idle):
             remember(recent, recent_at, standard)
-    return stop, held
+    return span[1], held

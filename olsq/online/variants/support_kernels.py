@@ -147,51 +147,22 @@ def settle(R, z, l1, l2, x, max_sweeps):
 
 
 @kernel()
-def walk(
-    state,
-    rows,
-    start,
-    limits,
-    residual,
-    trace,
-    l1,
-    l2,
-    standardize,
-    tol,
-    max_sweeps,
-    first,
-    slopes,
-    out,
-):
+def walk(state, rows, start, limits, residual, trace, problem, out):
     """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 
-    ``slopes`` (m, d) are the last solution, and the next; ``out`` (n, m, k) takes all of them,
-    with the intercept's first if ``first`` is 1.  Penalties are per unit of weight.
+    ``problem`` = (l1, l2, standardize, tol, max_sweeps, first, slopes): ``slopes`` (m, d) are the
+    last solution, and the next; ``out`` (n, m, k) takes all of them, with the intercept's first if
+    ``first`` is 1.  Penalties are per unit of weight.
     """
-    R, z, columns, tally, loss, spread = state
-    X, Y, gates, weights = rows
-    k, m, d = R.shape[0], z.shape[0], R.shape[0] - first
-    if slopes.shape != (m, d) or out.shape != (X.shape[0], m, k):
+    form, spread = state
+    R, z, _, tally, loss = form
+    l1, l2, standardize, tol, max_sweeps, first, slopes = problem
+    n, k, m, d = rows[0].shape[0], R.shape[0], z.shape[0], R.shape[0] - first
+    if slopes.shape != (m, d) or out.shape != (n, m, k):
         raise ValueError("the shapes of the solutions and the state do not fit together")
     size, square, held = np.empty(d), np.empty(d), 0
-    for t in range(start, X.shape[0]):
-        done, count = update(
-            R,
-            z,
-            columns,
-            tally,
-            loss,
-            spread,
-            X,
-            Y,
-            gates,
-            weights,
-            t,
-            t + 1,
-            limits,
-            residual,
-            trace,
-        )
+    for t in range(start, n):
+        done, count = update(form, spread, rows, (t, t + 1), limits, residual, trace)
         held += count
         if done == t:
             return WAITING, t, held
@@ -211,4 +182,4 @@ def walk(
             if gap < 0 or gap > max(tol, 64 * d * EPS) * (length * length + loss[r]):
                 return ABSORBED, t, held
         fill(R, z, slopes, first, out[t])
-    return DONE, X.shape[0], held
+    return DONE, n, held

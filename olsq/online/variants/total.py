@@ -181,7 +181,7 @@ class TotalLeastSquares(Variant):
         if out.shape[1] > 1:  # several targets: no kernel learns a row
             return WAITING, start
         walk = total_kernels.walk
-        return self._walked(walk, engine, rows, start, residual, self._exact(), out=out)
+        return self._walked(walk, engine, rows, start, residual, self._exact(), out)
 
     def _solution(self, engine: Any) -> NDArray[np.float64]:
         theta = super()._solution(engine)

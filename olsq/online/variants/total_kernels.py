@@ -138,34 +138,18 @@ def walk(state, rows, start, limits, residual, trace, ratio, out):
 
     ``ratio`` (k,) is each column's error in units of y's; ``out`` (n, 1, k) takes the solutions.
     """
-    S, z, columns, tally, loss, spread = state
-    X, Y, gates, weights = rows
-    k = ratio.shape[0]
-    if S.shape != (k + 1, k + 1) or out.shape != (X.shape[0], 1, k):
+    form, spread = state
+    S, tally = form[0], form[3]
+    k, n = ratio.shape[0], rows[0].shape[0]
+    if S.shape != (k + 1, k + 1) or out.shape != (n, 1, k):
         raise ValueError("the shapes of the solutions and the state do not fit together")
     held = 0
-    for t in range(start, X.shape[0]):
-        done, count = update(
-            S,
-            z,
-            columns,
-            tally,
-            loss,
-            spread,
-            X,
-            Y,
-            gates,
-            weights,
-            t,
-            t + 1,
-            limits,
-            residual,
-            trace,
-        )
+    for t in range(start, n):
+        done, count = update(form, spread, rows, (t, t + 1), limits, residual, trace)
         held += count
         if done == t:
             return WAITING, t, held
         usual, _ = solve(S, ratio, noise_level(limits, k + 1, tally), out[t, 0])
         if not usual:
             return ABSORBED, t, held
-    return DONE, X.shape[0], held
+    return DONE, n, held
