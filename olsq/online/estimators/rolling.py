@@ -134,6 +134,8 @@ class RollingLeastSquares(StreamingRegressor):
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
         {"forget", "half_life", "min_samples", "missing", "noise_variance"}
     )
+    forget: Any = 1.0  # pickles of 0.2.0 have neither
+    half_life: Any = None
     ENGINE = RollingWindow
     ROW_BY_ROW: ClassVar[bool] = True
     TIMED = "window"
