@@ -24,12 +24,12 @@ from olsq.compiled.state import (
     SWITCHES,
 )
 from olsq.kernels import kernel
-from olsq.online.forms import covariance_kernels, square_root_kernels
+from olsq.online.forms import covariance_kernels
 from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY, WAIT
 from olsq.online.forms.limits import limits_for
 from olsq.online.forms.minimum_norm import minimum_norm
-from olsq.online.forms.square_root_kernels import DECAY, absorb_alone, no_trace, noise_level
-from olsq.online.forms.triangular_kernels import back_substitute
+from olsq.online.forms.square_root_kernels import DECAY, absorb, absorb_alone, noise_level
+from olsq.online.forms.triangular_kernels import back_substitute, forward_solve
 from olsq.problem import LARGEST
 
 LIMITS = limits_for(np.float64)
@@ -167,19 +167,24 @@ def absorb_in_square_root(form, x, y, forget, weight, error):
 
     ``error`` (1,) receives its residual.  Returns how many coefficients were held.
     """
+    R, z, columns, tally, _ = form
     d, limits = x.shape[0], SQUARE_ROOT_LIMITS
-    rows = x.reshape((1, d)), y.reshape((1, 1)), np.full(1, forget), np.full(1, weight)
-    nothing, residual = np.empty((0, 0)), error.reshape((1, 1))
-    done, held = square_root_kernels.update(
-        form, nothing, rows, (0, 1), limits, residual, no_trace(1, d)
-    )
-    if done == 0:
-        theta = np.empty((1, d))
-        solve_factor(form[0], form[1], noise_level(limits, d, form[3]), theta)
-        error[0] = y[0]
+    p, rest, noise = np.empty(d), x.copy(), np.empty(d)
+    for k in range(d):
+        noise[k] = abs(x[k])
+    level = noise_level(limits, d, tally)
+    new = forward_solve(R, rest, p, columns, level, noise)
+    error[0] = y[0]
+    theta = np.empty((1, d))
+    if forget > 0 and new < 0:
         for k in range(d):
-            error[0] -= theta[0, k] * x[k]
-        _, held = absorb_alone(form, nothing, x, y, forget, weight, limits)
+            error[0] -= z[0, k] * p[k]
+        scratch = noise, rest, np.empty(1), theta
+        return absorb(form, x, y, forget, weight, limits, scratch)
+    solve_factor(R, z, level, theta)
+    for k in range(d):
+        error[0] -= theta[0, k] * x[k]
+    _, held = absorb_alone(form, np.empty((0, 0)), x, y, forget, weight, limits)
     return held
 
 

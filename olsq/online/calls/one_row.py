@@ -156,10 +156,12 @@ def learn(
     if y.ndim == 1:
         residual = np.empty((1, 1))
         done, prediction = kernels.learn_row(
-            form.in_kernels,
+            (form.P, form.theta, form.columns, form.tally, form.loss),  # quicker than a property
             X,
             y.item(),
-            (way.gates.item(), way.intercept, SETTLED),
+            way.gates.item(),
+            way.intercept,
+            SETTLED,
             form.limits.covariance,
             residual,
         )

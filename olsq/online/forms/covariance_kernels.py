@@ -364,7 +364,10 @@ def absorb_row(form, x, y, gate, weight, limits, u, error):
 
 @kernel(forceinline=True)
 def take_row(form, X, Y, settings, limits, residual, prediction):
-    """Learn as :func:`learn_row` does, for targets Y (1, m); ``prediction`` (m,) is filled."""
+    """Learn as :func:`learn_row` does, for targets Y (1, m); ``prediction`` (m,) is filled.
+
+    ``settings`` = (gate, intercept, settled).
+    """
     gate, intercept, settled = settings
     theta = form[1]
     (m, k), first = theta.shape, 1 if intercept else 0
@@ -394,16 +397,16 @@ def take_row(form, X, Y, settings, limits, residual, prediction):
 
 
 @kernel()
-def learn_row(form, X, y, settings, limits, residual):
+def learn_row(form, X, y, gate, intercept, settled, limits, residual):
     """Absorb one row X (1, d), y of weight 1; return whether that was done, and the prediction
     before.
 
-    ``settings`` = (gate, intercept, settled).  Nothing is changed where it was not: a row that the
-    form must not take, or whose squares are not within ``settled``, as a non-finite row's are not.
+    Nothing is changed where it was not: a row that the form must not take, or whose squares are not
+    within ``settled``, as a non-finite row's are not.
     """
     Y, prediction = np.empty((1, 1)), np.empty(1)
     Y[0, 0] = y
-    done = take_row(form, X, Y, settings, limits, residual, prediction)
+    done = take_row(form, X, Y, (gate, intercept, settled), limits, residual, prediction)
     return done, prediction[0]
 
 
