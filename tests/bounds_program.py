@@ -1,6 +1,10 @@
-"""Every NumPy path on small streams of every layout, for compilation with index checks."""
+"""Every NumPy path on small streams of every layout, for compilation with index checks.
+
+With the argument "streams" only kernels that also run uncompiled, as Python, which checks indices.
+"""
 
 import itertools
+import sys
 import warnings
 
 import numba
@@ -81,6 +85,34 @@ def estimators(rng):
             est.partial_fit(X, Y).predict(X)
 
 
+def ways_of_forgetting(d):
+    return [
+        olsq.forgetting.RandomWalk(0.01), olsq.forgetting.ResetOnBreak(),
+        olsq.forgetting.Variable(20), olsq.forgetting.BoundedTrace(0.9, 100.0),
+        olsq.forgetting.PerCoefficient([0.9] * (d + 1)), olsq.forgetting.Directional(0.9),
+    ]  # fmt: skip
+
+
+def other_engines(rng):
+    for d, m in ((1, 1), (3, 2), (5, 1)):
+        X, Y = rng.normal(size=(90, d)), rng.normal(size=(90, m))
+        X[5], Y[7], X[40:45] = np.nan, np.nan, 0
+        for forget, ridge in itertools.product(ways_of_forgetting(d), (0.0, 0.1)):
+            est = olsq.RecursiveLeastSquares(forget=forget, ridge=ridge)
+            est.partial_fit_path(X[:50], Y[:50])
+            est.partial_fit(X[50:], Y[50:])
+        for of, forget, window in itertools.product(("samples", "positions"), (1, 0.9), (12, 2)):
+            ridge = 0.1 if window > 2 else 0.0
+            est = olsq.RollingLeastSquares(window, window_of=of, ridge=ridge, forget=forget)
+            est.partial_fit_path(X, Y)
+            est.partial_fit(X, Y).predict(X)
+        bank, rows = olsq.FilterBank(2), np.stack([X[:3], X[10:13]])
+        bank.partial_fit(np.stack([X] * 2), np.stack([Y] * 2))
+        bank.predict(rows)
+        bank.leverage(rows)
+        olsq.RobustLeastSquares().partial_fit(X, Y)
+
+
 def compiled_loops(rng):
     for d, ridge in itertools.product((1, 3, 30), (0.0, 0.1)):
         X, y = rng.normal(size=(90, d)), rng.normal(size=90)
@@ -115,7 +147,7 @@ def groups(rng):
             same = {"fit_intercept": intercept, "ridge": ridge}
             for more in ({}, {"window": 5}, {"cov": "sandwich"}):
                 olsq.coefficient_path(X, y, by=by, statistics=False, **same, **more)
-            same |= {"missing": "skip", "cov": "posterior"}
+            same |= {"missing": "skip", "cov": "posterior", "noise_variance": None}
             fits = group_fits.fit_groups(X, y, lengths, given, same)
             group_fits.predict_groups(X, lengths, fits.coef, intercept)
 
@@ -123,8 +155,10 @@ def groups(rng):
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
-    sequences(rng)
     estimators(rng)
-    compiled_loops(rng)
+    other_engines(rng)
     groups(rng)
+    if sys.argv[1:] != ["streams"]:
+        sequences(rng)
+        compiled_loops(rng)
     print("done")

@@ -275,7 +275,7 @@ def take_row(state, basis, theta, known, row, settings, scratch, residual):
 def scratch_for(d, m, intercept):
     """Make the arrays that :func:`take_row` works in."""
     s = d - 1 if intercept else d
-    vectors = np.empty(d), np.empty(d), np.empty(s)
+    vectors = np.empty(d), np.empty(d), np.empty(d)  # before an intercept, all d are slopes
     absorbing = np.empty(d), np.empty(d), np.empty(m), np.empty((m, d))
     return np.empty(d), np.empty(s), vectors, absorbing
 
