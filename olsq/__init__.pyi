@@ -32,6 +32,7 @@ from olsq.local.api import local_lstsq as local_lstsq
 from olsq.online import CoefficientPath as CoefficientPath
 from olsq.online import ConstrainedLeastSquares as ConstrainedLeastSquares
 from olsq.online import FilterBank as FilterBank
+from olsq.online import Forecasts as Forecasts
 from olsq.online import GroupedLeastSquares as GroupedLeastSquares
 from olsq.online import GroupedRollingLeastSquares as GroupedRollingLeastSquares
 from olsq.online import KernelLeastSquares as KernelLeastSquares
@@ -46,6 +47,7 @@ from olsq.online import TotalLeastSquares as TotalLeastSquares
 from olsq.online import coefficient_path as coefficient_path
 from olsq.online import fama_macbeth as fama_macbeth
 from olsq.online import merge as merge
+from olsq.online import score_forecasts as score_forecasts
 from olsq.problem import AccuracyError as AccuracyError
 from olsq.problem import Moments as Moments
 from olsq.problem import Solution as Solution

@@ -151,7 +151,7 @@ def test_imports_flow_down_only():
 
 ONLINE = (
     "rows", "forms", "files", "sklearn", "windows", "paths", "calls", "inference", "estimators",
-    "many", "variants", "whole_array", "pieces", "loading",
+    "many", "variants", "horizon", "whole_array", "pieces", "loading",
 )  # fmt: skip
 
 

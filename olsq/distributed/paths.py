@@ -180,6 +180,11 @@ def coefficient_path(
     unknown = sorted(parameters.keys() - defaults.keys())
     if unknown:
         raise TypeError(f"{unknown[0]!r} is not a parameter of coefficient_path")
+    if parameters.pop("horizon", 1) != 1:
+        raise ValueError(
+            "horizon is for olsq.coefficient_path on one machine: a forecast needs coefficients of "
+            "an earlier partition. Leave horizon out, and predict with path.coef of the rows before"
+        )
     if y is None:
         raise ValueError("y must be given: a Dask collection, or the name of a column of X")
     given = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}

@@ -3,6 +3,7 @@
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.files.format import StateFileError
+from olsq.online.horizon import Forecasts, score_forecasts
 from olsq.online.loading import load
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.fama_macbeth import fama_macbeth
@@ -22,6 +23,7 @@ __all__ = [
     "CoefficientPath",
     "ConstrainedLeastSquares",
     "FilterBank",
+    "Forecasts",
     "GroupedLeastSquares",
     "GroupedRollingLeastSquares",
     "KernelLeastSquares",
@@ -37,4 +39,5 @@ __all__ = [
     "fama_macbeth",
     "load",
     "merge",
+    "score_forecasts",
 ]

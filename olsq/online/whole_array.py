@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from olsq.arrays.reals import real_array
+from olsq.online.horizon import path_with_horizon
 from olsq.online.inference.robust import errors_in_window
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
 from olsq.online.rows.frames import Labels
 from olsq.online.rows.inputs import no_usable_row
 from olsq.online.rows.times import named_times, with_times
+
+SET_APART = ("X", "y", "by", "horizon")  # parameters that groups are not learned with
 
 
 def coefficient_path(
@@ -38,6 +41,7 @@ def coefficient_path(
     times: Any = None,
     by: Any = None,
     statistics: bool = True,
+    horizon: Any = 1,
 ) -> CoefficientPath:
     """Compute the coefficients of a regression after every row: expanding, exponential or rolling.
 
@@ -106,6 +110,11 @@ def coefficient_path(
     statistics : bool, default True
         Whether to compute ``sigma2`` and the standard errors.  Without them a path takes half the
         memory and less time; they read NaN, and frames leave them out.
+    horizon : int, float, str or timedelta, default 1
+        After how many rows (of its group), or how long ("1D"; a float between times that are
+        numbers), the target of a row is known.  ``residual`` is then the error of the forecast
+        made one horizon before, with ``coef`` after the last row known by then; 1 is the row
+        before.  Nothing else changes; :func:`score_forecasts` has scores and intervals.
 
     Returns
     -------
@@ -137,6 +146,9 @@ def coefficient_path(
     >>> bool(np.all(np.abs(path.coef[-1] - [1.0, -2.0]) < 0.05))
     True
     """
+    if type(horizon) is not int or horizon != 1:
+        options = {k: v for k, v in locals().items() if k not in ("X", "y", "horizon")}
+        return path_with_horizon(coefficient_path, X, y, horizon, options)
     cov = "posterior" if isinstance(cov, str) and cov.lower() == "nonrobust" else cov
     if window is not None:
         errors_in_window(cov, maxlags, window)
@@ -145,7 +157,7 @@ def coefficient_path(
     times = named_times(times, X, y)
     if by is not None:
         # The other parameters: nothing else has a name yet.
-        options = {name: value for name, value in locals().items() if name not in ("X", "y", "by")}
+        options = {name: value for name, value in locals().items() if name not in SET_APART}
         from olsq.online.many.groups import grouped_path
         from olsq.online.many.labels import taken_out
 

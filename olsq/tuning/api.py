@@ -19,7 +19,7 @@ from olsq.threads import one_blas_thread
 from olsq.tuning import gradient
 from olsq.tuning.checks import check_bounds, check_burn_in, check_y_range
 from olsq.tuning.mixture import RULES, mix_experts
-from olsq.tuning.objective import OneStepLoss
+from olsq.tuning.objective import ForecastLoss
 from olsq.tuning.result import Curve, Mixture, Tuning
 
 MIXTURE_MEMORIES = 12
@@ -45,12 +45,14 @@ def tune(
     starts: int = 3,
     y_range: tuple[ArrayLike, ArrayLike] | None = None,
     rule: Literal["aggregating", "average"] = "aggregating",
+    horizon: int = 1,
 ) -> Tuning:
-    """Find the forgetting factor and ridge with the smallest one-step-ahead squared error.
+    """Find the forgetting factor and ridge with the smallest squared error of forecasts.
 
     Every row is predicted from the rows before it and no other, as
     :class:`RecursiveLeastSquares` does when it learns: the loss is the weighted mean of
-    ``residual_ ** 2``, over rows and targets.
+    ``residual_ ** 2``, over rows and targets.  With ``horizon=h`` the prediction of row t knows the
+    rows up to t - h, as the residuals of ``coefficient_path(horizon=h)`` do.
 
     Parameters
     ----------
@@ -105,6 +107,9 @@ def tune(
     rule : {"aggregating", "average"}
         How "mixture" combines predictions: Vovk's aggregating algorithm, with the smaller bound,
         or the mean with exponential weights.
+    horizon : int, default 1
+        After how many rows the target of a row is known; rows with a missing value count too.  For
+        "gradient": the bound of a mixture is one of predictions made from all rows before.
 
     Returns
     -------
@@ -166,6 +171,13 @@ def tune(
     check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
     check_choice(missing, "missing", ("skip", "raise"))
     check_choice(rule, "rule", tuple(RULES))
+    if type(horizon) is bool or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+        raise ValueError(f"horizon must be a whole number of rows, 1 or more, got {shown(horizon)}")
+    if horizon > 1 and method == "mixture":
+        raise ValueError(
+            f"horizon={horizon} is for method='gradient': the mixture's weights need the errors of "
+            "all rows before. Leave horizon out, or tune by 'gradient'"
+        )
     judge = RecursiveLeastSquares(missing=missing)
     rows = check_X(X, judge, None, allow_empty=False).astype(np.float64, copy=False)
     targets = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)
@@ -186,14 +198,22 @@ def tune(
     complete = np.ones(len(rows), bool) if usable is None else usable
     skip = check_burn_in(burn_in, rows.shape[1] + bool(fit_intercept), weights, complete)
     Y = targets.reshape(len(rows), -1)
-    problem = OneStepLoss(
-        rows[complete],
-        Y[complete],
-        weights[complete],
+    if horizon > 1 and not complete.all():  # they stay, to be counted
+        learned = {"complete": complete}
+        parts = [
+            np.where(complete.reshape(-1, *[1] * (a.ndim - 1)), a, 0.0) for a in (rows, Y, weights)
+        ]
+    else:
+        learned = {}
+        parts = [a[complete] for a in (rows, Y, weights)]
+    problem = ForecastLoss(
+        *parts,
         shape=shape,
         ridge_mode=ridge_mode,
         fit_intercept=bool(fit_intercept),
         burn_in=skip,
+        horizon=int(horizon),
+        **learned,
     )
     factor = None if forget is None else np.atleast_1d(check_forget(forget))
     if factor is not None and (factor.ndim != 1 or factor.size == 0):
@@ -214,7 +234,7 @@ def tune(
 
 
 def _by_gradient(
-    problem: OneStepLoss,
+    problem: ForecastLoss,
     forget: Any,
     ridge: Any,
     half_lives: Any,
@@ -237,7 +257,7 @@ def _by_gradient(
 
 
 def _by_mixture(
-    problem: OneStepLoss,
+    problem: ForecastLoss,
     forget: Any,
     ridge: Any,
     half_lives: Any,
@@ -287,7 +307,7 @@ def _by_mixture(
 
 
 def _build_result(
-    problem: OneStepLoss,
+    problem: ForecastLoss,
     memories: Any,
     ridges: Any,
     found: gradient.SearchResult,
@@ -316,7 +336,7 @@ def _build_result(
     )
 
 
-def _to_user_units(problem: OneStepLoss, made: Mixture, single: bool) -> Mixture:
+def _to_user_units(problem: ForecastLoss, made: Mixture, single: bool) -> Mixture:
     y_unit, w_unit = problem.loss_unit // 2, problem.weight_unit
     with np.errstate(over="ignore", under="ignore"):
         losses = {
@@ -338,6 +358,6 @@ def _to_user_units(problem: OneStepLoss, made: Mixture, single: bool) -> Mixture
     )
 
 
-def _scaled(problem: OneStepLoss, ridge: NDArray | None) -> NDArray | None:
+def _scaled(problem: ForecastLoss, ridge: NDArray | None) -> NDArray | None:
     """Convert ridges to the units of the scaled data."""
     return None if ridge is None else np.ldexp(ridge, -problem.ridge_unit)

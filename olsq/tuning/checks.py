@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
-from olsq.tuning.objective import OneStepLoss
+from olsq.tuning.objective import ForecastLoss
 
 
 def check_bounds(name: str, bounds: Any, above: float | None) -> None:
@@ -43,7 +43,7 @@ def check_burn_in(burn_in: int | None, n_coefs: int, weights: NDArray, complete:
     return skip
 
 
-def check_y_range(y_range: Any, Y: NDArray, problem: OneStepLoss) -> NDArray[np.float64]:
+def check_y_range(y_range: Any, Y: NDArray, problem: ForecastLoss) -> NDArray[np.float64]:
     """Return the range (m, 2) in the units of the scaled data."""
     if y_range is None:
         return np.stack([problem.Y.min(axis=0), problem.Y.max(axis=0)], axis=1)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.rows.options import forget_from_half_life
-from olsq.tuning.objective import OneStepLoss
+from olsq.tuning.objective import ForecastLoss
 
 GRID_MEMORIES, GRID_RIDGES = 12, 6
 CURVE_POINTS = 33
@@ -48,7 +48,7 @@ def forget_of(memory: float) -> float:
 
 
 def memory_range(
-    problem: OneStepLoss, forget: float | None, bounds: tuple[float, float] | None
+    problem: ForecastLoss, forget: float | None, bounds: tuple[float, float] | None
 ) -> SearchRange:
     """Return the memories to search: at least as many rows as there are coefficients."""
     longest = 100.0 * len(problem.X)
@@ -62,7 +62,7 @@ def memory_range(
 
 
 def ridge_range(
-    problem: OneStepLoss, ridge: float | None, bounds: tuple[float, float] | None
+    problem: ForecastLoss, ridge: float | None, bounds: tuple[float, float] | None
 ) -> SearchRange:
     """Return the ridges to search, around the mean square of a regressor.
 
@@ -90,7 +90,7 @@ class SearchResult(NamedTuple):
 
 
 def minimise(
-    problem: OneStepLoss, memories: SearchRange, ridges: SearchRange, starts: int
+    problem: ForecastLoss, memories: SearchRange, ridges: SearchRange, starts: int
 ) -> SearchResult:
     """Find the smallest loss within both ranges."""
     search = _Search(problem, memories, ridges)
@@ -108,7 +108,7 @@ def minimise(
 class _Search:
     """Coordinates, starts and descents of one search."""
 
-    def __init__(self, problem: OneStepLoss, memories: SearchRange, ridges: SearchRange) -> None:
+    def __init__(self, problem: ForecastLoss, memories: SearchRange, ridges: SearchRange) -> None:
         self.problem, self.memories, self.ridges = problem, memories, ridges
         self.free = [r for r in (memories, ridges) if r.fixed is None and r.low < r.high]
         # Differences below this are rounding; it also keeps log(0) away.
@@ -286,7 +286,7 @@ class _Search:
 
 
 def losses_by_forget(
-    problem: OneStepLoss, memories: SearchRange, at: SearchResult
+    problem: ForecastLoss, memories: SearchRange, at: SearchResult
 ) -> tuple[NDArray, ...]:
     """Return forgetting factors, ridges and losses along the forgetting factor."""
     high = min(memories.high, max(memories.low, 4.0 * len(problem.X)))
@@ -297,7 +297,7 @@ def losses_by_forget(
 
 
 def losses_by_ridge(
-    problem: OneStepLoss, ridges: SearchRange, at: SearchResult
+    problem: ForecastLoss, ridges: SearchRange, at: SearchResult
 ) -> tuple[NDArray, ...]:
     """Return forgetting factors, ridges and losses along the ridge."""
     grid = set(np.geomspace(ridges.low, ridges.high, CURVE_POINTS).tolist())
@@ -307,5 +307,5 @@ def losses_by_ridge(
     return np.full(values.shape, at.forget), values, losses
 
 
-def _losses(problem: OneStepLoss, forgets: NDArray, ridge: float) -> NDArray[np.float64]:
+def _losses(problem: ForecastLoss, forgets: NDArray, ridge: float) -> NDArray[np.float64]:
     return np.array([problem.loss(f, ridge) for f in forgets])

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online import coefficient_path
-from olsq.tuning.objective import OneStepLoss
+from olsq.tuning.objective import ForecastLoss
 from olsq.tuning.result import Mixture
 
 RULES = {"aggregating": 2.0, "average": 0.5}  # eta R^2 W
 
 
 def expert_predictions(
-    problem: OneStepLoss, forget: float, ridge: float, X: NDArray, complete: NDArray
+    problem: ForecastLoss, forget: float, ridge: float, X: NDArray, complete: NDArray
 ) -> NDArray[np.float64]:
     """Predict every row of X (scaled) with one expert, (n, m), NaN where X has a missing value.
 
@@ -66,7 +66,7 @@ def expert_predictions(
 
 
 def mix_experts(
-    problem: OneStepLoss,
+    problem: ForecastLoss,
     forgets: NDArray,
     ridges: NDArray,
     X: NDArray,

@@ -1,6 +1,7 @@
-"""Objective of tuning: the one-step-ahead squared loss, and its exact gradient.
+"""Objective of tuning: the squared loss of forecasts, and its exact gradient.
 
-With e_t the a-priori residual of row t (its prediction uses the rows before it and no other),
+With e_t the error of row t's prediction, which uses the rows up to ``t - horizon`` and no other
+(horizon 1: all rows before it, so that e_t is the a-priori residual),
 
     L(forget, ridge) = sum_{t > burn-in} w_t sum_j e_tj^2 / (m sum_{t > burn-in} w_t)
 
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online import RecursiveLeastSquares
+from olsq.online import RecursiveLeastSquares, coefficient_path
 from olsq.problem import RidgeMode
 from olsq.sequence.api import online_lstsq_vjp
 from olsq.solvers import ChunkExact, Dense
@@ -38,8 +39,11 @@ def exponent(values: NDArray) -> int:
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
 
 
-class OneStepLoss:
-    """The loss of rows without missing values, as a function of forgetting factor and ridge.
+class ForecastLoss:
+    """The loss of rows as a function of forgetting factor and ridge.
+
+    Rows have no missing values, unless ``complete`` (n,) marks those that have none: the others
+    (zeros here) are there to be counted by a ``horizon`` of several rows.
 
     ``ridge`` is a number in the units of the scaled data; times ``shape`` (d,) it is the penalty,
     and times ``ridge_unit`` it is in the user's units.
@@ -55,7 +59,10 @@ class OneStepLoss:
         ridge_mode: RidgeMode,
         fit_intercept: bool,
         burn_in: int,
+        horizon: int = 1,
+        complete: NDArray[np.bool_] | None = None,
     ) -> None:
+        self.horizon, self.complete = horizon, complete
         x_unit, y_unit, w_unit = exponent(X), exponent(Y), exponent(weights)
         self.X, self.Y = np.ldexp(X, -x_unit), np.ldexp(Y, -y_unit)
         self.weights = np.ldexp(weights, -w_unit)
@@ -67,7 +74,13 @@ class OneStepLoss:
         self.shape = np.ones(X.shape[1]) if shape is None else np.ldexp(shape, -shape_unit)
         self.ridge_unit -= shape_unit
         informative = np.cumsum(self.weights > 0)
-        scored = np.where(informative > burn_in, self.weights, 0.0)
+        known = np.concatenate([np.zeros(horizon), informative[:-horizon]])[: len(X)]
+        scored = np.where(known >= burn_in, self.weights, 0.0)
+        if not scored.any():
+            raise ValueError(
+                f"no row is left to score: a forecast of horizon={horizon} has to rest on "
+                f"{burn_in} rows (burn_in). Give more rows, or a smaller horizon or burn_in"
+            )
         self.scored = scored / (Y.shape[1] * scored.sum())
         self.burn_in = burn_in
         self.after_pass: Callable[[], object] = lambda: None  # called after each pass over rows
@@ -93,7 +106,8 @@ class OneStepLoss:
     def ridge_scale(self) -> float:
         """Ridge that weighs as much as one row on average: the mean square over the features."""
         own = self._keys[:, int(self.fit_intercept) :]
-        squares = self.weights @ own**2 / len(own)
+        learned = len(own) if self.complete is None else np.count_nonzero(self.complete)
+        squares = self.weights @ own**2 / learned
         penalised = self.shape > 0
         if not penalised.any():
             return 1.0
@@ -110,7 +124,25 @@ class OneStepLoss:
         )
 
     def residuals(self, forget: float, ridge: float) -> NDArray[np.float64]:
-        """Compute the a-priori residuals (n, m) of the scaled data."""
+        """Compute the errors (n, m) of the forecasts of the scaled data."""
+        if self.horizon > 1:
+            Y = (
+                self.Y
+                if self.complete is None
+                else np.where(self.complete[:, None], self.Y, np.nan)
+            )
+            path = coefficient_path(
+                self.X,
+                Y,
+                sample_weight=self.weights,
+                forget=forget,
+                ridge=ridge * self.shape,
+                ridge_mode=self.ridge_mode,
+                fit_intercept=self.fit_intercept,
+                horizon=self.horizon,
+                statistics=False,
+            )
+            return np.where(np.isnan(path.residual), 0.0, path.residual)  # scored by weight 0
         fitted = self.estimator(forget, ridge).partial_fit(self.X, self.Y, self.weights)
         return fitted.residual_
 
@@ -124,32 +156,36 @@ class OneStepLoss:
         """Compute the loss and its gradient, by the implicit derivative of every row's solution.
 
         The loss depends on both parameters through every prediction
-        ``k_t^T H_{t-1}^{-1} G_{t-1}^T``: a whole sequence whose queries are the next rows' keys,
-        with the same gate at each row.
+        ``k_t^T H_{t-h}^{-1} G_{t-h}^T``: a whole sequence whose queries are the keys of h rows
+        later, with the same gate at each row that is learned.
         """
         residuals = self.residuals(forget, ridge)
         loss = self.record_loss(forget, ridge, residuals)
-        if len(residuals) < 2:
+        h, rows = self.horizon, len(residuals)
+        if rows <= h:
             return Slope(loss, 0.0, 0.0)
         penalty = ridge * self.shape
         if self.fit_intercept:
             penalty = np.concatenate([[0.0], penalty])
-        upstream = -2.0 * self.scored[1:, None] * residuals[1:]
+        upstream = -2.0 * self.scored[h:, None] * residuals[h:]
+        learned = np.ones(rows - h, np.bool_) if self.complete is None else self.complete[:-h]
         solver = Dense() if self.n_coefs <= DENSE_UP_TO else ChunkExact()
         found = online_lstsq_vjp(
-            self._keys[:-1],
-            self._values[:-1],
-            self._keys[1:],
+            self._keys[:-h],
+            self._values[:-h],
+            self._keys[h:],
             upstream,
-            forget=np.full(len(residuals) - 1, forget),
-            weight=self.weights[:-1],
+            forget=np.where(learned, forget, 1.0),
+            weight=self.weights[:-h],
             ridge=penalty,
             ridge_mode=self.ridge_mode,
             solver=solver,
         )
         by_ridge = found.ridge if found.ridge.ndim == 1 else found.ridge.sum(axis=0)
         return Slope(
-            loss, float(found.forget.sum()), float(by_ridge[int(self.fit_intercept) :] @ self.shape)
+            loss,
+            float(found.forget[learned].sum()),
+            float(by_ridge[int(self.fit_intercept) :] @ self.shape),
         )
 
     def reported(self, loss: Any) -> Any:

@@ -12,7 +12,7 @@ from olsq.arrays.brief import brief_repr
 
 
 class Curve(NamedTuple):
-    """One-step-ahead losses at k points.
+    """Losses of forecasts (one step ahead, or of the ``horizon``) at k points.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class Curve(NamedTuple):
     ridge : array (k,)
         In units of ``ridge_shape`` where one was given.
     loss : array (k,)
-        Weighted mean of the squared one-step-ahead errors.
+        Weighted mean of the squared errors.
     """
 
     forget: NDArray[np.float64]
@@ -76,7 +76,7 @@ class Tuning(NamedTuple):
     ridge : float or array (d,)
         A number; with ``ridge_shape``, one for each feature.
     loss : float
-        Weighted mean of the squared one-step-ahead errors at the two, in units of y squared.
+        Weighted mean of the squared errors at the two, in units of y squared.
     curve : Curve
         The loss along the forgetting factor, at the ridge chosen, in ascending order.
     ridge_curve : Curve

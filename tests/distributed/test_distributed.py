@@ -327,6 +327,8 @@ def test_refusals_name_what_is_wrong():
         (TypeError, "'nonsense' is not a parameter of coefficient_path",
             lambda: distributed.coefficient_path(a, b, nonsense=1)),
         (ValueError, "y must be given", lambda: distributed.coefficient_path(a, None)),
+        (ValueError, "horizon is for olsq.coefficient_path on one machine",
+            lambda: distributed.coefficient_path(a, b, horizon=2)),
         (ValueError, "cov='sandwich' is for forgetting",
             lambda: distributed.coefficient_path(a, b, window=5, cov="sandwich")),
         (ValueError, "information", lambda: distributed.fit(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import olsq
 from olsq import progress
-from olsq.tuning.objective import OneStepLoss
+from olsq.tuning.objective import ForecastLoss
 
 pytestmark = pytest.mark.sparse
 
@@ -85,7 +85,7 @@ def test_the_loss_is_its_definition(mode, intercept):
 def test_the_gradient_equals_finite_differences(mode, intercept, d):
     X, y = moving(150, d)
     rng = np.random.default_rng(0)
-    problem = OneStepLoss(
+    problem = ForecastLoss(
         X, np.column_stack([y, X[:, 0] - y]), rng.uniform(0.5, 2.0, 150),
         shape=rng.uniform(0.5, 2.0, d), ridge_mode=mode, fit_intercept=intercept, burn_in=d + 1,
     )  # fmt: skip
@@ -110,7 +110,7 @@ def test_regressors_far_from_zero_cost_the_gradient_no_digits(mode):
     X, y = moving(150)
     found = []
     for shift in (0.0, 2.0**14):
-        problem = OneStepLoss(
+        problem = ForecastLoss(
             X + shift, (y + shift)[:, None], np.ones(150), shape=None, ridge_mode=mode,
             fit_intercept=True, burn_in=4,
         )  # fmt: skip
@@ -123,7 +123,7 @@ def test_regressors_far_from_zero_cost_the_gradient_no_digits(mode):
 
 
 def test_one_row_has_no_slope():
-    problem = OneStepLoss(
+    problem = ForecastLoss(
         np.ones((1, 1)), np.ones((1, 1)), np.ones(1), shape=None, ridge_mode="fixed",
         fit_intercept=False, burn_in=0,
     )  # fmt: skip

@@ -55,8 +55,9 @@ class CoefficientPath(PathArrays):
     intercept : array (n,) or (n, m)
         Intercept after the row; 0 without one.
     residual : array (n,) or (n, m)
-        A-priori (one-step-ahead) residual ``y_t - x_t . theta_{t-1} - b_{t-1}``.  NaN in a row
-        that was skipped because it has a missing value, and nowhere else.
+        A-priori (one-step-ahead) residual ``y_t - x_t . theta_{t-1} - b_{t-1}``, or that of a
+        longer ``horizon``.  NaN in a row that was skipped because it has a missing value, and
+        nowhere else (with a longer horizon also where ``min_samples`` hides the coefficients).
     recursive_residual : array (n,) or (n, m)
         The residual divided by the square root of its variance in units of the noise variance
         (Brown, Durbin & Evans 1975, eq. 1); 0 in a row that determined a coefficient for the

@@ -47,6 +47,8 @@ class Labels(NamedTuple):
         The label of every row in a path by group.
     group_name : str
         Name of their column.
+    forecast_from : array (n,) or None
+        Of forecasts of a horizon, the row whose coefficients predict each row; -1 for none.
     """
 
     kind: str | None = None
@@ -59,6 +61,7 @@ class Labels(NamedTuple):
     intercept: bool = False
     groups: NDArray | None = None
     group_name: str = "group"
+    forecast_from: NDArray[np.int64] | None = None
 
     def take(self, rows: NDArray[np.int64]) -> Labels:
         """Return the labels of some rows, without those of groups."""
@@ -66,6 +69,9 @@ class Labels(NamedTuple):
             index=None if self.index is None else self.index[rows],
             times=None if self.times is None else self.times[rows],
             groups=None,
+            forecast_from=None
+            if self.forecast_from is None
+            else np.searchsorted(rows, self.forecast_from[rows], side="right") - 1,
         )
 
     @classmethod

@@ -1,0 +1,278 @@
+"""Forecasts of a horizon: what each prediction knows, its errors, scores and intervals."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import olsq
+from olsq.forgetting import RandomWalk
+from olsq.tuning.objective import ForecastLoss
+
+N = 300
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Regressors, targets with a row missing in each, groups."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, 2))
+    y = X @ [1.0, 2.0] + rng.standard_normal(N)
+    y[40], X[70, 0] = np.nan, np.nan
+    return X, y, rng.integers(0, 3, N)
+
+
+def by_hand(path, X, y, h):
+    """The errors of forecasts from the coefficients of h rows before, row by row."""
+    found = np.full(N, np.nan)
+    for t in np.flatnonzero(np.isfinite(path.residual)):
+        known = X[t] @ path.coef[t - h] + path.intercept[t - h] if t >= h else 0.0
+        found[t] = y[t] - known
+    return found
+
+
+OPTIONS = [
+    {},
+    {"fit_intercept": True, "ridge": 0.1, "half_life": 30},
+    {"window": 20, "fit_intercept": True},
+    {"forget": RandomWalk(0.01), "statistics": False},
+    {"cov": "sandwich", "forget": 0.97},
+]
+
+
+@pytest.mark.parametrize("h", [2, 7])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_prediction_has_the_coefficients_of_one_horizon_before(rows, options, h):
+    X, y, _ = rows
+    plain = olsq.coefficient_path(X, y, **options)
+    path = olsq.coefficient_path(X, y, horizon=h, **options)
+    np.testing.assert_allclose(path.residual, by_hand(plain, X, y, h), rtol=1e-12, atol=1e-12)
+    for name in set(path._fields) - {"residual"}:
+        np.testing.assert_array_equal(getattr(path, name), getattr(plain, name))
+
+
+def test_a_prediction_knows_no_later_row(rows):
+    X, y, _ = rows
+    residual = olsq.coefficient_path(X, y, horizon=5, half_life=40).residual
+    for t in (30, 100, 200):
+        known = slice(t - 4)  # rows up to t - 5
+        est = olsq.RecursiveLeastSquares(half_life=40, fit_intercept=False).fit(X[known], y[known])
+        np.testing.assert_allclose(residual[t], y[t] - est.predict(X[t : t + 1])[0], rtol=1e-10)
+
+
+def test_one_row_is_what_a_path_has_anyhow(rows):
+    X, y, _ = rows
+    plain = olsq.coefficient_path(X, y)
+    for h in (1, np.int64(1)):
+        path = olsq.coefficient_path(X, y, horizon=h)
+        np.testing.assert_array_equal(path.residual, plain.residual)
+
+
+def test_lengths_of_time_count_what_is_known_by_then(rows):
+    X, y, _ = rows
+    wanted = olsq.coefficient_path(X, y, horizon=5).residual
+    days = pd.date_range("2026-01-01", periods=N)
+    indexed = olsq.coefficient_path(pd.DataFrame(X, index=days), y, horizon="5D")
+    np.testing.assert_array_equal(indexed.residual, wanted)
+    numbers = olsq.coefficient_path(X, y, horizon=0.5, times=0.1 * np.arange(N))
+    np.testing.assert_array_equal(numbers.residual, wanted)
+    uneven = np.cumsum(np.random.default_rng(1).integers(0, 4, N)).astype(float)
+    plain = olsq.coefficient_path(X, y)
+    path = olsq.coefficient_path(X, y, horizon=3.0, times=uneven)
+    for t in (50, 51, 52, 200):
+        s = np.flatnonzero(uneven <= uneven[t] - 3.0)[-1]
+        np.testing.assert_allclose(path.residual[t], y[t] - X[t] @ plain.coef[s], rtol=1e-12)
+
+
+def test_groups_have_horizons_of_their_own(rows):
+    X, y, group = rows
+    path = olsq.coefficient_path(X, y, by=group, horizon=4)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(shop=group)
+    named = olsq.coefficient_path(frame, y, by="shop", horizon=4)
+    np.testing.assert_array_equal(named.residual, path.residual)
+    squares = lags = 0.0
+    for key in range(3):
+        own = group == key
+        alone = olsq.coefficient_path(X[own], y[own], horizon=4)
+        np.testing.assert_allclose(path.residual[own], alone.residual, atol=1e-12)
+        one, other = (
+            olsq.score_forecasts(path.of_group(key), y[own]),
+            olsq.score_forecasts(alone, y[own]),
+        )
+        np.testing.assert_allclose(one.lower, other.lower, rtol=1e-10)
+        squares += other.mse * other.n_scored
+        lags = other.lags
+    together = olsq.score_forecasts(path, y)
+    np.testing.assert_allclose(together.mse * together.n_scored, squares, rtol=1e-12)
+    assert together.lags == lags == 3
+
+
+def test_a_group_too_short_to_be_scored_is_left_out(rows):
+    X, y, group = rows
+    labels = np.where(np.arange(N) < 3, 9, group)
+    path = olsq.coefficient_path(X, y, by=labels, horizon=4)
+    found = olsq.score_forecasts(path, y)
+    assert np.isnan(found.lower[:3]).all()
+    assert np.isfinite(found.mse)
+
+
+def test_targets_have_scores_of_their_own(rows):
+    X, y, _ = rows
+    Y = np.column_stack([y, 2 * y])
+    Y[5, 1] = np.nan
+    path = olsq.coefficient_path(X, Y, horizon=3, missing="skip_target")
+    found = olsq.score_forecasts(path, Y)
+    for j in range(2):
+        alone = olsq.score_forecasts(olsq.coefficient_path(X, Y[:, j], horizon=3), Y[:, j])
+        for name, value in alone._asdict().items():
+            several = getattr(found, name)
+            own = several if name == "lags" else np.asarray(several)[..., j]
+            np.testing.assert_allclose(own, value, rtol=1e-9, err_msg=name)
+
+
+def test_scores_are_means_with_errors_of_overlapping_horizons(rows):
+    X, y, _ = rows
+    h = 6
+    found = olsq.score_forecasts(olsq.coefficient_path(X, y, horizon=h), y)
+    scored = np.isfinite(found.residual) & (np.arange(N) >= h + 1)  # two rows known
+    squares = found.residual[scored] ** 2
+    np.testing.assert_allclose(found.mse, squares.mean(), rtol=1e-12)
+    np.testing.assert_allclose(found.rmse**2, found.mse)
+    np.testing.assert_allclose(found.bias, found.residual[scored].mean())
+    assert found.n_scored == scored.sum()
+    deviation = np.where(scored, found.residual**2 - found.mse, 0.0)
+    total = deviation @ deviation
+    for lag in range(1, h):
+        total += 2 * (1 - lag / h) * (deviation[lag:] @ deviation[:-lag])
+    np.testing.assert_allclose(found.mse_stderr, np.sqrt(total) / squares.size, rtol=1e-10)
+    some = np.isfinite(found.lower)
+    assert some.sum() > N - 20
+    middle = (found.lower + found.upper)[some] / 2
+    np.testing.assert_allclose(middle, found.prediction[some], rtol=1e-9, atol=1e-12)
+
+
+def test_intervals_know_only_errors_of_their_time(rows):
+    X, y, _ = rows
+    first = olsq.score_forecasts(olsq.coefficient_path(X, y, horizon=6), y, half_life=50)
+    changed = y.copy()
+    changed[200] += 100.0
+    second = olsq.score_forecasts(
+        olsq.coefficient_path(X, changed, horizon=6), changed, half_life=50
+    )
+    np.testing.assert_array_equal(first.lower[:200], second.lower[:200])
+    np.testing.assert_allclose(first.lower[200:206], second.lower[200:206], rtol=1e-12)
+    assert abs(first.lower[206] - second.lower[206]) > 1.0
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_intervals_cover_where_coefficients_walk(level):
+    rng = np.random.default_rng(3)
+    n, h = 20_000, 24
+    x = rng.standard_normal((n, 1))
+    y = x[:, 0] * np.cumsum(0.05 * rng.standard_normal(n)) + rng.standard_normal(n)
+    found = olsq.score_forecasts(
+        olsq.coefficient_path(x, y, horizon=h, half_life=40), y, level=level
+    )
+    assert abs(found.coverage - level) < 4 * found.coverage_stderr + 0.01
+    one = olsq.score_forecasts(olsq.coefficient_path(x, y, half_life=40), y, level=level)
+    assert found.mse > one.mse + 3 * found.mse_stderr
+
+
+BAD = [0, -1, True, 1.5, "x", "0D", None, N, "400D", [1], np.nan]
+
+
+@pytest.mark.parametrize("horizon", BAD)
+def test_horizons_that_are_none_are_refused(rows, horizon):
+    X, y, group = rows
+    for by in (None, group):
+        with pytest.raises(ValueError, match="horizon"):
+            olsq.coefficient_path(X, y, horizon=horizon, by=by)
+
+
+def test_scores_that_cannot_be_given_are_refused(rows):
+    X, y, _ = rows
+    path = olsq.coefficient_path(X, y, horizon=5)
+    for options, message in (
+        ({"burn_in": -1}, "burn_in must be a whole number"),
+        ({"burn_in": 1000}, "rest on 1000 rows"),
+        ({"lags": 1.5}, "lags must be a whole number"),
+        ({"level": 2}, "level"),
+        ({"half_life": -1.0}, "half_life"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            olsq.score_forecasts(path, y, **options)
+    with pytest.raises(ValueError, match=r"y must be the target of the path, \(300,\), got"):
+        olsq.score_forecasts(path, y[1:])
+    far = olsq.coefficient_path(X, y, horizon=N - 1)
+    with pytest.raises(ValueError, match="no row is left to score"):
+        olsq.score_forecasts(far, y)
+    wave = olsq.coefficient_path(X * 1j, y, horizon=5)
+    np.testing.assert_allclose(wave.residual[:5], y[:5])
+    with pytest.raises(ValueError, match="score_forecasts is for real rows"):
+        olsq.score_forecasts(wave, y)
+
+
+# -- tuning ----------------------------------------------------------------------------------------
+
+
+def test_tuning_scores_forecasts_of_the_horizon(rows):
+    X, y, _ = rows
+    tuned = olsq.tune(X, y, horizon=4)
+    options = {"forget": tuned.forget, "ridge": tuned.ridge, "fit_intercept": True}
+    path = olsq.coefficient_path(X, y, horizon=4, **options)
+    found = olsq.score_forecasts(path, y, burn_in=3)
+    np.testing.assert_allclose(tuned.loss, found.mse, rtol=1e-10)
+    assert (tuned.curve.loss >= tuned.loss * (1 - 1e-9)).all()
+
+
+@pytest.mark.parametrize("mode", ["discounted", "fixed"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_the_gradient_of_a_horizon_equals_finite_differences(rows, fit_intercept, mode):
+    X, y, _ = rows
+    complete = np.isfinite(X).all(axis=1) & np.isfinite(y)
+    X, y = np.where(complete[:, None], X, 0.0) + complete[:, None], np.where(complete, y, 0.0)
+    problem = ForecastLoss(
+        X,
+        y[:, None],
+        np.where(complete, 1.0 + np.arange(N) % 2, 0.0),
+        shape=None,
+        ridge_mode=mode,
+        fit_intercept=fit_intercept,
+        burn_in=3,
+        horizon=4,
+        complete=complete,
+    )
+    forget, ridge = 0.96, 0.5 * problem.ridge_scale
+    found = problem.slope(forget, ridge)
+    for exact, step, loss in (
+        (found.forget, 1e-6, lambda change: problem.loss(forget + change, ridge)),
+        (found.ridge, 1e-4 * ridge, lambda change: problem.loss(forget, ridge + change)),
+    ):
+        far, near = loss(2 * step) - loss(-2 * step), loss(step) - loss(-step)
+        floor = 30e-12 * found.loss / step
+        assert exact == pytest.approx((8 * near - far) / (12 * step), rel=2e-6, abs=floor)
+
+
+def test_tuning_of_several_steps_is_refused_where_it_means_nothing(rows):
+    X, y, _ = rows
+    for horizon in (0, -3, 1.5, "5D", True):
+        with pytest.raises(ValueError, match="horizon must be a whole number of rows, 1 or more"):
+            olsq.tune(X, y, horizon=horizon)
+    with pytest.raises(ValueError, match="horizon=2 is for method='gradient'"):
+        olsq.tune(X, y, horizon=2, method="mixture")
+    with pytest.raises(ValueError, match="no row is left to score: a forecast of horizon=299"):
+        olsq.tune(X, y, horizon=299)
+
+
+def test_the_page_runs_and_shows_what_comes_out():
+    page = (Path(__file__).parents[2] / "docs" / "forecasting.md").read_text()
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "forecasting.md", "forecasting.md", 0)
+    results = doctest.DocTestRunner().run(test)
+    assert results.attempted > 10
+    assert not results.failed
