@@ -149,6 +149,60 @@ class Paths:
     track_speedup.unit = "times as long as olsq"
 
 
+def statistics_of_statsmodels(X: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
+    library("statsmodels")
+    from statsmodels.regression.rolling import RollingOLS
+
+    def run():
+        fit = RollingOLS(y, X, window=250).fit(use_t=True)
+        return fit.params, fit.rsquared, fit.tvalues, fit.pvalues
+
+    return run
+
+
+def fading_of_polars_ds(X: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
+    pl, pds = library("polars"), library("polars_ds", "polars-ds")
+    names = [f"x{i}" for i in range(X.shape[1])]
+    frame = pl.DataFrame({n: X[:, i] for i, n in enumerate(names)} | {"y": y})
+    found = pds.rolling_lin_reg(*names, target="y", window_size=250, half_life=50.0)
+    return lambda: (np.array(frame.select(found.alias("c"))["c"].struct["coeffs"].to_list()[249:]),)
+
+
+class Windows:
+    """Windows with the statistics of every row over statsmodels, and fading ones over polars-ds."""
+
+    params = (["statistics", "fading"], [4, 16])
+    param_names = ("what", "d")
+    timeout = 600
+
+    def setup(self, what: str, d: int) -> None:
+        path, _ = need("olsq.coefficient_path", "olsq.CoefficientPath.r_squared")
+        X, y = regression(2000, d)
+        peers = {"statistics": statistics_of_statsmodels, "fading": fading_of_polars_ds}
+        self.theirs = peers[what](X, y)
+
+        def ours():
+            if what == "fading":
+                return (path(X, y, window=250, half_life=50, statistics=False).coef[249:],)
+            found = path(X, y, window=250)
+            return found.coef, found.r_squared, found.tvalues, found.pvalues
+
+        self.ours = ours
+
+    def track_speedup(self, what: str, d: int) -> float:
+        return ratio(self.theirs, self.ours)
+
+    track_speedup.unit = "times as long as olsq"
+
+    def track_difference(self, what: str, d: int) -> float:
+        return max(
+            relative_error(one[-1500:], other[-1500:])
+            for one, other in zip(self.ours(), self.theirs(), strict=True)
+        )
+
+    track_difference.unit = "relative"
+
+
 class Panels:
     """Fixed effects with errors clustered by group, rows and all, over linearmodels' PanelOLS."""
 
