@@ -91,8 +91,10 @@ SHEET = [
         [
             ("path = olsq.coefficient_path(X, y, fit_intercept=True)", "after every row"),
             ("path.coef, path.intercept, path.stderr, path.residual", "one step ahead"),
-            ("olsq.coefficient_path(X, y, window=60, min_samples=60)", "rolling"),
-            ("olsq.coefficient_path(X, y, by=labels)", "by group"),
+            ("path.r_squared, path.tvalues, path.pvalues, path.conf_int()", "every row"),
+            ("olsq.coefficient_path(X, y, window=60, half_life=20)", "rolling, fading"),
+            ("olsq.coefficient_path(X, y, window=60, cov='HAC')", "robust errors"),
+            ("olsq.coefficient_path(X, y, by=labels, horizon=5)", "groups; 5 rows ahead"),
             ("path.to_frame(), path.plot()", ""),
         ],
     ),
@@ -129,7 +131,7 @@ SHEET = [
         [
             ("from olsq import stability", ""),
             ("stability.cusum(path).first_crossing, stability.cusum_squares(path)", "constant?"),
-            ("stability.harvey_collier(path).pvalue", "linear?"),
+            ("stability.harvey_collier(path).p_value", "linear?"),
             ("stability.break_test(X, y), stability.chow_test(X, y, 150)", "a break"),
         ],
     ),

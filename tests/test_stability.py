@@ -120,7 +120,7 @@ def test_harvey_and_collier_is_that_of_statsmodels():
     theirs = linear_harvey_collier(sm.OLS(y, sm.add_constant(X)).fit(), skip=3)
     found = harvey_collier(olsq.coefficient_path(X, y, fit_intercept=True))
     assert found.statistic == pytest.approx(theirs.statistic, rel=1e-9)
-    assert found.pvalue == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert found.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
     assert found.freedom == 116
 
 

@@ -254,14 +254,14 @@ class HarveyCollier(NamedTuple):
     ----------
     statistic : float
         Mean of the recursive residuals over its standard error.
-    pvalue : float
+    p_value : float
         Two-sided, of Student's t with ``freedom`` degrees of freedom.
     freedom : int
         Number of recursive residuals less one.
     """
 
     statistic: float
-    pvalue: float
+    p_value: float
     freedom: int
 
 
@@ -302,7 +302,7 @@ def harvey_collier(path: CoefficientPath) -> HarveyCollier:
     >>> x = np.linspace(0.0, 1.0, 100)
     >>> y = x + x**2 + 0.1 * np.random.default_rng(0).standard_normal(100)
     >>> bent = olsq.coefficient_path(x[:, None], y, fit_intercept=True)
-    >>> bool(harvey_collier(bent).pvalue < 0.01)
+    >>> bool(harvey_collier(bent).p_value < 0.01)
     True
     """
     _, value = _tested(path, "Harvey-Collier test")
