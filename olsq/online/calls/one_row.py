@@ -156,7 +156,11 @@ def learn(
     if y.ndim == 1:
         residual = np.empty((1, 1))
         done, prediction = kernels.learn_row(
-            (form.P, form.theta, form.columns, form.tally, form.loss),  # quicker than a property
+            form.P,
+            form.theta,
+            form.columns,
+            form.tally,
+            form.loss,
             X,
             y.item(),
             way.gates.item(),

@@ -396,8 +396,9 @@ def take_row(form, X, Y, settings, limits, residual, prediction):
     return update(form, nothing, sandwich, rows, (0, 1), limits, residual, trace) == 1
 
 
+# From Python the arrays come one by one: a tuple of them takes 0.3 of 4.4 microseconds.
 @kernel()
-def learn_row(form, X, y, gate, intercept, settled, limits, residual):
+def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, limits, residual):
     """Absorb one row X (1, d), y of weight 1; return whether that was done, and the prediction
     before.
 
@@ -406,7 +407,8 @@ def learn_row(form, X, y, gate, intercept, settled, limits, residual):
     """
     Y, prediction = np.empty((1, 1)), np.empty(1)
     Y[0, 0] = y
-    done = take_row(form, X, Y, (gate, intercept, settled), limits, residual, prediction)
+    form, settings = (P, theta, columns, tally, loss), (gate, intercept, settled)
+    done = take_row(form, X, Y, settings, limits, residual, prediction)
     return done, prediction[0]
 
 
