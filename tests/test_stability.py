@@ -420,7 +420,7 @@ def test_the_pages_blocks_print_what_it_shows(capsys):
     page = (Path(__file__).parents[1] / "docs" / "inference.md").read_text()
     section = page.split("## Testing for structural breaks")[1]
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", section, flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names = {"np": np, "olsq": olsq}
     for code, shown in blocks:
         exec(code, names)

@@ -40,7 +40,8 @@ class History(NamedTuple):
         none, nothing = np.empty(0), np.zeros((1, 2 * m if origin.is_complex else m, 3))
         if not isinstance(engine, RollingWindow):
             before = nothing.copy
-            if began or engine.form.explained().any():  # of a prior
+            _, coefficients, *_ = engine.form.in_kernels
+            if began or coefficients.any():  # of a prior
                 before = functools.partial(_squares_before, copied(engine.form), origin, values)
             else:
                 values = None

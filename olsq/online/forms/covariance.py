@@ -90,7 +90,6 @@ class CovarianceForm(Form):
 
     @property
     def in_kernels(self) -> tuple[NDArray, ...]:
-        """The arrays as the kernels take them."""
         return self.P, self.theta, self.columns, self.tally, self.loss
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:

@@ -39,6 +39,11 @@ class Form(ABC):
     held: NDArray[np.int64]
     spread: NDArray
 
+    @property
+    @abstractmethod
+    def in_kernels(self) -> tuple[NDArray, ...]:
+        """The arrays as the kernels take them: matrix, coefficients, columns, tally, loss."""
+
     @abstractmethod
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows from start on; return the first one that is not taken, or stop."""

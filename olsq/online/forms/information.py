@@ -294,7 +294,7 @@ class InformationForm(Form):
         limits, t, single = (self.floor, self._lost, self.limits.leverage), start, SINGLE_ROWS
         while t < stop:
             done = moment_blocks.update_in_blocks(
-                self._in_kernels,
+                (self.in_kernels, self.spread),
                 (self.ridge, self.discounted),
                 tuple(rows),
                 (t, stop),
@@ -319,7 +319,7 @@ class InformationForm(Form):
         lost = max(self._lost, self._faint)
         while t < stop:
             t, solved = kernels.update_solving(
-                self._in_kernels,
+                (self.in_kernels, self.spread),
                 (self.ridge, self.discounted),
                 theta,
                 tuple(rows),
@@ -340,9 +340,8 @@ class InformationForm(Form):
         return stop
 
     @property
-    def _in_kernels(self) -> tuple[tuple[NDArray, ...], NDArray]:
-        """The arrays as the kernels take them."""
-        return (self.H, self.G, self.columns, self.tally, self.squares), self.spread
+    def in_kernels(self) -> tuple[NDArray, ...]:
+        return self.H, self.G, self.columns, self.tally, self.squares
 
     # -- reading ----------------------------------------------------------------------------------
 

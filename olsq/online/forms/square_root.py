@@ -95,7 +95,6 @@ class SquareRootForm(Form):
 
     @property
     def in_kernels(self) -> tuple[NDArray, ...]:
-        """The arrays as the kernels take them."""
         return self.R, self.z, self.columns, self.tally, self.loss
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
