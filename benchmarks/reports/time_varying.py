@@ -24,7 +24,7 @@ RESULT = Path(__file__).parents[1] / "results" / "time_varying.json"
 PAGE = Path(__file__).parents[2] / "docs" / "drift.md"
 SIZES = ((200, 2), (2_000, 4), (20_000, 8), (100_000, 8))
 MANY = 10_000  # rows from which one round is enough
-MOST_FITTED = 20_000  # by statsmodels, whose fit of 100,000 rows did not end in 12 minutes
+MOST_FITTED = 20_000  # by statsmodels, whose fit of 100,000 rows did not end in 10 minutes
 GATE = 1e-9
 
 
