@@ -1,4 +1,4 @@
-"""The function :func:`olsq.time_varying`."""
+"""Fit a regression with drifting coefficients: :func:`olsq.time_varying`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Data(NamedTuple):
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Which rows (n,) say anything."""
+        """Mask (n,) of the rows with a positive weight, which are complete."""
         return self.weights > 0
 
     def take(self, rows: NDArray[np.int64]) -> Data:

@@ -66,8 +66,10 @@ class History(NamedTuple):
 
 
 class Adjoint(NamedTuple):
-    """What later rows say of theta_t: r (k,), its variance given the start N (k, k), and the part
-    of the start R (k, k), times C with ``C C^T`` the start's covariance.
+    """Sums over the rows after t for the smoother of theta_t.
+
+    r (k,), its variance given the start N (k, k), and the part of the start R (k, k), times C with
+    ``C C^T`` the start's covariance.
     """
 
     r: Array

@@ -84,8 +84,7 @@ def nyblom(X: ArrayLike, y: ArrayLike, *, fit_intercept: bool = False) -> Nyblom
     (2.53, True)
     """
     data = check_data(X, y, fit_intercept)
-    est = data.estimator().fit(data.X, data.y)
-    residual = data.y - est.predict(data.X)
+    est, residual = data.fit()
     Z = np.column_stack([np.ones(len(residual)), data.X]) if data.fit_intercept else data.X
     n, k = Z.shape
     if est.rank_ < k or n <= k:

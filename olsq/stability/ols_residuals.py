@@ -71,8 +71,7 @@ def ols_cusum(
     (2.952, True)
     """
     data = check_data(X, y, fit_intercept)
-    est = data.estimator().fit(data.X, data.y)
-    residual = data.y - est.predict(data.X)
+    est, residual = data.fit()
     n, taken = len(residual), est.rank_ if ddof is None else int(ddof)
     if n <= taken:
         raise ValueError(
@@ -102,6 +101,11 @@ class Data(NamedTuple):
         est = self.estimator()
         est.partial_fit(self.X[own], self.y[own])
         return float(self.sums(self.X[own], self.y[own])[-1]), est.rank_
+
+    def fit(self) -> tuple[RecursiveLeastSquares, NDArray[np.float64]]:
+        """Fit all rows; return the estimator and the residuals (n,)."""
+        est = self.estimator().fit(self.X, self.y)
+        return est, self.y - est.predict(self.X)
 
     def estimator(self) -> RecursiveLeastSquares:
         """Return a least-squares estimator without a ridge."""

@@ -1,4 +1,4 @@
-"""What an engine has learned before a call, for the statistics of the rows of the call's path."""
+"""Read the rows learned before a call, for the statistics of the rows of the call's path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from olsq.online.windows.window import RollingWindow
 
 
 class History(NamedTuple):
-    """What an engine has learned before a call, as far as sums of squares need it."""
+    """Rows, or sums over the rows, that an engine learned before a call."""
 
     # (1, m, 3), see ``fill_sums_of_squares``; (1, 2m, 3) of complex rows.
     before: Callable[[], NDArray[np.float64]]

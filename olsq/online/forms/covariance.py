@@ -193,11 +193,8 @@ class CovarianceForm(Form):
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
         """Run :meth:`update`, eight rows at a time and the last ones one at a time."""
-        form, bounds, sandwich = (
-            self.in_kernels,
-            self.limits.covariance,
-            (np.empty((0, 0)), np.zeros(1)),
-        )
+        form, bounds = self.in_kernels, self.limits.covariance
+        sandwich = np.empty((0, 0)), np.zeros(1)
         arrays, record = tuple(rows), trace.arrays
         t = start
         while t < stop:

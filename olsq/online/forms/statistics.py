@@ -17,7 +17,7 @@ ROWS, COEFFICIENTS, FREEDOM = range(3)  # columns of FitArrays.degrees
 
 
 class FitArrays(NamedTuple):
-    """What the goodness of fit of n states is computed from.
+    """Residual sums of squares and degrees of freedom of n states, for their goodness of fit.
 
     squares (n, m) are the weighted residual sums of squares; degrees (n, 3) the forgotten number of
     rows, the effective number of coefficients, and the degrees of freedom as in ``Counts``.
@@ -69,6 +69,29 @@ def statistics(
     loss (n, m), coef (n, m, d), variance (n, d) the diagonal of P, counts (n, 6), ridge (d,).
     """
     fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr, fit)
+
+
+def statistics_of_trace(
+    trace: Trace,
+    ridge: NDArray,
+    discounted: bool,
+    sigma2: NDArray,
+    stderr: NDArray,
+    fit: FitArrays,
+) -> None:
+    """Run :func:`statistics` for the states of a trace."""
+    statistics(
+        trace.loss,
+        trace.coef,
+        trace.variance,
+        trace.sandwich,
+        trace.counts,
+        ridge,
+        discounted,
+        sigma2,
+        stderr,
+        fit.arrays,
+    )
 
 
 @kernel(forceinline=True)
@@ -200,16 +223,5 @@ def statistics_of(
     trace = Trace.empty(1, m, d, sandwich)
     trace.write(0, form)
     sigma2, stderr, fit = noise[None].copy(), np.empty((1, m, d)), FitArrays.empty(1, m)
-    statistics(
-        trace.loss,
-        trace.coef,
-        trace.variance,
-        trace.sandwich,
-        trace.counts,
-        ridge,
-        discounted,
-        sigma2,
-        stderr,
-        fit.arrays,
-    )
+    statistics_of_trace(trace, ridge, discounted, sigma2, stderr, fit)
     return sigma2[0], stderr[0], fit

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.online.forms.statistics import FitArrays, statistics, statistics_of
+from olsq.online.forms.statistics import FitArrays, statistics_of, statistics_of_trace
 from olsq.online.paths.goodness import SumsOfSquares, row_statistics
 from olsq.online.paths.goodness_kernels import fill_own_residuals
 from olsq.online.paths.path import CoefficientPath, RowStatistics
@@ -77,18 +77,7 @@ class PathCollector:
         # Copies, unless it is a slice.
         sigma2, stderr = self.sigma2[block], self.stderr[block]
         fit = FitArrays(*(array[block] for array in self.fit))
-        statistics(
-            trace.loss,
-            trace.coef,
-            trace.variance,
-            trace.sandwich,
-            trace.counts,
-            ridge,
-            discounted,
-            sigma2,
-            stderr,
-            fit.arrays,
-        )
+        statistics_of_trace(trace, ridge, discounted, sigma2, stderr, fit)
         if not isinstance(block, slice):
             self.sigma2[block], self.stderr[block] = sigma2, stderr
             self.fit.squares[block], self.fit.degrees[block] = fit

@@ -82,7 +82,7 @@ class RowsInside(NamedTuple):
 
 
 class SumsOfSquares(NamedTuple):
-    """What computes the targets' sums of squares, once they are asked for.
+    """Computation of the targets' sums of squares, run when they are first read.
 
     ``before`` (g, m, 3) and ``since`` (s,) as in the kernels; None for an intercept, which is
     constant always.  Rows from ``skip`` on are the call's.  The arrays are copies: nothing may
