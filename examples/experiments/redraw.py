@@ -33,6 +33,7 @@ import sander_trained
 import sine_regression
 import softmax_heads
 import solving_figures
+import stable_training
 import test_time_compute
 from task_training import RESULTS, load_results
 
@@ -69,6 +70,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
         for part, (_, _, draw) in sander_trained.PARTS.items()
     },
     "sine-regression": of_rows(sine_regression.figure, "sine-regression"),
+    "stable-training": read(stable_training.figure, "stable-training"),
     "softmax-heads": read(softmax_heads.figure, "softmax-heads", "runs"),
     "test-time-compute-language": read(
         test_time_compute.figure, "test-time-compute", "language", trained=256

@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 import numpy as np
+import stable_training
 from gate_start import at_best
 from gate_start_report import STARTS, paired, steps_to
 from gate_start_report import section as gate_start
@@ -254,6 +255,7 @@ SECTIONS = {
     "test-time-compute": test_time_compute,
     "heads-over-training": heads_over_training,
     "stability": stability,
+    "stable-training": stable_training.section,
 }
 # Pages of more than one section: file, title, sections.
 SHARED_PAGES = {
@@ -265,7 +267,7 @@ SHARED_PAGES = {
         "Noisy recall, the start of gates, and parity", ("noisy-recall", "gate-start", "parity"),
     ),
     "language-models": (
-        "Language models", ("language-models", "language-models-3m", "stability"),
+        "Language models", ("language-models", "language-models-3m", "stability", "stable-training"),
     ),
     "test-time-compute": (
         "Test-time compute of Mesa layers", ("test-time-compute", "heads-over-training"),
@@ -369,6 +371,9 @@ def conclusions(found: dict[str, Any]) -> str:
         text = f"**Training in bfloat16** on repeated bytes: {bad} of {1000 * len(r):,} steps are not finite."
         page = "[stability](language-models.md#training-stability-in-bfloat16)"
         rows.append((text, f"{len(r)} mixers, 1 run each", page, ""))
+    if r := found["stable-training"]:
+        page = "[stability](language-models.md#mesa-with-long-memories-in-bfloat16)"
+        rows.append((stable_training.conclusion(r), "3 seeds", page, "stable-training.png"))
     if r := ten_points():
         text = (
             f"**Learning to learn sines**, ten points: squared error {r['exact head']} when the last layer "
