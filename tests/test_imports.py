@@ -150,7 +150,7 @@ def test_imports_flow_down_only():
 
 
 ONLINE = (
-    "rows", "forms", "files", "sklearn", "windows", "paths", "calls", "inference", "estimators",
+    "rows", "forms", "files", "conventions", "windows", "paths", "calls", "inference", "estimators",
     "many", "variants", "horizon", "whole_array", "pieces", "loading",
 )  # fmt: skip
 

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.features.parameters import described
 from olsq.features.table import Table, check_kind, choose_kind, make_frame, read_table
+from olsq.online.conventions import Parameters
 from olsq.online.files import format as files
 from olsq.online.rows.inputs import check_feature_names, feature_names, not_fitted
-from olsq.online.sklearn import Parameters
 
 State = dict[str, Any]
 

@@ -146,8 +146,9 @@ def coefficient_path(
     >>> bool(np.all(np.abs(path.coef[-1] - [1.0, -2.0]) < 0.05))
     True
     """
+    options = {name: v for name, v in locals().items() if name not in SET_APART}
     if type(horizon) is not int or horizon != 1:
-        options = {k: v for k, v in locals().items() if k not in ("X", "y", "horizon")}
+        options["by"] = by
         return path_with_horizon(coefficient_path, X, y, horizon, options)
     cov = "posterior" if isinstance(cov, str) and cov.lower() == "nonrobust" else cov
     if window is not None:
@@ -156,8 +157,7 @@ def coefficient_path(
         raise ValueError("maxlags needs window and cov='HAC'")
     times = named_times(times, X, y)
     if by is not None:
-        # The other parameters: nothing else has a name yet.
-        options = {name: value for name, value in locals().items() if name not in SET_APART}
+        options |= {"cov": cov, "times": times}
         from olsq.online.many.groups import grouped_path
         from olsq.online.many.labels import taken_out
 
@@ -169,6 +169,7 @@ def coefficient_path(
         path = grouped_path(coefficient_path, X, y, by, options)
         path = path.labelled(path.labels._replace(**column))
         return path if statistics else path.bare()
+    from olsq.online.conventions import from_options
     from olsq.online.estimators.recursive import RecursiveLeastSquares
     from olsq.online.estimators.rolling import RollingLeastSquares
 
@@ -177,31 +178,9 @@ def coefficient_path(
             raise ValueError("min_samples needs window: without one every row has an estimate")
         if window_of is not None:
             raise ValueError("window_of needs window")
-        estimator = RecursiveLeastSquares(
-            forget=forget,
-            half_life=half_life,
-            ridge=ridge,
-            ridge_mode=ridge_mode,
-            fit_intercept=fit_intercept,
-            method=method,
-            missing=missing,
-            state_dtype=state_dtype,
-            cov=cov,
-            noise_variance=noise_variance,
-        )
+        estimator = from_options(RecursiveLeastSquares, options | {"cov": cov})
         return path_of(estimator, X, y, sample_weight, times, statistics=statistics)
-    rolling = RollingLeastSquares(
-        window=window,
-        min_samples=min_samples,
-        ridge=ridge,
-        fit_intercept=fit_intercept,
-        missing=missing,
-        state_dtype=state_dtype,
-        window_of=window_of,
-        noise_variance=noise_variance,
-        forget=forget,
-        half_life=half_life,
-    )
+    rolling = from_options(RollingLeastSquares, options)
     errors = {"cov": cov, "maxlags": maxlags}
     return path_of(rolling, X, y, sample_weight, times, statistics=statistics, **errors)
 

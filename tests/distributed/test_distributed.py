@@ -350,23 +350,6 @@ def test_ways_of_forgetting_are_refused():
             door(X, y, forget=olsq.forgetting.Directional(0.9))
 
 
-def test_what_has_no_associative_merge_is_refused(monkeypatch):
-    from olsq.distributed import fitting
-
-    monkeypatch.setattr(fitting, "MERGEABLE", fitting.MERGEABLE - {"cov"})
-    X, y, _ = stream(13)
-    with pytest.raises(ValueError, match="no associative merge"):
-        distributed.fit(cut(X), cut(y), cov="sandwich")
-    distributed.fit(cut(X), cut(y), cov="posterior")  # its default is nothing that was asked for
-
-
-def test_every_parameter_of_the_estimator_was_thought_of():
-    # A new one must be put among those that merge, or is refused: either is a decision.
-    from olsq.distributed.fitting import MERGEABLE
-
-    assert set(olsq.RecursiveLeastSquares().get_params()) >= MERGEABLE
-
-
 def random_rows(i):
     """Three regressors and a target."""
     return np.random.default_rng(i).standard_normal((20, 4))

@@ -183,8 +183,13 @@ def test_what_does_not_hold_is_not_there(estimator):
     est = clone(estimator).fit(X, y)
     for name in ("coef_stderr_", "sigma2_", "summary", "predict_interval", "leverage", "t_test"):
         assert not hasattr(est, name)
+        assert not hasattr(type(est), name)
         with pytest.raises(AttributeError, match="standard errors of least squares do not hold"):
             getattr(est, name)
+    with pytest.raises(AttributeError, match="not fitted yet"):
+        _ = clone(estimator).intercept_
+    with pytest.raises(AttributeError, match="no attribute 'coefs'"):
+        _ = est.coefs
     if est._walk is not None:
         assert np.isnan(clone(est).partial_fit_path(X, y).stderr).all()
     else:

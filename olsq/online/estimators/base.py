@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.reals import real_array
+from olsq.forgetting.base import Forgetting
 from olsq.online.calls import one_row
+from olsq.online.calls.call import Call, Origin
 from olsq.online.calls.constant_columns import values_after_call
 from olsq.online.calls.learning import Absorbed, absorb
-from olsq.online.estimators.checking import CallChecker
+from olsq.online.estimators.state import EstimatorState
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.targets import TargetGroups
@@ -20,12 +22,14 @@ from olsq.online.paths.collector import combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.paths.robust import RobustErrors
 from olsq.online.rows import complex_rows, inputs
-from olsq.online.rows.frames import Labels
-from olsq.online.rows.times import named_times, with_times
+from olsq.online.rows.frames import Labels, check_same_index, column_names
+from olsq.online.rows.options import check_weight, without_missing
+from olsq.online.rows.sparse import rows_or_array
+from olsq.online.rows.times import Timing, named_times, times_of_call, with_times
 from olsq.threads import threads_for
 
 
-class StreamingRegressor(CallChecker):
+class StreamingRegressor(EstimatorState):
     """Base of the estimators; subclasses define the parameters, ``_start`` and ``_gates``."""
 
     ROW_BY_ROW: ClassVar[bool] = False  # whether :meth:`_learn_row` may take a row
@@ -195,7 +199,7 @@ class StreamingRegressor(CallChecker):
 
     def _has_estimate(self) -> bool:
         """Test whether :meth:`predict` has something to predict with."""
-        return "_engine" in self.__dict__ or self._before_first_row() is not None
+        return "_engine" in self.__dict__
 
     def partial_fit_path(
         self,
@@ -373,3 +377,129 @@ class StreamingRegressor(CallChecker):
             total = logs[-1:].sum() + (left[1:] * logs[:-1]).sum()
             after[targets] = before[targets] * (left[0] if left.size else 1.0) + total
         return after
+
+    # -- checking --------------------------------------------------------------------------------
+
+    def _check_call(
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, origin: Origin | None
+    ) -> Call:
+        """Check a call's arguments and return its rows; ``origin`` is None for the first ones."""
+        fitted = origin is not None
+        is_complex = origin.is_complex if origin else self._sees_complex(X, y)
+        if self.TAKES_COMPLEX and fitted and not is_complex:
+            for name, values in (("X", X), ("y", y)):
+                if complex_rows.holds_complex(values):
+                    raise complex_rows.real_model(type(self).__name__, name)
+        if is_complex:
+            self._refuse_for_complex()
+        convert = complex_rows.complex_array if is_complex else real_array
+        by_block = not is_complex and self._stored == np.float64
+        rows_X = inputs.check_X(
+            X,
+            self,
+            origin.n_features if origin else None,
+            allow_empty=fitted,
+            convert=rows_or_array if by_block else convert,
+        )
+        n = rows_X.shape[0]
+        rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None, convert)
+        names = inputs.feature_names(X) if type(X) is not np.ndarray else None
+        if fitted and names is not None:
+            inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        if fitted and type(y) is not np.ndarray:
+            inputs.check_target_names(y, origin.targets)
+        bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
+        if not bare:  # a microsecond, which a single row would notice
+            gates = getattr(self, "forget", None) if forget is None else forget
+            check_same_index(X=X, y=y, sample_weight=sample_weight, forget=gates)
+        weights = check_weight(sample_weight, n)
+        gates = self._gates(forget, n)
+        heavy = None if sample_weight is None else weights
+        X_parts, y_parts = rows_X, rows_y
+        if is_complex:
+            X_parts, y_parts = complex_rows.real_parts(rows_X), complex_rows.real_parts(rows_y)
+        usable = inputs.rows_to_learn(X_parts, y_parts, heavy, self.missing, self, self._stored)
+        weights = without_missing(weights)
+        skips = usable is not None and rows_y.ndim == 2 and self.missing == "skip"
+        # First rows of which none is usable are refused, with the same hint.
+        if usable is not None and skips and (fitted or usable.any()):
+            inputs.warn_of_lost_rows(rows_y, usable)
+        if is_complex and usable is not None and usable.ndim == 2:
+            usable = usable[:, 0::2] & usable[:, 1::2]  # a target needs both of its parts
+        Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
+        targets = None if fitted else column_names(y, "y")
+        call = Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, targets)
+        return self._embedded(call) if is_complex else call
+
+    def _in_time(
+        self, call: Call, times: Any, X: Any, y: Any, forget: Any, fitted: bool
+    ) -> tuple[Call, Timing | None]:
+        """Return the call with its times, and the stream's times after it; unchanged where rows
+        count.
+        """
+        if times is not None:
+            check_same_index(X=X, y=y, times=times)
+        before = self._timing if fitted else None
+        duration = self._duration(times is not None or before is not None)
+        value, example = self._timed_option()
+        if duration is None:
+            if times is not None:
+                raise ValueError(
+                    f"times are not used with {value}, which counts rows: leave times out, or give "
+                    f"a length of time such as {example}"
+                )
+            return call, None
+        if fitted and before is None and self.n_samples_seen_ > 0:
+            raise ValueError(
+                f"{value} is a length of time, but this {type(self).__name__} has learned rows "
+                "without times: call fit to start anew"
+            )
+        fading = self._half_life_in_time(times is not None or before is not None)
+        if forget is not None and fading is not None:
+            if self.TIMED != "half_life":
+                value = f"half_life={getattr(self, 'half_life', None)!r}"
+            raise ValueError(f"forget and {value}, a length of time, cannot be combined")
+        countable = not isinstance(getattr(self, "forget", None), Forgetting)
+        pair = 2 if call.complex_features else 1
+        found, timing = times_of_call(
+            times, X, y, len(call.Y) // pair, duration, before, value, countable=countable
+        )
+        found = found if found is None else np.repeat(found, pair)
+        if self._drifts_in_time:
+            return call._replace(times=found, unit=duration.length), timing
+        half_life = None if fading is None else fading.length
+        return call._replace(times=found, half_life=half_life), timing
+
+    def _sees_complex(self, *data: Any) -> bool:
+        """Test whether the first rows, or the prior, make this a model of complex coefficients."""
+        if not self.TAKES_COMPLEX:
+            return False
+        return complex_rows.prior_is_complex(getattr(self, "prior", None)) or any(
+            map(complex_rows.holds_complex, data)
+        )
+
+    def _refuse_for_complex(self) -> None:
+        """Raise ValueError for parameters that complex rows cannot be learnt with."""
+        forget = getattr(self, "forget", None)
+        if isinstance(forget, Forgetting) and not forget.weights_rows:
+            raise ValueError(
+                f"forget={type(forget).__name__}(...) is a strategy for real rows, and X or y is "
+                "complex. Complex data not supported with it: give forget a factor or one for each "
+                "row, or use half_life"
+            )
+
+    def _embedded(self, call: Call) -> Call:
+        """Replace the rows of a complex call by their pairs of real rows.
+
+        The regressors stay complex: each block of them is embedded where it is learnt.
+        """
+        X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
+        usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
+        return call._replace(
+            X=X,
+            Y=complex_rows.embed_targets(call.Y),
+            gates=complex_rows.embed_gates(call.gates),
+            weights=np.repeat(call.weights, 2),
+            usable=usable,
+            complex_features=call.X.shape[1],
+        )

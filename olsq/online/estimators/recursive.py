@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import copy
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.forgetting.base import Forgetting
-from olsq.online.estimators.starts import StartsFromKnowledge, needs_information
-from olsq.online.forms.form_switch import METHODS, FormSwitch
+from olsq.forgetting.by_row import ByTime
+from olsq.online.calls.call import Origin
+from olsq.online.conventions import MISSING, check_cov
+from olsq.online.estimators.inference import Inference
+from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.form_switch import METHODS, FormSwitch, resolve_method
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.moments import check as check_moments
+from olsq.online.forms.moments import factor_of, switch_from, switch_from_prior
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.targets import TargetGroups
+from olsq.online.rows import complex_rows
 from olsq.online.rows.durations import (
     Duration,
     half_life_duration,
@@ -19,12 +30,13 @@ from olsq.online.rows.durations import (
     number_duration,
     parse_duration,
 )
-from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
-from olsq.online.sklearn import MISSING, check_cov
-from olsq.problem import RIDGE_MODES
+from olsq.online.rows.inputs import check_ridge_size
+from olsq.online.rows.options import check_forget, check_per_row, check_ridge, forget_or_half_life
+from olsq.problem import RIDGE_MODES, Moments
 
 
-class RecursiveLeastSquares(StartsFromKnowledge):
+@dataclass(eq=False, repr=False, match_args=False)
+class RecursiveLeastSquares(Inference):
     """Least squares solved again after every sample, with forgetting, without drift.
 
     Minimises, after every row t, ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2
@@ -163,34 +175,19 @@ class RecursiveLeastSquares(StartsFromKnowledge):
     (array([ 1. , -2. ,  0.5]), 3.0)
     """
 
-    def __init__(
-        self,
-        *,
-        forget: Any = 1.0,
-        half_life: Any = None,
-        ridge: Any = 0.0,
-        ridge_mode: str = "discounted",
-        fit_intercept: bool = True,
-        method: str = "auto",
-        missing: str = "skip",
-        residuals: bool = True,
-        state_dtype: Any = "float64",
-        cov: str = "posterior",
-        prior: Any = None,
-        noise_variance: Any = None,
-    ) -> None:
-        self.forget = forget
-        self.half_life = half_life
-        self.ridge = ridge
-        self.ridge_mode = ridge_mode
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.missing = missing
-        self.residuals = residuals
-        self.state_dtype = state_dtype
-        self.cov = cov
-        self.prior = prior
-        self.noise_variance = noise_variance
+    _: KW_ONLY
+    forget: Any = 1.0
+    half_life: Any = None
+    ridge: Any = 0.0
+    ridge_mode: str = "discounted"
+    fit_intercept: bool = True
+    method: str = "auto"
+    missing: str = "skip"
+    residuals: bool = True
+    state_dtype: Any = "float64"
+    cov: str = "posterior"
+    prior: Any = None
+    noise_variance: Any = None
 
     ENGINE = FormSwitch
     TIMED = "half_life"
@@ -222,20 +219,223 @@ class RecursiveLeastSquares(StartsFromKnowledge):
             )
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        factors: Any = self.forget if forget is None else forget
+        factors: Any = forget
+        in_time = False  # factors come with the times
         if isinstance(self.forget, Forgetting):
-            factors = self._factors_of(self.forget, forget)
+            in_time = isinstance(self.forget, ByTime)
+            if forget is None:
+                factors = self.forget.row_factor()
+            elif not self.forget.weights_rows:
+                raise ValueError(
+                    f"forget= of a call and forget={type(self.forget).__name__}(...) of the "
+                    "estimator cannot be combined: leave it out, or make the estimator with a "
+                    "factor"
+                )
         elif forget is None:
             factors = forget_or_half_life(self.forget, self.half_life)
-            in_time = is_duration(self.half_life)  # whose factors come with the times
-            method = self._resolved_method
-            if in_time and self.ridge_mode == "fixed" and method != "information":
-                raise needs_information(method)
+            in_time = is_duration(self.half_life)
         if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
             gates = np.full(n_rows, factors)
         else:
             gates = check_per_row(check_forget(factors), n_rows, "forget")
         method = self._resolved_method
-        if self.ridge_mode == "fixed" and method != "information" and n_rows and gates.min() < 1:
-            raise needs_information(method)
+        as_asked = self.ridge_mode == "discounted" or method == "information"
+        if not as_asked and (in_time or (n_rows and gates.min() < 1)):
+            raise ValueError(
+                f"method={method!r} forgets the ridge with the data; ridge_mode='fixed' "
+                "with forget < 1 needs method='information' (or 'auto') and a float64 state"
+            )
         return gates
+
+    # -- forgetting by a strategy ------------------------------------------------------------------
+
+    @property
+    def forgetting_(self) -> dict[str, Any]:
+        """Estimates of the strategy up to the last row, by name.
+
+        "window", the steady-state window in rows for this estimator's coefficients; "factor" of
+        that row, where it varies; "noise_variance", "statistic" and "breaks" of the strategies that
+        judge errors (see :mod:`olsq.forgetting`).  Empty where rows have factors that no data
+        decide.  A variance is a
+        number, or an array (m,).  With ``missing="skip_target"`` of the first group of targets.
+        """
+        form = self._form()
+        with self._locked():
+            found = form.state() if isinstance(form, AdaptiveForm) else {}
+        if "noise_variance" in found and self._origin.n_targets == 0:
+            found["noise_variance"] = float(found["noise_variance"][0])
+        return found
+
+    @property
+    def _strategy(self) -> Forgetting | None:
+        """The strategy that needs a form of its own; None where it weighs rows, or is a factor."""
+        forget = self.forget
+        return forget if isinstance(forget, Forgetting) and not forget.weights_rows else None
+
+    @property
+    def _drifts_in_time(self) -> bool:
+        return self._strategy is not None and bool(self._strategy.length)
+
+    def _timed_option(self) -> tuple[str, str]:
+        forget = self.forget
+        if not isinstance(forget, Forgetting) or forget.TIMED is None:
+            return super()._timed_option()
+        name = type(forget).__name__
+        if forget.length is None:
+            return f"forget={name}(...)", f"{name}(..., {forget.TIMED}='1h')"
+        return f"{forget.TIMED}={forget.length!r}", f"{forget.TIMED}='1h'"
+
+    def _forgetting_of(self, switch: FormSwitch) -> FormSwitch:
+        """Convert the state before any row to the form that the strategy needs."""
+        if self._strategy is not None:
+            assert isinstance(switch.form, SquareRootForm)
+            switch.form = AdaptiveForm.of(switch.form, self._strategy)
+        return switch
+
+    def _check_frozen(self) -> None:
+        super()._check_frozen()
+        made_with = getattr(self._engine.form, "forget", None)
+        if self._strategy != made_with:
+            raise ValueError(
+                f"forget is {self.forget!r} now, but this {type(self).__name__} has learned rows "
+                f"with {'a factor for each row' if made_with is None else f'forget={made_with!r}'},"
+                " which its state depends on: call fit to start anew, or set forget back"
+            )
+
+    # -- beginning ---------------------------------------------------------------------------------
+
+    @classmethod
+    def from_moments(
+        cls, moments: Moments, *, ridge_mode: str, fit_intercept: bool, **parameters: Any
+    ) -> Self:
+        """Make an estimator that continues from moments, as if it had learned their rows.
+
+        Parameters
+        ----------
+        moments : Moments
+            ``Solution.state`` of :func:`olsq.online_lstsq`, or :meth:`moments` of an estimator:
+            gram (k, k) and cross (m, k), NumPy or JAX, without batch axes.  Of float32 moments
+            what comes out is float32.
+        ridge_mode : {"discounted", "fixed"}
+            What the moments are: with "discounted" they hold what is left of their ridge, and
+            ``ridge`` only serves a later ``fit``; with "fixed" ``ridge`` is added at the solve.
+        fit_intercept : bool
+            Whether their first column is the intercept's, a regressor of ones; k is d + 1 then.
+        **parameters
+            The constructor's other parameters.
+
+        Returns
+        -------
+        RecursiveLeastSquares
+            Fitted.  One target (m = 1) is a one-dimensional y.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``moments`` are no moments: shapes, non-finite or complex numbers, a gram that is
+            not symmetric and positive semidefinite; or a parameter is out of range.
+
+        Notes
+        -----
+        Moments do not hold the squared targets or the number of rows.  So ``sigma2_`` and the
+        standard errors are inf until ``forget=0`` drops the moments; ``n_samples_seen_`` and
+        ``n_held_`` count from here; ``residual_`` is empty and there are no feature names.  A
+        singular gram goes to the square-root form for method "covariance" too; the solution is
+        of minimum norm until rows determine it.  (Of float32 moments, "sqrt" tells dependent
+        regressors from rounding error best, "information" worst.)  O(d^3).
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.standard_normal((100, 2)), rng.standard_normal(100)
+        >>> start = olsq.RecursiveLeastSquares(forget=0.9).fit(X[:50], y[:50])
+        >>> est = olsq.RecursiveLeastSquares.from_moments(start.moments(), **start.get_params())
+        >>> bool(np.allclose(est.partial_fit(X[50:], y[50:]).coef_, start.fit(X, y).coef_))
+        True
+        """
+        make: Any = cls
+        est: Self = make(ridge_mode=ridge_mode, fit_intercept=fit_intercept, **parameters)
+        est._check_parameters()
+        if np.ndim(est.forget) == 0:
+            est._gates(None, 1)  # refuses what the first row would
+        est._begin(check_moments(moments, bool(fit_intercept)))
+        return est
+
+    def _begin(self, moments: Moments) -> None:
+        gram, cross = moments
+        first, discounted = int(bool(self.fit_intercept)), self.ridge_mode == "discounted"
+        d, m = gram.shape[0] - first, cross.shape[0]
+        ridge = np.concatenate([np.zeros(first), check_ridge(self.ridge, d)])
+        both_float32 = gram.dtype == np.float32 and cross.dtype == np.float32
+        dtype = np.dtype(np.float32 if both_float32 else np.float64)
+        check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
+        if discounted:  # the gram holds it
+            ridge = np.zeros_like(ridge)
+        origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
+        switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
+        switch = self._forgetting_of(switch)
+        engine = TargetGroups.together(switch, m, self.missing == "skip_target")
+        self._settle(origin, engine, residual=np.empty((0, m), dtype))
+
+    def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
+        if self.prior is None:
+            return super()._start_ridge(n_features)
+        return np.zeros(n_features + int(bool(self.fit_intercept)))
+
+    def _start(self, origin: Origin) -> FormSwitch:
+        if self.prior is not None:
+            prior = complex_rows.embed_prior(self.prior) if origin.is_complex else self.prior
+            R, z, _ = factor_of(prior, origin.intercept)
+            if z.shape != (origin.columns, origin.ridge.size):
+                part = 2 if origin.is_complex else 1
+                raise ValueError(
+                    f"the prior is of {z.shape[1] // part} coefficients and {z.shape[0]} targets; "
+                    f"these rows have {origin.ridge.size // part} (the intercept counts) and "
+                    f"{origin.columns}"
+                )
+            options = self._form_options(origin)
+            del options["discounted"], options["sandwich"]
+            return self._forgetting_of(switch_from_prior(R, z, self._resolved_method, **options))
+        switch = FormSwitch.start(
+            self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
+        )
+        return self._forgetting_of(switch)
+
+    def _has_estimate(self) -> bool:
+        return super()._has_estimate() or self.prior is not None
+
+    def _before_first_row(self, X: Any = None) -> Self | None:
+        if self.prior is None or super()._has_estimate():
+            return None
+        self._check_parameters()
+        is_complex = self._sees_complex(X)
+        if is_complex:
+            self._refuse_for_complex()
+            R, z, one_target = factor_of(complex_rows.embed_prior(self.prior), False)
+        else:
+            R, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
+        k, m = R.shape[0] // (2 if is_complex else 1), z.shape[0]
+        d = k - int(bool(self.fit_intercept))
+        other, dtype = copy.copy(self), np.dtype(np.float64)
+        origin = other._make_origin(
+            d, 0 if one_target else m, dtype, other._start_ridge(d), is_complex=is_complex
+        )
+        engine = TargetGroups.together(other._start(origin), m, False)
+        other._settle(origin, engine, residual=np.empty((0, m)))
+        return other
+
+    def _form_options(self, origin: Origin) -> dict[str, Any]:
+        return {
+            "intercept": origin.intercept,
+            "discounted": origin.discounted,
+            "solving": bool(self.residuals),
+            "sandwich": origin.sandwich,
+            "precision": (state_dtype_name(self.state_dtype), origin.dtype.name),
+        }
+
+    @property
+    def _resolved_method(self) -> str:
+        if self._strategy is not None:
+            return "sqrt"
+        return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.checks import check_choice, shown
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
-from olsq.online.estimators.base import StreamingRegressor
+from olsq.online.conventions import MISSING, locked
+from olsq.online.estimators.inference import Inference
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.locking import locked
 from olsq.online.inference.robust import errors_in_window
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
@@ -25,12 +26,32 @@ from olsq.online.rows.durations import (
     parse_duration,
 )
 from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
-from olsq.online.sklearn import MISSING
 from olsq.online.windows import fading
 from olsq.online.windows.window import RollingWindow
 
 
-class RollingLeastSquares(StreamingRegressor):
+@dataclass(eq=False, repr=False, match_args=False)
+class WindowParameters:
+    """Parameters of a rolling window, or of one for each key."""
+
+    window: Any = 250
+    min_samples: int | None = None
+    _: KW_ONLY
+    ridge: Any = 0.0
+    fit_intercept: bool = True
+    missing: str = "skip"
+    state_dtype: Any = "float64"
+    window_of: str | None = None
+    noise_variance: Any = None
+    forget: Any = 1.0
+    half_life: Any = None
+
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
+        {"forget", "half_life", "min_samples", "missing", "noise_variance"}
+    )
+
+
+class RollingLeastSquares(WindowParameters, Inference):
     """Least squares over the last ``window`` rows of a stream, solved again after every row.
 
     Parameters
@@ -106,36 +127,6 @@ class RollingLeastSquares(StreamingRegressor):
     3.0
     """
 
-    def __init__(
-        self,
-        window: Any = 250,
-        min_samples: int | None = None,
-        *,
-        ridge: Any = 0.0,
-        fit_intercept: bool = True,
-        missing: str = "skip",
-        state_dtype: Any = "float64",
-        window_of: str | None = None,
-        noise_variance: Any = None,
-        forget: Any = 1.0,
-        half_life: Any = None,
-    ) -> None:
-        self.window = window
-        self.min_samples = min_samples
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.missing = missing
-        self.state_dtype = state_dtype
-        self.window_of = window_of
-        self.noise_variance = noise_variance
-        self.forget = forget
-        self.half_life = half_life
-
-    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
-        {"forget", "half_life", "min_samples", "missing", "noise_variance"}
-    )
-    forget: Any = 1.0  # pickles of 0.2.0 have neither
-    half_life: Any = None
     ENGINE = RollingWindow
     ROW_BY_ROW: ClassVar[bool] = True
     TIMED = "window"
@@ -250,7 +241,7 @@ class RollingLeastSquares(StreamingRegressor):
         return min(engine.n_samples for engine in engines) // pair
 
     def _has_estimate(self) -> bool:
-        return "_engine" in self.__dict__ and self._samples_held() >= self._fewest
+        return super()._has_estimate() and self._samples_held() >= self._fewest
 
     def _log_weight_sums(self) -> NDArray[np.float64]:
         sums = np.zeros(self._origin.columns)

@@ -1,36 +1,54 @@
-"""Lifecycle of an estimator's state: initialise, copy, save and restore."""
+"""State of an estimator: initialise, copy, save and restore it, and predict from it."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_choice
+from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Call, Origin
+from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
-from olsq.online.files.format import Saved
+from olsq.online.forms.form import Form
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.rows import clip_to
 from olsq.online.forms.targets import Engine, TargetGroups
-from olsq.online.inference.coefficients import Inference
-from olsq.online.rows import complex_rows, durations, inputs
+from olsq.online.rows import complex_rows, durations, frames, inputs
 from olsq.online.rows.durations import Duration
-from olsq.online.rows.options import check_ridge
+from olsq.online.rows.frames import Labels, check_same_index
+from olsq.online.rows.options import check_noise_variance, check_ridge, check_weight
+from olsq.online.rows.sparse import SparseRows, rows_or_array
 from olsq.online.rows.times import Timing
-from olsq.online.sklearn import EstimatorConventions, FrameOutput
 from olsq.problem import Moments
+from olsq.threads import threads_for
 
+BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
-class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
-    """State handling of the streaming estimators; subclasses define ``_start`` and others."""
+class EstimatorState(Estimator):
+    """State of a streaming estimator, and what is read from any; subclasses define ``_start``."""
 
     ridge: Any
     state_dtype: Any
     fit_intercept: bool
+    missing: str
+    ridge_mode: str = "discounted"
+    cov: str = "posterior"
+    noise_variance: Any = None
+    n_features_in_: int
+    n_samples_seen_: int
+    metadata_: dict[str, Any]
+    _engine: TargetGroups
+    _origin: Origin
+    _residual: NDArray | None
+    _log_weights: NDArray | None
     ENGINE: ClassVar[Any]  # the kind of state, an Engine
     # May change between rows: they decide what is done with the next row, not what the state is.
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
@@ -42,7 +60,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     _constant_values: NDArray | None = None  # see calls/constant_columns.py
     _timing: Timing | None = None  # of the rows so far, if they are told apart by time
 
-    # -- to be given by subclasses ----------------------------------------------------------------
+    # -- to be given by subclasses --------------------------------------------------------------
 
     def _check_parameters(self) -> None:
         raise NotImplementedError
@@ -82,7 +100,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         """
         return f"{self.TIMED}={getattr(self, self.TIMED, None)!r}", f"{self.TIMED}='90D'"
 
-    # -- beginning --------------------------------------------------------------------------------
+    # -- beginning ------------------------------------------------------------------------------
 
     def _origin_of(self, call: Call) -> Origin:
         """Return the properties that the first rows fix."""
@@ -192,6 +210,17 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         """Return the forgotten log weights (m,) as numbers, zeros while all weights were 1."""
         return np.zeros(self._origin.columns) if self._log_weights is None else self._log_weights
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickle and copy, with an engine of its own and without the lock."""
+        if not hasattr(self, "_engine"):
+            state = self.__dict__.copy()
+        else:
+            with self._at_work():
+                state = self.__dict__ | {"_engine": self._engine.copy()}
+        state.pop("_lock", None)
+        state.pop("_short_way", None)
+        return state
+
     def __copy__(self) -> Self:
         """Copy the estimator with a state of its own, so that the two streams stay independent."""
         other = object.__new__(type(self))
@@ -200,7 +229,264 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
             other.metadata_ = copy.deepcopy(self.metadata_)
         return other
 
-    # -- saving -----------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _engine_or_raise(self) -> Any:
+        if not hasattr(self, "_engine"):
+            raise inputs.not_fitted(self)
+        return self._engine
+
+    def _form(self) -> Any:
+        return self._engine_or_raise().form
+
+    def _by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
+        """Return ``read`` of the form, (m, ...), by group where targets miss different rows."""
+        self._engine_or_raise()
+        with self._at_work():
+            self._form()
+            return self._engine.by_target(read)
+
+    def _per_target(self, read: Callable[[Form], Any]) -> Any:
+        """Return a value shared by all targets; one each with ``missing="skip_target"``."""
+        self._engine_or_raise()
+        with self._at_work():
+            form = self._form()
+            if not self._engine.parting or self._origin.n_targets == 0:
+                return read(form)
+            return self._engine.for_each(read)
+
+    def _real_theta(self) -> NDArray:
+        """Return the coefficients (m, k) of the engine's rows, of both parts if complex."""
+        return self._by_target(lambda form: form.coefficients())
+
+    def _theta(self) -> NDArray:
+        theta = self._real_theta()
+        return complex_rows.combine_coefficients(theta) if self._origin.is_complex else theta
+
+    def _coefficients(self) -> NDArray:
+        """Return the coefficients (m, k) in the dtype of the data."""
+        theta = clip_to(self._real_theta(), self._origin.dtype)
+        return complex_rows.combine_coefficients(theta) if self._origin.is_complex else theta
+
+    def _shaped(self, per_target: NDArray) -> Any:
+        """Drop the target axis (the first) if y was one-dimensional."""
+        return per_target[0] if self._origin.n_targets == 0 else per_target
+
+    @property
+    def _first(self) -> int:
+        return self._origin.first
+
+    def _known_noise(self, origin: Origin) -> NDArray[np.float64]:
+        """Return the known variances (m,) of the engine's rows, inf where they are estimated."""
+        noise = check_noise_variance(self.noise_variance, origin.columns)
+        return noise / 2.0 if origin.is_complex else noise
+
+    def _slopes(self) -> NDArray[np.floating]:
+        """Return the coefficients (d,) or (m, d) without the intercept's."""
+        return self._shaped(self._coefficients()[:, self._first :]).copy()
+
+    @property
+    def intercept_(self) -> Any:
+        """Intercept, a number or (m,); 0 without one."""
+        theta = self._coefficients()
+        column = theta[:, 0].copy() if self._first else np.zeros(len(theta), theta.dtype)
+        return self._shaped(column)
+
+    @property
+    def residual_(self) -> Any:
+        """A-priori residuals of the last call's rows, (n,) or (n, m); NaN in skipped rows."""
+        self._engine_or_raise()
+        if self._residual is None:
+            raise AttributeError(
+                "residual_ was not kept: with residuals=False and method='information' rows are "
+                "only accumulated. Use residuals=True, or partial_fit_path."
+            )
+        values = self._residual[:, 0] if self._origin.n_targets == 0 else self._residual
+        residual, labels = self.__dict__.get("_labelled_residual", (None, None))
+        # Rows that came the short way are arrays, and later than the labels.
+        return values if residual is not self._residual else self._labelled(labels, values)
+
+    @property
+    def n_held_(self) -> int:
+        """Number of times wind-up protection held a coefficient that forgetting would have lost."""
+        self._engine_or_raise()
+        with self._at_work():
+            self._form()
+            return int(sum(form.held[0] for form in self._engine.forms))
+
+    # -- predicting --------------------------------------------------------------------------------
+
+    def predict(self, X: ArrayLike) -> Any:
+        """Predict rows with the present coefficients.
+
+        Parameters
+        ----------
+        X : array (n, d)
+
+        Returns
+        -------
+        array (n,) or (n, m)
+            NaN for a row with a missing value; or a series or frame like X, see
+            :meth:`set_output`.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first sample.
+        ValueError
+            For bad shapes, and under ``missing="raise"`` for a row with a missing value.
+        """
+        with self._locked():
+            self._form()
+            return self._as_input(X, self._shaped_rows(self._mean(self._checked(X))))
+
+    def _checked(self, X: Any) -> NDArray:
+        """Check the rows of X (n, d); those with a missing value become NaN."""
+        convert: Callable[[Any, str], NDArray] = rows_or_array
+        if self._origin.is_complex:
+            convert = complex_rows.complex_array
+        elif getattr(self, "TAKES_COMPLEX", False) and complex_rows.holds_complex(X):
+            raise complex_rows.real_model(type(self).__name__, "X")
+        rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False, convert=convert)
+        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        sparse = isinstance(rows, SparseRows)
+        finite = rows.finite_rows() if sparse else np.logical_and.reduce(np.isfinite(rows), axis=1)
+        if finite.all():
+            return rows
+        if self.missing == "raise":
+            raise ValueError(
+                f"Input X contains NaN or infinity (first in row {int(np.argmin(finite))}); "
+                f"{type(self).__name__} predicts NaN for such rows with missing='skip'."
+            )
+        return np.where(finite[:, None], rows, rows.dtype.type(np.nan))
+
+    def _mean(self, rows: NDArray) -> NDArray[np.float64]:
+        """Predict checked rows, (n, m)."""
+        theta, first = self._theta(), self._first
+        out = np.empty((rows.shape[0], theta.shape[0]), theta.dtype)
+        with threads_for(*rows.shape):
+            for start in range(0, rows.shape[0], BLOCK_ROWS):
+                part = slice(start, start + BLOCK_ROWS)
+                out[part] = rows[part].astype(theta.dtype, copy=False) @ theta[:, first:].T
+        if first:
+            out += theta[:, 0]
+        return out
+
+    def _shaped_rows(self, values: NDArray) -> NDArray:
+        """Cast (n, m) to the data's dtype, without the axis of targets if y was one-dimensional."""
+        dtype = self._origin.dtype
+        if values.dtype.kind == "c":
+            parts = np.real(values), np.imag(values)
+            out = complex_rows.joined(*(clip_to_finite(part, dtype) for part in parts))
+        else:
+            out = clip_to_finite(values, dtype)
+        return out[:, 0] if self._origin.n_targets == 0 else out
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the coefficient of determination R^2 of ``predict(X)``, averaged over targets.
+
+        1 is perfect, 0 is as good as the mean of y.  Rows with a non-finite value do not count
+        under ``missing="skip"`` and are a ValueError under ``missing="raise"``; so are no rows.
+        """
+        check_same_index(X=X, y=y, sample_weight=sample_weight)
+        predicted = np.asarray(self.predict(X))
+        both, convert = np.float64, real_array
+        if predicted.dtype.kind == "c":
+            both, convert = np.complex128, complex_rows.complex_array
+        predicted = predicted.astype(both)
+        truth = inputs.check_y(y, self, predicted.shape[0], None, convert).astype(both)
+        truth = truth.reshape(truth.shape[0], -1)
+        predicted = predicted.reshape(truth.shape)
+        w = check_weight(sample_weight, truth.shape[0])
+        known = np.isfinite(truth).all(axis=1) & np.isfinite(predicted).all(axis=1)
+        weighted = np.isfinite(w)
+        if not (known & weighted).all():
+            name = "sample_weight" if known.all() else "y"
+            known &= weighted
+            if self.missing == "raise":
+                raise ValueError(
+                    f"Input {name} contains NaN or infinity (first in row "
+                    f"{int(np.argmin(known))}); {type(self).__name__} leaves such rows out of the "
+                    "score with missing='skip'."
+                )
+            truth, predicted, w = truth[known], predicted[known], w[known]
+        if not w.any():
+            raise ValueError("no row is left to score: all have a missing value or weight 0")
+        rest = w @ np.abs(truth - predicted) ** 2
+        total = w @ np.abs(truth - (w @ truth) / w.sum()) ** 2
+        constant = np.where(rest == 0, 1.0, 0.0)
+        return float(
+            np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))
+        )
+
+    def set_output(self, *, predict: str | None = None, transform: str | None = None) -> Self:
+        """Choose the kind of the results of :meth:`predict`, its intervals and ``residual_``.
+
+        Parameters
+        ----------
+        predict : {"default", "input"}, optional
+            "default": arrays, as all of scikit-learn's regressors return.  "input": for a frame a
+            series (one target) or a frame (several, a column each) of the same library, pandas',
+            Polars' or Arrow's, with the index of X and the names of the targets; arrays for
+            arrays.  None leaves it as it is.
+        transform : None
+            For scikit-learn, which sets it on every step of a pipeline; there is no ``transform``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For another choice.
+
+        Notes
+        -----
+        Kept by ``sklearn.base.clone``, copies and pickles; not part of the state, so not in files.
+        "input" works in ``Pipeline``, ``cross_val_score``, ``cross_val_predict`` and grids, not as
+        the regressor of a ``TransformedTargetRegressor`` that is given frames, which reshapes
+        predictions.
+
+        Examples
+        --------
+        >>> import pandas as pd, olsq
+        >>> X = pd.DataFrame({"a": [1.0, 2.0]}, index=["one", "two"])
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False)
+        >>> est.set_output(predict="input").fit(X, pd.Series([2.0, 4.0], X.index, name="y"))
+        RecursiveLeastSquares(fit_intercept=False)
+        >>> round(float(est.predict(X)["two"]), 6)
+        4.0
+        """
+        if predict is not None:
+            check_choice(predict, "predict", ("default", "input"))
+            # By this name scikit-learn's clone takes it along.
+            self._sklearn_output_config = {"predict": predict}
+        return self
+
+    @property
+    def _frames_out(self) -> bool:
+        return self.__dict__.get("_sklearn_output_config", {}).get("predict") == "input"
+
+    def _as_input(self, X: Any, values: Any) -> Any:
+        """Convert an array (n,) or (n, m), or a tuple of them, to the kind of X if requested."""
+        if not self._frames_out:
+            return values
+        labels = Labels.of(X)
+        if isinstance(values, tuple):
+            return tuple(self._labelled(labels, part) for part in values)
+        return self._labelled(labels, values)
+
+    def _labelled(self, labels: Labels, values: NDArray) -> Any:
+        if labels.kind is None:
+            return values
+        targets = self._origin.targets
+        if values.ndim == 1:
+            return frames.series(values, targets[0] if targets else None, labels)
+        names = targets or tuple(f"y{k}" for k in range(values.shape[1]))
+        return frames.frame(dict(zip(names, values.T, strict=True)), labels)
+
+    # -- saving ---------------------------------------------------------------------------------
 
     def _snapshot(
         self, metadata: dict[str, Any] | None
@@ -275,6 +561,11 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
                 Timing(*header["timing"], zoned=header.get("zoned")) if "timing" in header else None
             ),
         )
+
+
+def clip_to_finite(values: NDArray, dtype: np.dtype) -> NDArray:
+    """Clip as :func:`clip_to` does, but keep infinities, which mean "not determined"."""
+    return np.where(np.isinf(values), values, clip_to(values, dtype)).astype(dtype)
 
 
 def _plain(value: Any, name: str) -> Any:

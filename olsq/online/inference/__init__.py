@@ -1,1 +1,1 @@
-"""Inference with a fitted estimator: predictions, standard errors, tests, summaries, draws."""
+"""Algebra of inference: hypotheses, robust covariances, summaries."""

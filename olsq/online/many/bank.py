@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
+from olsq.online.conventions import from_options
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.files import frozen
 from olsq.online.forms.limits import state_dtype_name
@@ -47,11 +49,11 @@ from olsq.online.rows.options import (
     forget_or_half_life,
     without_missing,
 )
-from olsq.online.sklearn import EstimatorConventions
 from olsq.problem import LARGEST
 
 
-class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
+@dataclass(eq=False, repr=False, match_args=False)
+class FilterBank(BankMaking, BankUncertainty):
     """n independent recursive least-squares filters of one size: arms, channels, assets.
 
     Each is a :class:`RecursiveLeastSquares` on rows of its own, with the same numbers to rounding;
@@ -131,34 +133,19 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         {"forget", "half_life", "missing", "noise_variance"}
     )
 
-    def __init__(
-        self,
-        n: int,
-        *,
-        n_features: int | None = None,
-        forget: Any = 1.0,
-        half_life: Any = None,
-        ridge: Any = 0.0,
-        fit_intercept: bool = True,
-        method: str = "auto",
-        missing: str = "skip",
-        state_dtype: Any = "float64",
-        cov: str = "posterior",
-        prior: Any = None,
-        noise_variance: Any = None,
-    ) -> None:
-        self.n = n
-        self.n_features = n_features
-        self.forget = forget
-        self.half_life = half_life
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.missing = missing
-        self.state_dtype = state_dtype
-        self.cov = cov
-        self.prior = prior
-        self.noise_variance = noise_variance
+    n: int
+    _: KW_ONLY
+    n_features: int | None = None
+    forget: Any = 1.0
+    half_life: Any = None
+    ridge: Any = 0.0
+    fit_intercept: bool = True
+    method: str = "auto"
+    missing: str = "skip"
+    state_dtype: Any = "float64"
+    cov: str = "posterior"
+    prior: Any = None
+    noise_variance: Any = None
 
     def __len__(self) -> int:
         return int(self.n)
@@ -416,18 +403,12 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         is_complex, first = self._kind.is_complex, self._first
         ridge = state.ridge[f, : self.n_features_in_ + first].copy()
         gates, half_lives = np.asarray(self.forget), np.asarray(self.half_life)
-        est = RecursiveLeastSquares(
-            forget=self.forget if gates.ndim == 0 else float(gates[f]),
-            half_life=self.half_life if half_lives.ndim == 0 else float(half_lives[f]),
-            ridge=self.ridge if np.ndim(self.ridge) < 2 else ridge[first:],
-            fit_intercept=self.fit_intercept,
-            method=self.method,
-            missing=self.missing,
-            state_dtype=self.state_dtype,
-            cov=self.cov,
-            prior=self.prior,
-            noise_variance=self.noise_variance,
-        )
+        own = {
+            "forget": self.forget if gates.ndim == 0 else float(gates[f]),
+            "half_life": self.half_life if half_lives.ndim == 0 else float(half_lives[f]),
+            "ridge": self.ridge if np.ndim(self.ridge) < 2 else ridge[first:],
+        }
+        est = from_options(RecursiveLeastSquares, self.get_params() | own)
         origin = est._make_origin(
             self.n_features_in_, self._n_targets, self._dtype, ridge, is_complex=is_complex
         )

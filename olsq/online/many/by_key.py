@@ -9,17 +9,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online.files.format import Saved
-from olsq.online.forms.locking import Locked
+from olsq.online.conventions import Estimator
 from olsq.online.many.labels import MISSING, encode, taken_out, with_groups
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.times import named_times, with_times
-from olsq.online.sklearn import EstimatorConventions
 
 
-class ByKey(EstimatorConventions, Locked, Saved):
+class ByKey(Estimator):
     """Base of the regressions by group; subclasses define ``_learn`` and ``_known``."""
 
     missing: str

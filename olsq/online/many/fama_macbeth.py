@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from olsq.online.inference.coefficients import scaled_covariance
+from olsq.online.estimators.inference import scaled_covariance
 from olsq.online.inference.robust import bartlett_products
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.panels import Panel, PanelFit, panel_fit

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.files.loading import loads
+from olsq.online.conventions import from_options
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.files.file_checks import is_clock, want
 from olsq.online.many import files as bank_files
@@ -62,8 +63,7 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
         and all(isinstance(name, str) for name in given)
     )
     want(fits, "feature_names", given)
-    names = kind._parameter_names()
-    groups = kind(**{k: v for k, v in bank.get_params().items() if k in names})
+    groups = from_options(kind, bank.get_params())
     groups.half_life = half_life
     if given is not None:
         groups.feature_names_in_ = np.asarray(given, dtype=object)

@@ -33,7 +33,7 @@ class GroupReading(ByKey):
 
     prior: Any
     half_life: Any
-    _clocks: Clocks | None
+    _clocks: Clocks | None = None  # of all filters, if the half-life is a length of time
     _bank: FilterBank
     _places: dict[Any, int]  # the filter of every key, in order of appearance
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ from olsq.online.rows.times import (
 CHANGEABLE = ("forget", "half_life", "missing", "noise_variance")
 
 
+@dataclass(eq=False, repr=False, match_args=False)
 class GroupedLeastSquares(GroupReading):
     """Recursive least squares by key: one regression for every label that rows come with.
 
@@ -82,32 +84,17 @@ class GroupedLeastSquares(GroupReading):
     """
 
     CHANGEABLE = FilterBank.CHANGEABLE
-    _clocks: Clocks | None = None  # of all filters, if the half-life is a length of time
-
-    def __init__(
-        self,
-        *,
-        forget: Any = 1.0,
-        half_life: Any = None,
-        ridge: Any = 0.0,
-        fit_intercept: bool = True,
-        method: str = "auto",
-        missing: str = "skip",
-        state_dtype: Any = "float64",
-        cov: str = "posterior",
-        prior: Any = None,
-        noise_variance: Any = None,
-    ) -> None:
-        self.forget = forget
-        self.half_life = half_life
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.missing = missing
-        self.state_dtype = state_dtype
-        self.cov = cov
-        self.prior = prior
-        self.noise_variance = noise_variance
+    _: KW_ONLY
+    forget: Any = 1.0
+    half_life: Any = None
+    ridge: Any = 0.0
+    fit_intercept: bool = True
+    method: str = "auto"
+    missing: str = "skip"
+    state_dtype: Any = "float64"
+    cov: str = "posterior"
+    prior: Any = None
+    noise_variance: Any = None
 
     # -- learning ---------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.forgetting.by_row import ByTime
 from olsq.online.calls.call import Call, Origin
+from olsq.online.conventions import from_options
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.limits import state_dtype_name
@@ -120,8 +121,7 @@ def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
         return None
     if options["window_of"] is not None:
         return None
-    names = RecursiveLeastSquares._parameter_names()
-    estimator = RecursiveLeastSquares(**{k: v for k, v in options.items() if k in names})
+    estimator: RecursiveLeastSquares = from_options(RecursiveLeastSquares, options)
     estimator._check_parameters()
     of_its_own = isinstance(estimator.forget, Forgetting) and not estimator.forget.weights_rows
     return None if of_its_own or estimator._resolved_method == "information" else estimator
@@ -261,8 +261,7 @@ def _in_windows(
     others |= isinstance(options["forget"], Forgetting)
     if others or not np.all(real_array(options["forget"], "forget") == 1):
         return None  # other code's, or refused there
-    names = RollingLeastSquares._parameter_names()
-    estimator = RollingLeastSquares(**{k: v for k, v in options.items() if k in names})
+    estimator: RollingLeastSquares = from_options(RollingLeastSquares, options)
     estimator._check_parameters()
     call = estimator._check_call(X, y, None, None, None)
     origin = estimator._origin_of(call)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_choice, shown
 from olsq.arrays.reals import real_array
+from olsq.online.conventions import check_cov
 from olsq.online.files import frozen
 from olsq.online.forms.form_switch import resolve_method
 from olsq.online.forms.limits import state_dtype_name
@@ -16,7 +17,6 @@ from olsq.online.forms.moments import factor_of, switch_from_prior
 from olsq.online.many.rows import check_number
 from olsq.online.many.state import BankState, Kind
 from olsq.online.rows import complex_rows, inputs
-from olsq.online.sklearn import check_cov
 
 
 class BankMaking:

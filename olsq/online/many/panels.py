@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.estimators.inference import scaled_covariance, without_undetermined
 from olsq.online.forms.blocks import absorb_blocks
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, WEIGHT
 from olsq.online.forms.statistics import counts_of, objective_of
 from olsq.online.forms.student import check_level, t_inference
-from olsq.online.inference.coefficients import scaled_covariance, without_undetermined
 from olsq.online.inference.summary import CoefficientTables, short
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.reading import READ_AT_ONCE

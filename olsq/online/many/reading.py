@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.reals import real_array
+from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
-from olsq.online.files.format import Saved
 from olsq.online.forms.covariance_kernels import COVARIANCE
-from olsq.online.forms.locking import Locked
 from olsq.online.forms.moments import factor_of
 from olsq.online.forms.rows import clip_to
 from olsq.online.many import decision_kernels
@@ -42,7 +41,7 @@ class Asked(NamedTuple):
     single: bool
 
 
-class BankReading(Locked, Saved):
+class BankReading(Estimator):
     """Attributes and predictions of a bank, computed from its states when read."""
 
     n: int

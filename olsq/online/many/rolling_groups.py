@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online.estimators.rolling import RollingLeastSquares
+from olsq.online.estimators.rolling import RollingLeastSquares, WindowParameters
 from olsq.online.many import group_files
 from olsq.online.many.by_key import ByKey
 from olsq.online.many.groups import fill_rows, rows_like
@@ -40,7 +40,7 @@ def _read_or_none(window: RollingLeastSquares, name: str) -> Any:
     return getattr(window, name) if window._has_estimate() else None
 
 
-class GroupedRollingLeastSquares(ByKey):
+class GroupedRollingLeastSquares(WindowParameters, ByKey):
     """Rolling least squares by key: one window for every label that rows come with.
 
     Each group is a :class:`RollingLeastSquares` on the rows of its label; a label that was never
@@ -89,31 +89,6 @@ class GroupedRollingLeastSquares(ByKey):
 
     _windows: dict[Any, RollingLeastSquares]  # of every key, in order of appearance
     _zoned: bool | None  # whether the times of a window of time have a time zone
-
-    def __init__(
-        self,
-        window: Any = 250,
-        min_samples: int | None = None,
-        *,
-        ridge: Any = 0.0,
-        fit_intercept: bool = True,
-        missing: str = "skip",
-        state_dtype: Any = "float64",
-        window_of: str | None = None,
-        noise_variance: Any = None,
-        forget: Any = 1.0,
-        half_life: Any = None,
-    ) -> None:
-        self.window = window
-        self.min_samples = min_samples
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.missing = missing
-        self.state_dtype = state_dtype
-        self.window_of = window_of
-        self.noise_variance = noise_variance
-        self.forget = forget
-        self.half_life = half_life
 
     # -- learning ---------------------------------------------------------------------------------
 

@@ -13,29 +13,21 @@ from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
 from olsq.online.variants.engine import Recorder, VariantSwitch
 
-
-class NotHere:
-    """An attribute of the plain estimators that a variant lacks, with the reason."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type[Any]) -> Any:
-        if instance is None:
-            return self
-        raise AttributeError(f"{type(instance).__name__} has no {self.name}: {self.reason}")
-
-
+# Attributes of the plain estimators that a variant lacks, and why.
 _ERRORS = "the standard errors of least squares do not hold for its estimate"
+_RANK = "what data determine is not a matter of least squares' coefficients here"
+LACKS = {"determined_": _RANK, "rank_": _RANK} | dict.fromkeys(
+    (
+        *("predict_interval", "leverage", "cov_params", "t_test", "wald_test", "summary"),
+        *("sample_coef", "sigma2_", "coef_stderr_", "intercept_stderr_"),
+    ),
+    _ERRORS,
+)
 
 
 class Variant(StreamingRegressor):
@@ -49,6 +41,7 @@ class Variant(StreamingRegressor):
     ENGINE: ClassVar[Any] = VariantSwitch
     TIMED = "half_life"
     MISSING: ClassVar[tuple[str, ...]] = ("skip", "raise")
+    LACKS: ClassVar[dict[str, str]] = LACKS
     RESIDUALS: ClassVar[bool] = False  # whether learning a row gives its a-priori residual
     _resolved_method = "sqrt"  # of the state, whose file says so
     ridge: Any = 0.0
@@ -56,20 +49,10 @@ class Variant(StreamingRegressor):
     forget: Any
     half_life: Any
 
-    predict_interval: Any = NotHere(_ERRORS)
-    leverage: Any = NotHere(_ERRORS)
-    cov_params: Any = NotHere(_ERRORS)
-    t_test: Any = NotHere(_ERRORS)
-    wald_test: Any = NotHere(_ERRORS)
-    sample_coef: Any = NotHere(_ERRORS)
-    summary: Any = NotHere(_ERRORS)
-    sigma2_: Any = NotHere(_ERRORS)
-    coef_stderr_: Any = NotHere(_ERRORS)
-    intercept_stderr_: Any = NotHere(_ERRORS)
-    determined_: Any = NotHere(
-        "what data determine is not a matter of least squares' coefficients here"
-    )
-    rank_: Any = NotHere("what data determine is not a matter of least squares' coefficients here")
+    def __getattr__(self, name: str) -> Any:
+        if (reason := self.LACKS.get(name)) is not None:
+            raise AttributeError(f"{type(self).__name__} has no {name}: {reason}")
+        return object.__getattribute__(self, name)  # raises what brought us here
 
     # -- to be given by subclasses ----------------------------------------------------------------
 
@@ -248,7 +231,7 @@ class Variant(StreamingRegressor):
                 f"{type(self).__name__} has no residual_: each row's would take a solution of its "
                 "own; step(x, y) returns them one by one"
             )
-        return FittedAttributes.residual_.fget(self)  # type: ignore[misc]
+        return super().residual_
 
     def _real_theta(self) -> NDArray[np.float64]:
         self._engine_or_raise()
@@ -274,31 +257,6 @@ class Variant(StreamingRegressor):
             theta = self._solve(engine)
             engine.solution, engine.fresh = (asked, theta), True
         return theta
-
-    def predict(self, X: ArrayLike) -> Any:
-        """Predict rows with the present coefficients.
-
-        Parameters
-        ----------
-        X : array (n, d)
-
-        Returns
-        -------
-        array (n,) or (n, m)
-            NaN for a row with a missing value; or a series or frame like X, see
-            :meth:`set_output`.
-
-        Raises
-        ------
-        NotFittedError
-            Before the first sample.
-        ValueError
-            For bad shapes, and under ``missing="raise"`` for a row with a missing value.
-        """
-        with self._locked():
-            self._form()
-            rows = self._checked(X)
-            return self._as_input(X, self._shaped_rows(self._mean(rows)))
 
 
 def centred(form: Any, intercept: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,16 +10,18 @@ from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Call, Origin
+from olsq.online.conventions import MISSING
+from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.files.frozen import fingerprint
 from olsq.online.forms.rows import Rows
-from olsq.online.sklearn import MISSING
 from olsq.online.variants import active_set_kernels
 from olsq.online.variants.active_set import Constraints, solve
 from olsq.online.variants.base import Variant, centred, with_intercept
 from olsq.threads import threads_for
 
 
-class ConstrainedLeastSquares(Variant):
+@dataclass(eq=False, repr=False, match_args=False)
+class ConstrainedLeastSquares(Variant, Coefficients):
     """Recursive least squares whose coefficients satisfy linear equations and bounds.
 
     After every row t the exact minimiser of ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2 +
@@ -81,26 +84,15 @@ class ConstrainedLeastSquares(Variant):
     KEEPS_SOLUTION: ClassVar[bool] = True  # in its files
     MISSING = MISSING
 
-    def __init__(
-        self,
-        *,
-        equality: Any = None,
-        bounds: Any = None,
-        forget: Any = 1.0,
-        half_life: Any = None,
-        ridge: Any = 0.0,
-        fit_intercept: bool = True,
-        missing: str = "skip",
-        state_dtype: Any = "float64",
-    ) -> None:
-        self.equality = equality
-        self.bounds = bounds
-        self.forget = forget
-        self.half_life = half_life
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.missing = missing
-        self.state_dtype = state_dtype
+    _: KW_ONLY
+    equality: Any = None
+    bounds: Any = None
+    forget: Any = 1.0
+    half_life: Any = None
+    ridge: Any = 0.0
+    fit_intercept: bool = True
+    missing: str = "skip"
+    state_dtype: Any = "float64"
 
     @property
     def active_(self) -> NDArray[np.int_]:
@@ -125,7 +117,7 @@ class ConstrainedLeastSquares(Variant):
         return call
 
     # The constraints that were found to be satisfiable, and what satisfies them.
-    _kept: tuple[Any, NDArray[np.float64] | None] = (None, None)
+    _kept = None, None
 
     def _asked(self) -> Any:
         if self._unchanged is not None:
@@ -156,11 +148,11 @@ class ConstrainedLeastSquares(Variant):
     def _constraints(self, d: int) -> Constraints:
         """Return the constraints on d coefficients; ValueError if they are invalid."""
         asked = d, self._asked()
-        if self._read[0] != asked:
+        if self._read is None or self._read[0] != asked:
             self._read = asked, self._read_constraints(d)
         return self._read[1]
 
-    _read: tuple[Any, Any] = (None, None)  # the constraints, and what they were read from
+    _read = None  # the constraints, and what they were read from
 
     def _read_constraints(self, d: int) -> Constraints:
         A, b = np.zeros((0, d)), np.zeros(0)
@@ -216,7 +208,7 @@ class ConstrainedLeastSquares(Variant):
         finally:
             self._unchanged = None
 
-    _unchanged: Any = None  # what is asked, while a row is learnt: reading it takes microseconds
+    _unchanged = None  # what is asked, while a row is learnt: reading it takes microseconds
 
     def _walk(
         self, engine: Any, rows: Rows, start: int, residual: NDArray, out: NDArray

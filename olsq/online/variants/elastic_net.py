@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
+from olsq.online.conventions import MISSING
+from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.files.invariants import want
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_kernels import WEIGHT
-from olsq.online.sklearn import MISSING
 from olsq.online.variants import support_kernels
 from olsq.online.variants.base import Variant, centred, with_intercept
 from olsq.online.variants.coordinate_descent import EPS, Penalty, solve
 
 
-class OnlineElasticNet(Variant):
+@dataclass(eq=False, repr=False, match_args=False)
+class OnlineElasticNet(Variant, Coefficients):
     """The elastic net solved along a stream, with forgetting, from its moments.
 
     After every row t minimises ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2 / (2 W_t) +
@@ -86,30 +89,17 @@ class OnlineElasticNet(Variant):
     }
     MISSING = MISSING
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        l1_ratio: float = 0.5,
-        standardize: bool = False,
-        forget: Any = 1.0,
-        half_life: Any = None,
-        fit_intercept: bool = True,
-        tol: float = 1e-10,
-        max_iter: int = 1000,
-        missing: str = "skip",
-        state_dtype: Any = "float64",
-    ) -> None:
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.standardize = standardize
-        self.forget = forget
-        self.half_life = half_life
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-        self.missing = missing
-        self.state_dtype = state_dtype
+    alpha: float = 1.0
+    _: KW_ONLY
+    l1_ratio: float = 0.5
+    standardize: bool = False
+    forget: Any = 1.0
+    half_life: Any = None
+    fit_intercept: bool = True
+    tol: float = 1e-10
+    max_iter: int = 1000
+    missing: str = "skip"
+    state_dtype: Any = "float64"
 
     @property
     def dual_gap_(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,18 +11,17 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
+from olsq.online.estimators.state import BLOCK_ROWS
 from olsq.online.files.invariants import check_triangular
 from olsq.online.forms.rows import clip_to
-from olsq.online.inference.predicting import BLOCK_ROWS
 from olsq.online.rows.inputs import check_ridge_size
 from olsq.online.rows.options import check_ridge
-from olsq.online.variants.base import NotHere, Variant
+from olsq.online.variants.base import LACKS, Variant
 from olsq.online.variants.dictionary import KERNELS, DictionarySwitch, KernelFunction, Novelty
 from olsq.threads import one_blas_thread
 
-_NO_COEF = "its function is a sum over dictionary_; see dual_coef_"
 
-
+@dataclass(eq=False, repr=False, match_args=False)
 class KernelLeastSquares(Variant):
     """Kernel recursive least squares: a function of x, learnt row by row, on a bounded dictionary.
 
@@ -96,37 +96,24 @@ class KernelLeastSquares(Variant):
     ENGINE: ClassVar[Any] = DictionarySwitch
     BEFORE: ClassVar[dict[str, Any]] = {"ridge_mode": "discounted"}  # in files without it
     RESIDUALS = True
-    coef_: Any = NotHere(_NO_COEF)
-    moments: Any = NotHere("its state is in coordinates of the dictionary")
+    LACKS = LACKS | {
+        "coef_": "its function is a sum over dictionary_; see dual_coef_",
+        "moments": "its state is in coordinates of the dictionary",
+    }
 
-    def __init__(
-        self,
-        kernel: str = "rbf",
-        *,
-        gamma: float | None = None,
-        degree: int = 3,
-        coef0: float = 1.0,
-        threshold: float = 1e-2,
-        budget: int = 200,
-        forget: Any = 1.0,
-        half_life: Any = None,
-        ridge: Any = 1e-3,
-        ridge_mode: str = "fixed",
-        fit_intercept: bool = False,
-        missing: str = "skip",
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.threshold = threshold
-        self.budget = budget
-        self.forget = forget
-        self.half_life = half_life
-        self.ridge = ridge
-        self.ridge_mode = ridge_mode
-        self.fit_intercept = fit_intercept
-        self.missing = missing
+    kernel: str = "rbf"
+    _: KW_ONLY
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1.0
+    threshold: float = 0.01
+    budget: int = 200
+    forget: Any = 1.0
+    half_life: Any = None
+    ridge: Any = 0.001
+    ridge_mode: str = "fixed"
+    fit_intercept: bool = False
+    missing: str = "skip"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickle; those of 0.2.0 have no ``ridge_mode`` and a discounted ridge."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,8 +12,8 @@ from scipy.special import stdtrit
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
+from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.forms.rows import Rows
-from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.variants.base import Variant
 from olsq.online.variants.robust_engine import RobustSwitch
 from olsq.online.variants.robust_kernels import HUBER, STUDENT
@@ -21,7 +22,8 @@ LOSSES = ("huber", "student")
 NORMAL_QUARTILE = 0.6744897501960817
 
 
-class RobustLeastSquares(Variant):
+@dataclass(eq=False, repr=False, match_args=False)
+class RobustLeastSquares(Variant, Coefficients):
     """Recursive least squares in which a row that is far off counts for little.
 
     Row t is weighted by its a-priori residual in units of a running robust scale, once, when it
@@ -126,35 +128,28 @@ class RobustLeastSquares(Variant):
     RESIDUALS = True
     ROW_BY_ROW: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        loss: str = "huber",
-        threshold: float = 1.345,
-        dof: float = 4.0,
-        scale_window: int = 100,
-        warm_up: int | None = None,
-        forget: Any = 1.0,
-        half_life: Any = None,
-        ridge: Any = 0.0,
-        fit_intercept: bool = True,
-        missing: str = "skip",
-        state_dtype: Any = "float64",
-    ) -> None:
-        self.loss = loss
-        self.threshold = threshold
-        self.dof = dof
-        self.scale_window = scale_window
-        self.warm_up = warm_up
-        self.forget = forget
-        self.half_life = half_life
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.missing = missing
-        self.state_dtype = state_dtype
+    _: KW_ONLY
+    loss: str = "huber"
+    threshold: float = 1.345
+    dof: float = 4.0
+    scale_window: int = 100
+    warm_up: int | None = None
+    forget: Any = 1.0
+    half_life: Any = None
+    ridge: Any = 0.0
+    fit_intercept: bool = True
+    missing: str = "skip"
+    state_dtype: Any = "float64"
 
-    determined_: Any = FittedAttributes.determined_
-    rank_: Any = FittedAttributes.rank_
+    @property
+    def determined_(self) -> NDArray[np.bool_]:
+        """Mask (d,) of the coefficients that the weighted rows and the ridge determine."""
+        return self._per_target(lambda form: form.determined())[self._first :]
+
+    @property
+    def rank_(self) -> int:
+        """Number of directions that they determine, the intercept's among them."""
+        return self._per_target(lambda form: int(form.rank))
 
     @property
     def weights_(self) -> NDArray[np.float64]:
@@ -211,7 +206,7 @@ class RobustLeastSquares(Variant):
         switch.rule = self._rule()
         return switch
 
-    _passed: NDArray[np.float64] | None = None  # weights of the last call's usable rows
+    _passed = None  # weights of the last call's usable rows
 
     def _learn(self, *args: Any, **kwargs: Any) -> None:
         with self._locked():

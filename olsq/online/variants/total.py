@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
 from olsq.online.forms.rows import Rows, Trace, read_only
 from olsq.online.variants import total_kernels
-from olsq.online.variants.base import NotHere, Variant
+from olsq.online.variants.base import LACKS, Variant
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.steps import WAITING
 from olsq.online.variants.total_kernels import EPS, MOST_ROUNDING
@@ -34,6 +35,7 @@ class TotalSwitch(VariantSwitch):
         super().update(columns, residual, Trace.none(rows.Y.shape[1], wide.shape[1]), times)
 
 
+@dataclass(eq=False, repr=False, match_args=False)
 class TotalLeastSquares(Variant):
     """Total least squares solved again after every row: regressors and targets have errors.
 
@@ -101,26 +103,21 @@ class TotalLeastSquares(Variant):
 
     ENGINE: ClassVar[Any] = TotalSwitch
     CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {"noise_ratio", "nongeneric"}
-    moments: Any = NotHere("its state is of the columns of X and y together")
+    LACKS = LACKS | {"moments": "its state is of the columns of X and y together"}
 
-    def __init__(
-        self,
-        noise_ratio: Any = 1.0,
-        *,
-        nongeneric: str = "nan",
-        forget: Any = 1.0,
-        half_life: Any = None,
-        fit_intercept: bool = True,
-        missing: str = "skip",
-        state_dtype: Any = "float64",
-    ) -> None:
-        self.noise_ratio = noise_ratio
-        self.nongeneric = nongeneric
-        self.forget = forget
-        self.half_life = half_life
-        self.fit_intercept = fit_intercept
-        self.missing = missing
-        self.state_dtype = state_dtype
+    noise_ratio: Any = 1.0
+    _: KW_ONLY
+    nongeneric: str = "nan"
+    forget: Any = 1.0
+    half_life: Any = None
+    fit_intercept: bool = True
+    missing: str = "skip"
+    state_dtype: Any = "float64"
+
+    @property
+    def coef_(self) -> NDArray[np.floating]:
+        """Coefficients (d,) or (m, d); NaN where there is no unique solution."""
+        return self._slopes()
 
     @property
     def gap_(self) -> float:

@@ -3,33 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from olsq.arrays.checks import check_choice
-from olsq.arrays.reals import real_array
 from olsq.online.calls import one_row
+from olsq.online.estimators.coefficients import Coefficients
+from olsq.online.estimators.state import BLOCK_ROWS, clip_to_finite
 from olsq.online.forms.form import Form
-from olsq.online.forms.rows import clip_to
-from olsq.online.forms.statistics import counts_of
+from olsq.online.forms.statistics import counts_of, statistics_of
 from olsq.online.forms.student import check_level
-from olsq.online.inference.attributes import FittedAttributes
-from olsq.online.rows import complex_rows, inputs
-from olsq.online.rows.frames import check_same_index
-from olsq.online.rows.options import check_weight
-from olsq.online.rows.sparse import SparseRows, rows_or_array
+from olsq.online.rows import complex_rows
+from olsq.online.rows.sparse import SparseRows
 from olsq.threads import threads_for
 
-BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 
+class Uncertainty(Coefficients):
+    """Standard errors of coefficients and predictions, which are those of least squares."""
 
-class Predictions(FittedAttributes):
-    """Predictions of a fitted estimator, with standard errors and intervals."""
+    def _before_first_row(self, X: Any = None) -> Self | None:
+        """Return a fitted copy that predicts from the prior, or None without one or after a row.
 
-    _as_input: Callable[..., Any]
+        It is one of complex coefficients if the prior or the rows ``X`` are complex.
+        """
+        return None
+
+    @property
+    def rank_(self) -> Any:
+        """Number of directions that data and ridge determine (the intercept counts as one).
+
+        With ``missing="skip_target"`` and several targets an array (m,).
+        """
+        part = 2 if self._engine_or_raise() and self._origin.is_complex else 1
+        return self._per_target(lambda form: int(form.rank) // part)
+
+    @property
+    def determined_(self) -> NDArray[np.bool_]:
+        """Mask (d,) of the coefficients that data and ridge determine.
+
+        The others are of minimum norm, or held at their last value by wind-up protection.  With
+        ``missing="skip_target"`` and several targets an array (m, d).
+        """
+        found = self._per_target(lambda form: form.determined())
+        if self._origin.is_complex:
+            k = found.shape[-1] // 2
+            found = found[..., :k] & found[..., k:]
+        return found[..., self._first :]
+
+    @property
+    def sigma2_(self) -> Any:
+        """Estimated noise variance, a number or (m,); inf without degrees of freedom for one.
+
+        With ``noise_variance`` the number given there.
+        Of complex rows ``E |noise|^2``, the sum of the variances of both parts: n complex rows are
+        2n real ones, and d coefficients 2d, so that at forget = 1 without a ridge it is
+        ``sum |e|^2 / (n - d)``.
+        """
+        self._form()
+        return self._shaped(self._statistics()[0])
+
+    @property
+    def coef_stderr_(self) -> NDArray[np.floating]:
+        """Standard errors of ``coef_``, (d,) or (m, d); inf where undetermined.
+
+        ``sqrt(sigma2_ P_jj)``: the ordinary least-squares standard error at forget = 1, the
+        posterior standard deviation under discounting otherwise (West & Harrison 1997, 4.3).  With
+        ``cov="sandwich"`` ``sqrt(sigma2_ (P S P)_jj)``, the spread of the estimates themselves.
+        Of a complex coefficient ``sqrt(E |error|^2)``, under circular noise; the real and the
+        imaginary part have each ``1 / sqrt(2)`` of that.
+        """
+        self._form()
+        return self._shaped(self._statistics()[1][:, self._first :])
+
+    @property
+    def intercept_stderr_(self) -> Any:
+        """Standard error of ``intercept_``; 0 without one."""
+        self._form()
+        errors = self._statistics()[1]
+        return self._shaped(errors[:, 0] if self._first else np.zeros(errors.shape[0]))
+
+    def _statistics(self) -> tuple[NDArray, NDArray]:
+        """Return sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
+        self._engine_or_raise()
+        with self._locked():
+            self._form()
+            origin, noise = self._origin, self._known_noise(self._origin)
+            how = origin.ridge, origin.discounted, origin.sandwich
+            both = np.empty((origin.columns, 1 + origin.ridge.size))
+            for targets, engine in self._engine.groups:
+                found = statistics_of(engine.form, *how, noise[targets])
+                both[targets] = np.column_stack(found[:2])
+        if origin.is_complex:
+            return 2.0 * both[:, 0], complex_rows.combine_errors(both[:, 1:])
+        return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Predict rows with the present coefficients.
@@ -78,12 +147,12 @@ class Predictions(FittedAttributes):
                     return short
         if (other := self._before_first_row(X)) is not None:
             return self._as_input(X, other.predict(X, return_std))
+        if not return_std:
+            return super().predict(X)
         with self._at_work():
             self._form()
             rows = self._checked(X)
             mean = self._shaped_rows(self._mean(rows))
-            if not return_std:
-                return self._as_input(X, mean)
             deviation = self._shaped_rows(self._deviation(rows, "observation"))
             return self._as_input(X, (mean, deviation))
 
@@ -202,38 +271,6 @@ class Predictions(FittedAttributes):
             found = np.asarray(self._per_target(lambda form: self._by_block(form.leverage, rows)))
             return clip_to_finite(found.T if found.ndim == 2 else found, self._origin.dtype)
 
-    def _checked(self, X: Any) -> NDArray:
-        """Check the rows of X (n, d); those with a missing value become NaN."""
-        convert: Callable[[Any, str], NDArray] = rows_or_array
-        if self._origin.is_complex:
-            convert = complex_rows.complex_array
-        elif getattr(self, "TAKES_COMPLEX", False) and complex_rows.holds_complex(X):
-            raise complex_rows.real_model(type(self).__name__, "X")
-        rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False, convert=convert)
-        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        sparse = isinstance(rows, SparseRows)
-        finite = rows.finite_rows() if sparse else np.logical_and.reduce(np.isfinite(rows), axis=1)
-        if finite.all():
-            return rows
-        if self.missing == "raise":
-            raise ValueError(
-                f"Input X contains NaN or infinity (first in row {int(np.argmin(finite))}); "
-                f"{type(self).__name__} predicts NaN for such rows with missing='skip'."
-            )
-        return np.where(finite[:, None], rows, rows.dtype.type(np.nan))
-
-    def _mean(self, rows: NDArray) -> NDArray[np.float64]:
-        """Predict checked rows, (n, m)."""
-        theta, first = self._theta(), self._first
-        out = np.empty((rows.shape[0], theta.shape[0]), theta.dtype)
-        with threads_for(*rows.shape):
-            for start in range(0, rows.shape[0], BLOCK_ROWS):
-                part = slice(start, start + BLOCK_ROWS)
-                out[part] = rows[part].astype(theta.dtype, copy=False) @ theta[:, first:].T
-        if first:
-            out += theta[:, 0]
-        return out
-
     def _by_block(
         self, read: Callable[[NDArray[np.float64]], NDArray[np.float64]], rows: NDArray
     ) -> NDArray[np.float64]:
@@ -250,16 +287,6 @@ class Predictions(FittedAttributes):
             with threads_for(*whole.shape):
                 out[block] = read(np.asarray(whole, np.float64))
         return out
-
-    def _shaped_rows(self, values: NDArray) -> NDArray:
-        """Cast (n, m) to the data's dtype, without the axis of targets if y was one-dimensional."""
-        dtype = self._origin.dtype
-        if values.dtype.kind == "c":
-            parts = np.real(values), np.imag(values)
-            out = complex_rows.joined(*(clip_to_finite(part, dtype) for part in parts))
-        else:
-            out = clip_to_finite(values, dtype)
-        return out[:, 0] if self._origin.n_targets == 0 else out
 
     def _deviation(self, rows: NDArray, kind: str) -> NDArray[np.float64]:
         """Compute standard deviations (n, m) of the mean, or of an observation, at checked rows."""
@@ -294,45 +321,3 @@ class Predictions(FittedAttributes):
         known = freedom > 0
         quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
         return np.where(known, quantile, np.inf)
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the coefficient of determination R^2 of ``predict(X)``, averaged over targets.
-
-        1 is perfect, 0 is as good as the mean of y.  Rows with a non-finite value do not count
-        under ``missing="skip"`` and are a ValueError under ``missing="raise"``; so are no rows.
-        """
-        check_same_index(X=X, y=y, sample_weight=sample_weight)
-        predicted = np.asarray(self.predict(X))
-        both, convert = np.float64, real_array
-        if predicted.dtype.kind == "c":
-            both, convert = np.complex128, complex_rows.complex_array
-        predicted = predicted.astype(both)
-        truth = inputs.check_y(y, self, predicted.shape[0], None, convert).astype(both)
-        truth = truth.reshape(truth.shape[0], -1)
-        predicted = predicted.reshape(truth.shape)
-        w = check_weight(sample_weight, truth.shape[0])
-        known = np.isfinite(truth).all(axis=1) & np.isfinite(predicted).all(axis=1)
-        weighted = np.isfinite(w)
-        if not (known & weighted).all():
-            name = "sample_weight" if known.all() else "y"
-            known &= weighted
-            if self.missing == "raise":
-                raise ValueError(
-                    f"Input {name} contains NaN or infinity (first in row "
-                    f"{int(np.argmin(known))}); {type(self).__name__} leaves such rows out of the "
-                    "score with missing='skip'."
-                )
-            truth, predicted, w = truth[known], predicted[known], w[known]
-        if not w.any():
-            raise ValueError("no row is left to score: all have a missing value or weight 0")
-        rest = w @ np.abs(truth - predicted) ** 2
-        total = w @ np.abs(truth - (w @ truth) / w.sum()) ** 2
-        constant = np.where(rest == 0, 1.0, 0.0)
-        return float(
-            np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))
-        )
-
-
-def clip_to_finite(values: NDArray, dtype: np.dtype) -> NDArray:
-    """Clip as :func:`clip_to` does, but keep infinities, which mean "not determined"."""
-    return np.where(np.isinf(values), values, clip_to(values, dtype)).astype(dtype)
