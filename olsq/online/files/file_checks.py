@@ -11,17 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
-from olsq.forgetting.entries import N_MEMORY, aside_shape
-from olsq.online.files.invariants import (
-    MOST_ROWS,
-    check_clock,
-    check_factors,
-    check_form,
-    want,
-)
+from olsq.forgetting.entries import aside_shape
+from olsq.online.files.invariants import MOST_ROWS, check_factors, check_fields, want
+from olsq.online.forms import schema
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.past import PLACES as PAST
+from olsq.online.forms.schema import Field, Fields
 from olsq.online.rows.durations import DATES, ELAPSED, LARGEST, is_duration
 from olsq.online.rows.options import (
     check_forget,
@@ -30,43 +25,6 @@ from olsq.online.rows.options import (
     forget_from_half_life,
 )
 
-# Arrays of every form: shape in d, m, w (the window), s (d, or 0 without sandwich errors) and n
-# (slopes: d without the intercept), and whether they are counts or of the state's own precision.
-_COUNTERS = {"columns": (2, "d"), "tally": (4,), "held": (1,), "spread": ("s", "s")}
-_FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "covariance": {"P": ("d", "d"), "theta": ("m", "d"), "loss": ("m",), **_COUNTERS},
-    "sqrt": {"R": ("d", "d"), "z": ("m", "d"), "loss": ("m",), **_COUNTERS},
-    "information": {
-        "H": ("d", "d"),
-        "G": ("m", "d"),
-        "squares": ("m",),
-        "ridge": ("d",),
-        **_COUNTERS,
-    },
-}
-_OPTIONAL = {
-    "information": {PAST[name]: shape for name, shape in _FORMS["sqrt"].items()},
-    "adaptive": {"aside": ("a", "b")},
-    "sqrt": {"basis": ("n", "n")},
-}
-_OPTIONAL["information"] |= {PAST["spread"]: (0, 0), "old": ("d",)}
-_FORMS["adaptive"] = _FORMS["sqrt"] | {"memory": (N_MEMORY,), "variances": ("m",)}
-_RECURSION: dict[str, tuple[Any, ...]] = {"clock": (3,)}
-_RING: dict[str, tuple[Any, ...]] = {
-    "ring_X": ("w", "d"),
-    "ring_Y": ("w", "m"),
-    "ring_w": ("w",),
-    "place": (3,),
-    "monitor": (2,),
-    "ridge": ("d",),
-    "sizes": (3, "m"),
-}
-_FACTORS = {"factor_Q": ("f", "n"), "factor_R": ("f", "f"), "factor_age": (1,)}
-_COUNTS = {"factor_age", "held", PAST["held"], "clock", "place", "recent_at"}
-_TIMES = {"ring_t", "span"}  # int64 nanoseconds of dates, or float64
-# Of the state's dtype; in a window these are the rows, and the form is float64.
-_STORED = {"sqrt": {"R", "z", "spread"}, "rolling": {"ring_X", "ring_Y"}}
-_UNKNOWN = {"loss", "squares"}  # infinite where an estimator began from moments
 _FIELDS = {
     "estimator",
     "parameters",
@@ -221,32 +179,40 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     d += int(bool(estimator.fit_intercept))
     of_complex = header.get("complex", False)
     d *= 2 if of_complex else 1
-    optional = {"last_residual", "log_weights", "constant_values"}
-    optional |= {"solution"} if getattr(estimator, "KEEPS_SOLUTION", False) else set()
-    known = {"full_ridge"} | (arrays.keys() & optional)
+    width = 2 * m if of_complex else m
+    sizes = {"d": d, "m": m, "k": np.size(arrays.get("constant_values", ()))}
+    fields = {
+        "full_ridge": Field(("d",), invariant="not negative"),
+        "log_weights": Field(("m",), optional=True),
+        "constant_values": Field(("k",), optional=True),
+    }
+    if getattr(estimator, "KEEPS_SOLUTION", False):
+        fields["solution"] = Field(("m", "d"), optional=True)
+    known = {*fields, "last_residual"} & arrays.keys()
     for prefix, part, size in _parts(engine):
         own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
         wanted = _check_engine(part, own, estimator, d, size or m, header)
         known |= {prefix + name for name in wanted}
     if strange := sorted(arrays.keys() ^ known):
         raise ValueError(f"array {strange[0]!r} is missing or unexpected")
-    _check_array("full_ridge", arrays["full_ridge"], (d,), np.float64)
-    want(bool((arrays["full_ridge"] >= 0).all()), "full_ridge", "a negative number")
+    check_fields(arrays, fields, sizes)
     if of_complex:
         halves = np.split(arrays["full_ridge"], 2)
         want(bool((halves[0] == halves[1]).all()), "full_ridge", "unlike for both parts")
-    if "log_weights" in arrays:
-        _check_array("log_weights", arrays["log_weights"], (m,), np.float64)
     if "constant_values" in arrays:
-        size = d if arrays["constant_values"].size else 0
-        _check_array("constant_values", arrays["constant_values"], (size,), np.float64)
+        want(sizes["k"] in (0, d), "constant_values", "of this length")
         want(not estimator.fit_intercept and not of_complex, "constant_values", "an intercept")
-    if "solution" in arrays:
-        _check_array("solution", arrays["solution"], (m, d), np.float64)
-    width = 2 * m if of_complex else m
     residual = arrays.get("last_residual", np.empty((0, width)))
     fits = residual.ndim == 2 and residual.shape[1] == width and residual.dtype.kind == "f"
     want(fits, "last_residual", residual.shape)
+
+
+FORMS: dict[str, Fields] = {
+    "covariance": schema.COVARIANCE,
+    "sqrt": schema.SQUARE_ROOT,
+    "information": schema.INFORMATION,
+    "adaptive": schema.ADAPTIVE,
+}
 
 
 def _check_engine(
@@ -256,8 +222,8 @@ def _check_engine(
     d: int,
     m: int,
     header: dict[str, Any],
-) -> dict[str, Any]:
-    """Check one engine of m targets and its arrays; return the shapes it has, by name."""
+) -> set[str]:
+    """Check one engine of m targets and its arrays; return the names that it knows."""
     window, timing = getattr(estimator, "window", None), header.get("timing")
     is_window = window is not None
     duration = estimator._window_in_time() if is_window else None
@@ -274,59 +240,51 @@ def _check_engine(
     if hasattr(estimator, "_file_sizes"):  # of a variant, whose state has columns of its own
         sizes |= estimator._file_sizes(engine, header, d)
     form: Any = engine.get("form")
-    want(isinstance(form, str) and form in _FORMS, "form", form)
+    want(isinstance(form, str) and form in FORMS, "form", form)
     extra = {"discounted", "solving"} if form == InformationForm.name else set()
     forget = getattr(estimator, "forget", 1.0)
     adaptive = isinstance(forget, Forgetting) and not forget.weights_rows
     want((form == "adaptive") == adaptive, "form", form)
     if isinstance(forget, Forgetting) and adaptive:
         extra |= {"forget"}
-        sizes["a"], sizes["b"] = aside_shape(forget.code, d, m)
+        sizes["a"], sizes["r"] = aside_shape(forget.code, d, m)
     arguments = engine["arguments"]
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
     sizes["n"] = sizes["d"] - int(bool(arguments["intercept"]))
+    stored = state_dtype_name(estimator.state_dtype)
+    fields = schema.stored_in(
+        stored if form == "sqrt" and not is_window else "float64", FORMS[form]
+    )
     if window is None:
-        wanted = _FORMS[form] | _RECURSION
-        wanted = wanted | (estimator._file_arrays() if hasattr(estimator, "_file_arrays") else {})
+        fields = fields | schema.SWITCH
+        if hasattr(estimator, "_file_arrays"):
+            fields |= estimator._file_arrays()
+        if arrays.keys() & schema.PAST.keys():
+            fields |= schema.stored_in("float64", schema.PAST)
         method = engine.get("method")
         want(method == estimator._resolved_method, "method", method)
         # The covariance form falls back on the square-root form; the others stay what they are.
         of_sqrt = "adaptive" if adaptive else "sqrt"
         fits = form == {"sqrt": of_sqrt, "information": "information"}.get(str(method), form)
         want(fits and (form == "information") == (method == "information"), "form", form)
-        stored = _STORED.get(form, set())
     else:
         want(form != InformationForm.name, "form", form)
-        wanted = _RING | {f"form_{name}": shape for name, shape in _FORMS[form].items()}
-        stored = _STORED["rolling"]
-        if arrays.keys() & _FACTORS.keys():  # of a window of fewer rows than coefficients
-            wanted, sizes["f"] = wanted | _FACTORS, min(window, sizes["d"] - 1)
-        if "sizes" not in arrays:  # of a file older than they are
-            wanted.pop("sizes")
+        fields = schema.under("form_", fields) | schema.stored_in(stored, schema.WINDOW)
+        want((duration is not None) == ("ring_t" in arrays), "ring_t", "there, or missing")
+        if arrays.keys() & schema.FACTORS.keys():  # of a window of fewer rows than coefficients
+            fields, sizes["f"] = fields | schema.FACTORS, min(window, sizes["d"] - 1)
         if "ring_fade" in arrays:
-            wanted = wanted | {"ring_fade": ("w",)}
             decay = engine.get("decay")
             want(isinstance(decay, float) and 0 <= decay <= 1, "decay", decay)
-    prefix = "" if window is None else "form_"
-    optional = {prefix + name: shape for name, shape in _OPTIONAL.get(form, {}).items()}
-    if arrays.keys() & optional.keys():  # all of them, or none
-        wanted = wanted | optional
-        if PAST["basis"] in arrays:
-            wanted = wanted | {PAST["basis"]: _OPTIONAL["sqrt"]["basis"]}
     if timing is not None:
-        span = (min(np.size(arrays.get("span", ())), 2),)
-        wanted = wanted | ({"ring_t": ("w",)} if duration is not None else {})
-        wanted = wanted | ({"span": span} if not is_window or "span" in arrays else {})
-    of_time = "int64" if timing is not None and timing[0] == DATES else "float64"
-    for name, shape in wanted.items():
-        if name not in arrays:
-            raise ValueError(f"array {name!r} is missing")
-        dtype = state_dtype_name(estimator.state_dtype) if name in stored else "float64"
-        dtype = np.dtype(of_time if name in _TIMES else dtype)
-        _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), dtype)
-    _check_counters(arrays, window, d)
-    check_form(arrays, prefix)
-    check_form(arrays, "past_")
+        sizes["t"] = min(np.size(arrays.get("span", ())), 2)
+        span = schema.SPAN["span"]._replace(optional=is_window)
+        of_time = "int64" if timing[0] == DATES else "float64"
+        fields = {
+            name: field._replace(dtype=of_time) if field.dtype == "time" else field
+            for name, field in (fields | {"span": span}).items()
+        }
+    check_fields(arrays, fields, sizes)
     if hasattr(estimator, "_check_file"):
         estimator._check_file(arrays)
     if timing is not None:
@@ -335,45 +293,10 @@ def _check_engine(
         of = estimator.window_of or ("positions" if header["in_time"] else "samples")
         of = "samples" if duration is not None else of
         place = arrays["place"]
-        if arrays.keys() & _FACTORS.keys():
+        if arrays.keys() & schema.FACTORS.keys():
             check_factors(arrays, sizes["d"] - sizes["n"])
         want(place[2] == int(of == "positions"), "place", place.tolist())
-    return wanted
-
-
-def _check_array(name: str, array: NDArray, shape: tuple[int, ...], dtype: Any) -> None:
-    bare = name.removeprefix("form_")
-    fits = array.dtype == (np.int64 if bare in _COUNTS else dtype)
-    if not fits or array.shape != shape:
-        raise ValueError(f"array {name!r} is {array.dtype} {array.shape}, which is not {shape}")
-    if not (np.isfinite(array) | ((array == np.inf) & (bare in _UNKNOWN))).all():
-        raise ValueError(f"array {name!r} holds numbers that are not finite")
-
-
-def _check_counters(arrays: dict[str, NDArray], window: int | None, d: int) -> None:
-    """Check the numbers that decide where kernels read, and how often loops run."""
-    if window is None:
-        check_clock(arrays["clock"], d)
-    else:
-        count, slot, _ = arrays["place"]
-        want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
-        want(bool((arrays["ring_w"] >= 0).all()), "ring_w", "a negative weight")
-        fades = arrays.get("ring_fade", np.zeros(1))
-        want(bool(((fades >= 0) & (fades <= 1)).all()), "ring_fade", "no product of factors")
-    for name in (
-        "ridge",
-        "columns",
-        "tally",
-        "loss",
-        "squares",
-        "held",
-        "memory",
-        "variances",
-        "old",
-    ):
-        for prefix in ("", "form_", "past_"):
-            array = arrays.get(prefix + name)
-            want(array is None or bool((array >= 0).all()), prefix + name, "a negative number")
+    return fields.keys() & arrays.keys()
 
 
 def _check_times(arrays: dict[str, NDArray], timing: list[Any]) -> None:

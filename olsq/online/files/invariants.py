@@ -7,6 +7,7 @@ Checks of definiteness leave room for rounding, so that no state that olsq has w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.covariance_kernels import LONGEST_WAIT
 from olsq.online.forms.lapack import dpotrf
+from olsq.online.forms.schema import Fields
 
 MOST_ROWS = 2**53  # a count of rows that float64 holds exactly; none overflows from there
 STRIP = 64  # rows compared with columns at a time
@@ -42,20 +44,24 @@ def check_counts(header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
             raise ValueError(f"{name} is {count}, and the arrays hold {entries} numbers")
 
 
-def check_form(arrays: dict[str, NDArray], prefix: str = "") -> None:
-    """Raise ValueError unless the matrices of a form are what its kernels take them for."""
-    for name in ("P", "H"):
-        if prefix + name in arrays:
-            check_definite(prefix + name, arrays[prefix + name], positive=name == "P")
-    for name in ("R", "spread"):
-        if prefix + name in arrays:
-            check_triangular(prefix + name, arrays[prefix + name])
-    if prefix + "basis" in arrays:
-        check_orthonormal(prefix + "basis", arrays[prefix + "basis"])
-    if prefix + "tally" in arrays:
-        check_tally(prefix + "tally", arrays[prefix + "tally"])
-    if prefix + "held" in arrays:
-        check_row_counts(prefix + "held", arrays[prefix + "held"])
+def check_fields(arrays: dict[str, NDArray], fields: Fields, sizes: dict[str, int]) -> None:
+    """Raise ValueError unless every array is what its field says; ``sizes`` are by name."""
+    for name, field in fields.items():
+        if name not in arrays:
+            if field.optional:
+                continue
+            raise ValueError(f"array {name!r} is missing")
+        array = arrays[name]
+        shape = tuple(sizes[n] if isinstance(n, str) else n for n in field.shape)
+        if array.dtype != np.dtype(field.dtype) or array.shape != shape:
+            raise ValueError(f"array {name!r} is {array.dtype} {array.shape}, which is not {shape}")
+        known = np.isfinite(array)
+        if field.invariant == UNKNOWN:
+            known |= array == np.inf
+        if not known.all():
+            raise ValueError(f"array {name!r} holds numbers that are not finite")
+    for name in arrays.keys() & fields.keys():
+        CHECKS[fields[name].invariant](name, arrays[name], sizes)
 
 
 def check_definite(name: str, matrix: NDArray, *, positive: bool) -> None:
@@ -126,8 +132,21 @@ def check_factors(arrays: dict[str, NDArray], first: int) -> None:
     want(bool(fits.all()), "factor_R", "that of other rows than the window's")
 
 
+def check_not_negative(name: str, array: NDArray) -> None:
+    """Raise ValueError if a number is negative."""
+    want(not (array < 0).any(), name, "a negative number")
+
+
+def check_shares(name: str, array: NDArray) -> None:
+    """Raise ValueError unless all numbers are from 0 to 1."""
+    want(bool(((array >= 0) & (array <= 1)).all()), name, "no product of factors")
+
+
 def check_tally(name: str, tally: NDArray) -> None:
-    """Raise ValueError unless the product of all gates (the third of (..., 4)) is at most 1."""
+    """Raise ValueError unless all counts are >= 0 and the product of all gates (the third of
+    (..., 4)) is at most 1.
+    """
+    check_not_negative(name, tally)
     want(bool((tally[..., 2] <= 1.0).all()), name, "a product of factors above 1")
 
 
@@ -145,3 +164,26 @@ def check_clock(clock: NDArray, n_coefficients: int) -> None:
     longest = max(LONGEST_WAIT, 2 * n_coefficients + 16)
     fits = (retry >= 0) & (retry <= longest) & (wait >= 1) & (wait <= longest)
     want(bool((fits & (since >= 0) & (since <= MOST_ROWS)).all()), "clock", clock.tolist())
+
+
+def check_place(place: NDArray, slots: int) -> None:
+    """Raise ValueError unless count and slot lie within a ring of so many slots."""
+    count, slot, _ = place
+    want(0 <= count <= slots and 0 <= slot < slots, "place", place.tolist())
+
+
+UNKNOWN = "not negative, or unknown"  # infinite where an estimator began from moments
+CHECKS: dict[str, Callable[[str, NDArray, dict[str, int]], None]] = {
+    "finite": lambda *_: None,
+    "not negative": lambda name, array, _: check_not_negative(name, array),
+    UNKNOWN: lambda name, array, _: check_not_negative(name, array),
+    "shares": lambda name, array, _: check_shares(name, array),
+    "positive definite": lambda name, array, _: check_definite(name, array, positive=True),
+    "semidefinite": lambda name, array, _: check_definite(name, array, positive=False),
+    "upper triangular": lambda name, array, _: check_triangular(name, array),
+    "orthonormal": lambda name, array, _: check_orthonormal(name, array),
+    "tally": lambda name, array, _: check_tally(name, array),
+    "row counts": lambda name, array, _: check_row_counts(name, array),
+    "clock": lambda _, array, sizes: check_clock(array, sizes["d"]),
+    "place": lambda _, array, sizes: check_place(array, sizes["w"]),
+}

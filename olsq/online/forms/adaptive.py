@@ -25,6 +25,7 @@ from olsq.forgetting.entries import (
     aside_shape,
 )
 from olsq.online.forms import adaptive_update as kernels
+from olsq.online.forms import schema
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
@@ -48,10 +49,8 @@ class AdaptiveForm(SquareRootForm):
 
     TAKES_BASIS: ClassVar[bool] = False  # strategies change what is known between rows
     name: ClassVar[str] = "adaptive"
-    ARRAYS: ClassVar[tuple[str, ...]] = (*SquareRootForm.ARRAYS, "memory", "variances")
+    FIELDS: ClassVar[schema.Fields] = schema.ADAPTIVE
     ARGUMENTS: ClassVar[tuple[str, ...]] = ("intercept", "precision", "forget")
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("aside",)  # files of olsq 0.2 are without it
-    PER_TARGET: ClassVar[dict[str, int]] = {"z": 0, "loss": 0, "variances": 0, "aside": 0}
 
     def __post_init__(self) -> None:
         super().__post_init__()

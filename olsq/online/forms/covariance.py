@@ -16,7 +16,7 @@ from olsq.linalg.numpy.lapack import mirror_upper
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms import covariance_products as products
-from olsq.online.forms import pair_kernels, square_root_blocks
+from olsq.online.forms import pair_kernels, schema, square_root_blocks
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import dpotrf, dtrtri
 from olsq.online.forms.limits import DOUBLE, limits_for
@@ -54,16 +54,7 @@ class CovarianceForm(Form):
     precision: tuple[str, str] = DOUBLE
 
     name: ClassVar[str] = "covariance"
-    ARRAYS: ClassVar[tuple[str, ...]] = (
-        "P",
-        "theta",
-        "columns",
-        "tally",
-        "loss",
-        "held",
-        "spread",
-    )
-    PER_TARGET: ClassVar[dict[str, int]] = {"theta": 0, "loss": 0}  # the axis of targets
+    FIELDS: ClassVar[schema.Fields] = schema.COVARIANCE
 
     def __post_init__(self) -> None:
         self.limits = limits_for(*self.precision)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.schema import Fields
 from olsq.problem import Moments
 
 
@@ -25,10 +26,8 @@ class Form(ABC):
     """
 
     name: ClassVar[str]
-    ARRAYS: ClassVar[tuple[str, ...]]  # the state, with what the file calls it
-    OPTIONAL: ClassVar[tuple[str, ...]] = ()  # arrays that a state may be without: None then
+    FIELDS: ClassVar[Fields]  # the arrays; one that a state is without is None
     ARGUMENTS: ClassVar[tuple[str, ...]] = ("intercept", "precision")  # what else makes a form
-    PER_TARGET: ClassVar[dict[str, int]]  # the arrays with an axis of targets, and that axis
     reports_residuals: bool = True
 
     intercept: bool
@@ -118,15 +117,15 @@ class Form(ABC):
 
     def arrays(self) -> dict[str, NDArray]:
         """Return every array of the state, by name."""
-        optional = [name for name in self.OPTIONAL if getattr(self, name) is not None]
-        return {name: getattr(self, name) for name in (*self.ARRAYS, *optional)}
+        arrays = {name: getattr(self, name) for name in self.FIELDS}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     @classmethod
     def restore(cls, arguments: dict[str, Any], arrays: dict[str, NDArray]) -> Self:
         """Rebuild the form from what describes it and the results of :meth:`arrays`."""
-        names = (*cls.ARRAYS, *(name for name in cls.OPTIONAL if name in arrays))
         precision = tuple(arguments["precision"])
-        return cls(**{n: arrays[n] for n in names}, **arguments | {"precision": precision})
+        own = {name: arrays[name] for name in cls.FIELDS if name in arrays}
+        return cls(**own, **arguments | {"precision": precision})
 
     def describe(self) -> dict[str, Any]:
         """Return what :func:`olsq.online.forms.form_switch.restore` needs besides the arrays."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from olsq.linalg.numpy.lapack import add_gram
-from olsq.online.forms import moment_blocks
+from olsq.online.forms import moment_blocks, schema
 from olsq.online.forms import moment_kernels as kernels
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import cholesky
@@ -64,18 +64,8 @@ class InformationForm(Form):
     past: Past | None = None
 
     name: ClassVar[str] = "information"
-    ARRAYS: ClassVar[tuple[str, ...]] = (
-        "H",
-        "G",
-        "squares",
-        "columns",
-        "tally",
-        "held",
-        "ridge",
-        "spread",
-    )
+    FIELDS: ClassVar[schema.Fields] = schema.INFORMATION
     ARGUMENTS: ClassVar[tuple[str, ...]] = (*Form.ARGUMENTS, "discounted", "solving")
-    PER_TARGET: ClassVar[dict[str, int]] = {"G": 0, "squares": 0}
 
     def __post_init__(self) -> None:
         self.limits = limits_for(*self.precision)

@@ -20,9 +20,7 @@ from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 
 FAINT = 1e-6  # a pivot with more than this left of its diagonal entry has ten digits
-PLACES = {  # in files
-    name: f"past_{name}" for name in (*SquareRootForm.ARRAYS, *SquareRootForm.OPTIONAL)
-}
+PLACES = {name: f"past_{name}" for name in SquareRootForm.FIELDS}  # in files
 
 
 def trusted_share(old: NDArray[np.float64], diagonal: NDArray[np.float64]) -> float:

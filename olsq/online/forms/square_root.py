@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from olsq.online.forms import schema, start_kernels
 from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
-from olsq.online.forms import start_kernels
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
@@ -52,9 +52,7 @@ class SquareRootForm(Form):
 
     TAKES_BASIS: ClassVar[bool] = True
     name: ClassVar[str] = "sqrt"
-    ARRAYS: ClassVar[tuple[str, ...]] = ("R", "z", "columns", "tally", "loss", "held", "spread")
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("basis",)
-    PER_TARGET: ClassVar[dict[str, int]] = {"z": 0, "loss": 0}  # the axis of targets
+    FIELDS: ClassVar[schema.Fields] = schema.SQUARE_ROOT
 
     def __post_init__(self) -> None:
         self.limits = limits_for(*self.precision)

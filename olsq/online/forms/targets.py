@@ -152,9 +152,10 @@ def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
     engine = engine.copy()
     past = getattr(engine.form, "past", None)
     for part in (engine, engine.form, past and past.root):
-        for name, axis in getattr(part, "PER_TARGET", {}).items():
-            if getattr(part, name) is not None:
-                setattr(part, name, np.take(getattr(part, name), targets, axis))
+        for name, field in getattr(part, "FIELDS", {}).items():
+            array = getattr(part, name)
+            if field.target_axis is not None and array is not None:
+                setattr(part, name, np.take(array, targets, field.target_axis))
     return engine
 
 

@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.files.invariants import (
-    check_clock,
     check_counts,
     check_definite,
-    check_row_counts,
-    check_tally,
+    check_fields,
     check_triangular,
     want,
 )
+from olsq.online.forms import schema
 from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.state import BankState
@@ -25,8 +24,6 @@ from olsq.problem import Moments
 
 NAME = "FilterBank"
 _FIELDS = {"estimator", "parameters", "n_features", "n_targets", "dtype", "metadata"}
-_INTEGERS = {"forms", "held", "clock", "seen"}
-_STORED = {"matrix", "coefs", "spread"}  # in the state's own dtype
 
 
 def written(
@@ -97,46 +94,17 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
 
 def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...], m: int) -> None:
     n, k = shape
-    s = k if bank.cov == "sandwich" else 0
-    shapes = {
-        "forms": (n,),
-        "matrix": (n, k, k),
-        "coefs": (n, m, k),
-        "columns": (n, 2, k),
-        "tally": (n, 4),
-        "loss": (n, m),
-        "held": (n,),
-        "clock": (n, 3),
-        "seen": (n,),
-        "spread": (n, s, s),
-        "ridge": (n, k),
-        "logs": (n,),
-    }
-    if strange := sorted(arrays.keys() ^ shapes.keys()):
+    if strange := sorted(arrays.keys() ^ schema.BANK.keys()):
         raise ValueError(f"array {strange[0]!r} is missing or unexpected")
-    stored = np.dtype(state_dtype_name(bank.state_dtype))
-    for name, array in arrays.items():
-        dtype = np.dtype(np.int64 if name in _INTEGERS else stored if name in _STORED else float)
-        if array.dtype != dtype or array.shape != shapes[name]:
-            raise ValueError(
-                f"array {name!r} is {array.dtype} {array.shape}, which is not {shapes[name]}"
-            )
-        if not np.isfinite(array).all():
-            raise ValueError(f"array {name!r} holds numbers that are not finite")
-        signed = name in ("matrix", "coefs", "spread", "logs")
-        want(signed or not (array < 0).any(), name, "a negative number")
+    sizes = {"b": n, "d": k, "m": m, "s": k if bank.cov == "sandwich" else 0}
+    check_fields(arrays, schema.stored_in(state_dtype_name(bank.state_dtype), schema.BANK), sizes)
     forms, clock = arrays["forms"], arrays["clock"]
     allowed = 1 if bank._method == "covariance" else 0
     want(bool((forms <= allowed).all()), "forms", "another form than the method has")
-    check_clock(clock, k)
     want(bool((clock[forms == 0, 0] >= 1).all()), "clock", "a wait of no rows")
     inverted = forms == COVARIANCE
     check_definite("matrix", arrays["matrix"][inverted], positive=True)
     check_triangular("matrix", arrays["matrix"][~inverted])
-    check_triangular("spread", arrays["spread"])
-    check_tally("tally", arrays["tally"])
-    for name in ("held", "seen"):
-        check_row_counts(name, arrays[name])
 
 
 def plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from olsq.online.calls.call import Origin
 from olsq.online.estimators.state import BLOCK_ROWS
 from olsq.online.files.invariants import check_triangular
 from olsq.online.forms.rows import clip_to
+from olsq.online.forms.schema import Field, Fields
 from olsq.online.rows.inputs import check_ridge_size
 from olsq.online.rows.options import check_ridge
 from olsq.online.variants.base import LACKS, Variant
@@ -214,9 +215,9 @@ class KernelLeastSquares(Variant):
             raise ValueError(f"points cannot be {b!r}")
         return {"d": b + int(bool(self.fit_intercept)), "b": b, "x": header["n_features"]}
 
-    def _file_arrays(self) -> dict[str, tuple[Any, ...]]:
-        fixed = {"left": ("b",)} if self.ridge_mode == "fixed" else {}
-        return {"points": ("b", "x"), "root": ("b", "b")} | fixed
+    def _file_arrays(self) -> Fields:
+        fixed = {"left": Field(("b",))} if self.ridge_mode == "fixed" else {}
+        return {"points": Field(("b", "x")), "root": Field(("b", "b"))} | fixed
 
     def _check_file(self, arrays: dict[str, NDArray]) -> None:
         if not (np.diagonal(arrays["root"]) > 0).all():

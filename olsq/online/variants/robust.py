@@ -14,6 +14,7 @@ from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.forms.rows import Rows
+from olsq.online.forms.schema import Field, Fields
 from olsq.online.variants.base import Variant
 from olsq.online.variants.robust_engine import RobustSwitch
 from olsq.online.variants.robust_kernels import HUBER, STUDENT
@@ -239,8 +240,12 @@ class RobustLeastSquares(Variant, Coefficients):
         m, rows = max(header["n_targets"], 1), self._warm_up(d)
         return {"d": d, "w": int(self.scale_window), "f": rows, "width": d + m + 2}
 
-    def _file_arrays(self) -> dict[str, tuple[Any, ...]]:
-        return {"recent": ("w", "m"), "recent_at": (3,), "first": ("f", "width")}
+    def _file_arrays(self) -> Fields:
+        return {
+            "recent": Field(("w", "m")),
+            "recent_at": Field((3,), "int64"),
+            "first": Field(("f", "width")),
+        }
 
     def _check_file(self, arrays: dict[str, NDArray]) -> None:
         count, following, held = arrays["recent_at"]

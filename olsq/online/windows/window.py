@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from olsq.linalg.numpy.lapack import mirror_upper
-from olsq.online.forms import covariance
+from olsq.online.forms import covariance, schema
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form import copied
 from olsq.online.forms.form_switch import restore_form
@@ -37,7 +37,7 @@ SMALLEST_RING = 16  # slots of the ring that grows, to begin with
 BLOCKED_FROM = 32
 MOST_SINGLE_ROWS = 1024  # taken one at a time before another attempt at blocks
 FEW_TAKEN = 4  # rows after which factors of a window of few rows have paid
-FACTORS = "factor_Q", "factor_R", "factor_age"
+FACTORS = tuple(schema.FACTORS)
 EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is the window
 
 
@@ -59,8 +59,7 @@ class RollingWindow:
     factors so far, and ``span`` that of a form switch, if a half-life is one of time.
     """
 
-    ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge", "sizes")
-    PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1, "sizes": 1}
+    FIELDS: ClassVar[schema.Fields] = schema.WINDOW | schema.SPAN
     paired = False  # of pickles older than complex rows
     ring_fade: NDArray[np.float64] | None = None  # of windows whose rows never faded
     decay = 1.0
@@ -452,13 +451,8 @@ class RollingWindow:
     # -- saving -----------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray]:
-        own = {name: getattr(self, name) for name in self.ARRAYS}
-        if self.ring_t is not None:
-            own["ring_t"] = self.ring_t
-        if self.ring_fade is not None:
-            own["ring_fade"] = self.ring_fade
-        if self.span is not None:
-            own["span"] = self.span
+        own = {name: getattr(self, name) for name in self.FIELDS}
+        own = {name: array for name, array in own.items() if array is not None}
         if self.factors is not None and self.has_factors:
             own |= dict(zip(FACTORS, self.factors, strict=True))
         return own | {f"form_{name}": array for name, array in self.form.arrays().items()}
@@ -479,7 +473,8 @@ class RollingWindow:
         older = "sizes" not in arrays  # a file of 0.2
         arrays = {"sizes": np.zeros((3, arrays["ring_Y"].shape[1]))} | arrays
         window = cls(
-            *[arrays[name] for name in cls.ARRAYS],
+            **{name: arrays[name] for name, field in cls.FIELDS.items() if not field.optional},
+            sizes=arrays["sizes"],
             form=form,
             ring_t=arrays.get("ring_t"),
             duration=None if duration is None else Duration(*duration),
