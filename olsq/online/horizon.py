@@ -1,8 +1,8 @@
 """Forecasts of a horizon: predictions from what was known some rows, or some time, before.
 
 The target of a row becomes known one horizon later.  So row t is predicted with the coefficients
-after the last row s whose target is known by then: ``s = t - h`` for h rows, the last row at or
-before ``time_t - h`` for a length of time.  A horizon of one row is what a path has anyhow.
+after the last row whose target is known by then (:mod:`olsq.online.known_rows`).  A horizon of one
+row is what a path has anyhow.
 
 Errors of forecasts whose horizons overlap are correlated over h - 1 rows, however good the model;
 standard errors of their means add that (Hansen & Hodrick 1980; Newey & West 1987 for the weights).
@@ -22,13 +22,12 @@ from olsq.arrays.reals import real_array
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.student import check_level
 from olsq.online.inference.robust import bartlett_products
+from olsq.online.known_rows import NO_ROW, check_horizon, fewest_rows, last_known_rows
 from olsq.online.many.labels import rows_of_groups, taken_out
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex
-from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
+from olsq.online.rows.durations import Duration
 from olsq.online.rows.times import check_kind, read_times_in_any_order, times_or_index
-
-NO_ROW = -1
 
 
 class Forecasts(NamedTuple):
@@ -67,20 +66,6 @@ class Forecasts(NamedTuple):
     __repr__ = brief_repr
 
 
-def check_horizon(horizon: Any) -> int | Duration:
-    """Return a number of rows, or a length of time; ValueError for what is neither."""
-    if is_duration(horizon):
-        return parse_duration(horizon, "horizon")
-    if isinstance(horizon, (float, np.floating)):
-        return number_duration(horizon, "horizon")
-    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
-        raise ValueError(
-            "horizon must be a whole number of rows, 1 or more, or a length of time such as '1D', "
-            f"got {horizon!r}"
-        )
-    return int(horizon)
-
-
 def path_with_horizon(
     alone: Callable[..., CoefficientPath], X: Any, y: Any, horizon: Any, options: dict[str, Any]
 ) -> CoefficientPath:
@@ -108,39 +93,21 @@ def path_with_horizon(
         )
     dtypes = complex_array if holds_complex(X) or holds_complex(y) else real_array
     rows, targets = dtypes(regressors, "X"), dtypes(y, "y")
-    residual = residuals_from(path, rows, targets.reshape(path.residual.shape), source)
+    residual = targets.reshape(path.residual.shape) - predictions_from(path, rows, source)
+    residual = np.where(np.isnan(path.residual), np.nan, residual).astype(path.residual.dtype)
     labels = path.labels._replace(forecast_from=source)
     return path._replace(residual=residual).labelled(labels)
 
 
-def residuals_from(
-    path: CoefficientPath, X: NDArray, y: NDArray, source: NDArray[np.int64]
-) -> NDArray:
-    """Compute the errors of rows predicted with the coefficients after rows ``source`` (n,).
+def predictions_from(path: CoefficientPath, X: NDArray, source: NDArray[np.int64]) -> NDArray[Any]:
+    """Predict rows X (n, d) with the coefficients after rows ``source`` (n,).
 
-    Where there is no such row, with those before the first, which are 0.  NaN in skipped rows.
+    Where there is no such row, with those before the first, which are 0.  NaN where X is.
     """
     begun = (source != NO_ROW).reshape(-1, *[1] * (path.residual.ndim - 1))
     with np.errstate(invalid="ignore"):
         fitted = np.einsum("n...d,nd->n...", path.coef[source], X) + path.intercept[source]
-        residual = y - np.where(begun, fitted, 0.0)
-    return np.where(np.isnan(path.residual), np.nan, residual).astype(path.residual.dtype)
-
-
-def last_known_rows(
-    groups: list[NDArray[np.int64]], n: int, horizon: int | Duration, times: NDArray | None
-) -> NDArray[np.int64]:
-    """Return for every row (n,) the last row of its group whose target is known by then, or -1."""
-    source = np.full(n, NO_ROW)
-    for rows in groups:
-        if isinstance(horizon, Duration):
-            assert times is not None
-            own = times[rows]
-            place = np.searchsorted(own, horizon.expired(own), side="right") - 1
-        else:
-            place = np.arange(rows.size) - horizon
-        source[rows] = np.where(place >= 0, rows[np.maximum(place, 0)], NO_ROW)
-    return source
+    return np.where(begun, fitted, 0.0)
 
 
 def _groups_of(path: CoefficientPath) -> list[NDArray[np.int64]]:
@@ -173,7 +140,9 @@ def score_forecasts(
         Rows after which a past error counts half for the width of the intervals; by default
         all count alike.
     burn_in : int, optional
-        Rows that a forecast must rest on to be scored.  Default: the number of coefficients.
+        Rows that a forecast must rest on to be scored.  Default: as many horizons as there are
+        coefficients, but at most half of the rows (of the mean group), and no fewer than there
+        are coefficients.
     lags : int, optional
         Over how many rows errors are correlated, for standard errors.  Default: the rows whose
         horizons overlap, ``horizon - 1``.
@@ -205,7 +174,7 @@ def score_forecasts(
     >>> path = olsq.coefficient_path(X, y, horizon=24)
     >>> found = olsq.score_forecasts(path, y, level=0.9)
     >>> found.lags, found.n_scored
-    (23, 475)
+    (23, 429)
     >>> bool(abs(found.mse - 1.0) < 2 * found.mse_stderr)
     True
     """
@@ -224,7 +193,6 @@ def score_forecasts(
         if value is not None and not (whole and value >= 0):
             raise ValueError(f"{name} must be a whole number of rows, 0 or more, got {value!r}")
     n_coefs = path.coef.shape[-1] + int(path.labels.intercept)
-    least = max(n_coefs if burn_in is None else int(burn_in), 1)
     n, groups = len(targets), _groups_of(path)
     source = path.labels.forecast_from
     if source is None:
@@ -236,6 +204,12 @@ def score_forecasts(
         place[rows] = np.arange(rows.size)
         behind[rows] = np.cumsum(learned[rows], axis=0)
     begun = (source != NO_ROW)[:, None]
+    overlap = int((place - place[source])[begun[:, 0]].max(initial=1))
+    lags = overlap - 1 if lags is None else int(lags)
+    if burn_in is None:
+        each = int(learned.sum(axis=0).min()) // max(len(groups), 1)
+        burn_in = fewest_rows(n_coefs, overlap, each)
+    least = max(int(burn_in), 1)
     scored = np.isfinite(residual) & begun & (behind[source] >= least)
     n_scored = scored.sum(axis=0)
     if not n_scored.all():
@@ -243,8 +217,6 @@ def score_forecasts(
             f"no row is left to score: its forecast has to rest on {least} rows "
             "(burn_in). Give more rows or a smaller burn_in"
         )
-    overlap = place[begun[:, 0]] - place[source[begun[:, 0]]]
-    lags = int(overlap.max()) - 1 if lags is None else int(lags)
 
     # Errors known when the forecast is made: their mean square, and how many they are.
     squares = np.where(scored, residual**2, np.nan)

@@ -22,6 +22,7 @@ BLUE, ORANGE, RED = "#2166ac", "#d9730d", "#c0362c"
 
 MOST_BARS = 700  # with more, bars touch each other on a figure of the usual width
 RANGE_POINTS = 8
+ONE_STEP = "One-step-ahead"
 
 STYLE: dict[Any, Any] = {
     "figure.dpi": 150,
@@ -129,13 +130,20 @@ def draw_coefficient(
 
 
 def draw_residuals(
-    ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArray, sample: NDArray | None = None
+    ax: Axes,
+    x: NDArray,
+    low: NDArray,
+    high: NDArray,
+    rms: NDArray,
+    sample: NDArray | None = None,
+    ahead: str = ONE_STEP,
 ) -> None:
-    """Draw one-step-ahead errors as bars, or as bands where bars would be a solid block.
+    """Draw forecast errors as bars, or as bands where bars would be a solid block.
 
     Each of the n points stands for rows whose smallest and largest errors are ``low`` and ``high``
     (n,); ``sample`` (n, k) holds some of them, NaN where there are fewer. The bands are the range
-    and the running quantiles that hold 90 % and 50 %; the lines are ``rms`` (n,).
+    and the running quantiles that hold 90 % and 50 %; the lines are ``rms`` (n,).  ``ahead`` says
+    how far ahead the forecasts are.
     """
     quantiles = (
         None
@@ -169,7 +177,7 @@ def draw_residuals(
         reach = 1.35 * max(map(abs, limits))
         ax.set_ylim(-reach, reach)
     _finish_x(ax, x)
-    ax.set_title("One-step-ahead errors")
+    ax.set_title(f"{ahead} errors")
     ax.set_title(note, loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
 
 
@@ -219,7 +227,14 @@ class Curves(NamedTuple):
     sample: NDArray | None = None
 
 
-def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int = 6) -> Figure:
+def draw_fit(
+    curves: Curves,
+    *,
+    xlabel: str = "row",
+    title: str = "",
+    most: int = 6,
+    ahead: str = ONE_STEP,
+) -> Figure:
     """Draw coefficient panels (at most ``most``, the best determined ones), errors and CUSUM."""
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.abs(curves.coef[-1]) / curves.stderr[-1]
@@ -244,7 +259,7 @@ def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int 
             )
         rms = running_rms(curves.square, max(len(x) // 20, 5))
         errors = axes[len(chosen)]
-        draw_residuals(errors, x, curves.low, curves.high, rms, curves.sample)
+        draw_residuals(errors, x, curves.low, curves.high, rms, curves.sample, ahead)
         if curves.cusum is not None and bound is not None:
             draw_cusum(axes[-1], x, curves.cusum, bound)
         axes[0].set_xlim(x[0], x[-1] if x[-1] > x[0] else None)

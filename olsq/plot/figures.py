@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.many.labels import refuse_groups, rows_of_groups
 from olsq.plot.drawing import (
+    ONE_STEP,
     Curves,
     draw_coefficient,
     draw_cusum,
@@ -140,7 +141,7 @@ def plot_path(
 
 
 def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figure:
-    """Draw the one-step-ahead errors of a path and their running root mean square.
+    """Draw the forecast errors of a path, one step ahead or of its horizon, and their running RMS.
 
     Parameters
     ----------
@@ -178,7 +179,14 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
     rms = running_rms(residual**2, max(len(residual) // 20, 5))
     with house_style():
         figure = new_figure(8, 2.8)
-        draw_residuals(figure.subplots(), at[rows], residual[rows], residual[rows], rms[rows])
+        draw_residuals(
+            figure.subplots(),
+            at[rows],
+            residual[rows],
+            residual[rows],
+            rms[rows],
+            ahead=_ahead(path),
+        )
     return figure
 
 
@@ -221,7 +229,7 @@ def plot_fit(
     x: ArrayLike | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw coefficients, one-step-ahead errors and the CUSUM on one page.
+    """Draw coefficients, forecast errors and the CUSUM on one page.
 
     Parameters
     ----------
@@ -273,4 +281,9 @@ def plot_fit(
         value[rows],
         bound[rows],
     )
-    return draw_fit(curves, xlabel="row" if x is None else "", title=title)
+    return draw_fit(curves, xlabel="row" if x is None else "", title=title, ahead=_ahead(path))
+
+
+def _ahead(path: CoefficientPath) -> str:
+    """Return how far ahead the path's residuals are, for a title."""
+    return ONE_STEP if path.labels.forecast_from is None else "Forecast"

@@ -91,9 +91,9 @@ def tune(
     sample_weight : array (n,), optional
         Weights >= 0, of a row in the regression and of its error in the loss.
     burn_in : int, optional
-        Rows (complete ones, of positive weight) at the start whose errors do not count.  Default:
-        as many as there are coefficients, before which no regression without a ridge says
-        anything.
+        Rows (complete ones, of positive weight) that a forecast must rest on for its error to
+        count.  Default: as many as there are coefficients, before which no regression without a
+        ridge says anything, times ``horizon``, but then at most half of the rows.
     missing : {"skip", "raise"}
         A row with a non-finite value is left out, or refused.
     starts : int, default 3
@@ -108,8 +108,9 @@ def tune(
         How "mixture" combines predictions: Vovk's aggregating algorithm, with the smaller bound,
         or the mean with exponential weights.
     horizon : int, default 1
-        After how many rows the target of a row is known; rows with a missing value count too.  For
-        "gradient": the bound of a mixture is one of predictions made from all rows before.
+        After how many rows the target of a row is known; rows with a missing value count too.  A
+        "mixture" is then ``horizon`` mixtures of every horizon-th row each, which know the errors
+        of their own rows before, and the regret bound is ``horizon`` times as large.
 
     Returns
     -------
@@ -138,7 +139,9 @@ def tune(
     the mixture's summed squared error exceeds that of the best expert, in hindsight and whatever
     the data, by at most ``R^2 W ln(K) / 2`` ("aggregating": the squared loss is 2 / R^2-mixable;
     Vovk 1990) or ``2 R^2 W ln(K)`` ("average": it is 1 / (2 R^2)-exp-concave).  It holds for the
-    clipped experts and targets, for each target by itself, over the rows after the burn-in.
+    clipped experts and targets, for each target by itself, over the rows after the burn-in.  With
+    ``horizon=h`` each of the h mixtures keeps this bound for its own rows (Weinberger &
+    Ordentlich 2002), so that it is h times as large for all.
 
     References
     ----------
@@ -146,7 +149,8 @@ def tune(
     strategies" (COLT 1990); Haussler, Kivinen & Warmuth, "Sequential prediction of individual
     sequences under general loss functions" (IEEE Trans. Inf. Theory 44, 1998);
     Cesa-Bianchi & Lugosi, "Prediction, Learning, and Games" (2006), Proposition 3.1 and sections
-    3.3, 3.5, 3.6.
+    3.3, 3.5, 3.6.  Weinberger & Ordentlich, "On delayed prediction of individual sequences" (IEEE
+    Trans. Inf. Theory 48, 2002).
 
     Examples
     --------
@@ -173,11 +177,6 @@ def tune(
     check_choice(rule, "rule", tuple(RULES))
     if type(horizon) is bool or not isinstance(horizon, (int, np.integer)) or horizon < 1:
         raise ValueError(f"horizon must be a whole number of rows, 1 or more, got {shown(horizon)}")
-    if horizon > 1 and method == "mixture":
-        raise ValueError(
-            f"horizon={horizon} is for method='gradient': the mixture's weights need the errors of "
-            "all rows before. Leave horizon out, or tune by 'gradient'"
-        )
     judge = RecursiveLeastSquares(missing=missing)
     rows = check_X(X, judge, None, allow_empty=False).astype(np.float64, copy=False)
     targets = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)
@@ -196,7 +195,8 @@ def tune(
     usable = usable_rows(rows, targets, weights, missing, judge, np.dtype(np.float64))
     weights = without_missing(weights)
     complete = np.ones(len(rows), bool) if usable is None else usable
-    skip = check_burn_in(burn_in, rows.shape[1] + bool(fit_intercept), weights, complete)
+    n_coefs = rows.shape[1] + bool(fit_intercept)
+    skip = check_burn_in(burn_in, n_coefs, int(horizon), weights, complete)
     Y = targets.reshape(len(rows), -1)
     if horizon > 1 and not complete.all():  # they stay, to be counted
         learned = {"complete": complete}
@@ -299,7 +299,8 @@ def _by_mixture(
     if at.at_bound:
         words += f", at an end of the grid in {' and '.join(at.at_bound)}"
     low, high = span.T
-    outside = int((np.clip(problem.Y, low, high) != problem.Y).sum())
+    known = problem.Y[problem.learned]
+    outside = int((np.clip(known, low, high) != known).sum())
     if outside:
         words += f"; {outside} targets lie outside y_range and were clipped to it in the losses"
     tuned = _build_result(problem, memories, ridges, at._replace(message=words), shape)

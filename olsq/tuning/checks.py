@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
+from olsq.online.known_rows import fewest_rows
 from olsq.tuning.objective import ForecastLoss
 
 
@@ -29,12 +30,14 @@ def check_bounds(name: str, bounds: Any, above: float | None) -> None:
         )
 
 
-def check_burn_in(burn_in: int | None, n_coefs: int, weights: NDArray, complete: NDArray) -> int:
+def check_burn_in(
+    burn_in: int | None, n_coefs: int, horizon: int, weights: NDArray, complete: NDArray
+) -> int:
     """Return how many complete rows of positive weight to leave out at the start."""
     if burn_in is not None and not (isinstance(burn_in, (int, np.integer)) and burn_in >= 0):
         raise ValueError(f"burn_in must be an integer >= 0, got {shown(burn_in)}")
-    skip = n_coefs if burn_in is None else int(burn_in)
     have = int(np.count_nonzero(weights[complete] > 0))
+    skip = fewest_rows(n_coefs, horizon, have) if burn_in is None else int(burn_in)
     if have <= skip:
         raise ValueError(
             f"X and y have {have} complete rows of positive weight, and burn_in leaves out the "
@@ -46,7 +49,8 @@ def check_burn_in(burn_in: int | None, n_coefs: int, weights: NDArray, complete:
 def check_y_range(y_range: Any, Y: NDArray, problem: ForecastLoss) -> NDArray[np.float64]:
     """Return the range (m, 2) in the units of the scaled data."""
     if y_range is None:
-        return np.stack([problem.Y.min(axis=0), problem.Y.max(axis=0)], axis=1)
+        known = problem.Y[problem.learned]
+        return np.stack([known.min(axis=0), known.max(axis=0)], axis=1)
     m = Y.shape[1]
     try:
         low, high = (np.broadcast_to(real_array(end, "y_range"), (m,)) for end in y_range)

@@ -1,7 +1,7 @@
 """Mixture of many regressions, weighted online by their past predictions.
 
 Every expert k is a recursive regression with its own forgetting factor and ridge; its prediction
-``p_kt``, clipped to an interval of length R, knows the rows before t only.  With
+``p_kt``, clipped to an interval of length R, knows the rows up to one horizon before t only.  With
 ``v_kt`` proportional to ``exp(-eta sum_{s<t} w_s (y_s - p_ks)^2)`` and W the largest w_s:
 
 * "aggregating" (Vovk 1990): at ``eta = 2 / (R^2 W)`` the squared loss is mixable (Haussler,
@@ -12,6 +12,10 @@ Every expert k is a recursive regression with its own forgetting factor and ridg
 * "average": at ``eta = 1 / (2 R^2 W)`` ``exp(-eta (z - p)^2)`` is concave in p (Cesa-Bianchi &
   Lugosi 2006, section 3.3), so that ``p = sum_k v_k p_k`` does it (their Proposition 3.1):
   regret <= ln(K) / eta = 2 R^2 W ln(K).
+
+With a horizon of h rows the errors of the last h - 1 are not known when a row is predicted.  Rows
+h apart are then a stream of their own, each with its mixture: every bound holds for each of the h
+streams, which is the best order possible (Weinberger & Ordentlich 2002).
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
-from olsq.online import coefficient_path
+from olsq.online.horizon import predictions_from
+from olsq.online.known_rows import last_known_rows
 from olsq.tuning.objective import ForecastLoss
 from olsq.tuning.result import Mixture
 
@@ -34,34 +39,24 @@ def expert_predictions(
 ) -> NDArray[np.float64]:
     """Predict every row of X (scaled) with one expert, (n, m), NaN where X has a missing value.
 
-    ``complete`` (n,) marks the rows in the problem; a row without its target is predicted from the
-    coefficients after the last complete one.
+    ``complete`` (n,) marks the rows that are learned; a row without its target is predicted from
+    the coefficients after the last complete one known by then.
     """
-    m = problem.Y.shape[1]
+    m, h = problem.Y.shape[1], problem.horizon
     out = np.full((len(X), m), np.nan)
     asked = ~complete & np.isfinite(X).all(axis=1)
-    if not asked.any():
+    if h == 1 and not asked.any():
         residuals = problem.residuals(forget, ridge)
         problem.record_loss(forget, ridge, residuals)
         out[complete] = problem.Y - residuals
         return out
-    path = coefficient_path(
-        problem.X,
-        problem.Y,
-        sample_weight=problem.weights,
-        forget=forget,
-        ridge=ridge * problem.shape,
-        ridge_mode=problem.ridge_mode,
-        fit_intercept=problem.fit_intercept,
-    )
-    problem.record_loss(forget, ridge, path.residual)
+    path = problem.path(forget, ridge)
+    problem.record_loss(forget, ridge, np.where(problem.learned[:, None], path.residual, 0.0))
+    if h > 1:
+        source = last_known_rows([np.arange(len(X))], len(X), h, None)
+        return predictions_from(path, X, source)
     out[complete] = problem.Y - path.residual
-    last = np.cumsum(complete)[asked] - 1
-    begun = last >= 0
-    values = np.zeros((len(last), m))
-    values[begun] = np.einsum("tmd,td->tm", path.coef[last[begun]], X[asked][begun])
-    values[begun] += path.intercept[last[begun]]
-    out[asked] = values
+    out[asked] = predictions_from(path, X[asked], np.cumsum(complete)[asked] - 1)
     return out
 
 
@@ -89,8 +84,9 @@ def mix_experts(
     known = np.isfinite(X).all(axis=1)
     prediction, shares = np.full((n, m), np.nan), np.empty((n, m, K))
     loss, expert_loss, bound = np.empty(m), np.empty((m, K)), np.empty(m)
-    weight = np.zeros(n)
-    weight[complete] = np.where(problem.scored > 0, problem.weights, 0.0)
+    weight, learned = np.zeros(n), problem.learned
+    weight[complete] = np.where(problem.scored > 0, problem.weights, 0.0)[learned]
+    phases = range(min(problem.horizon, n))
     heaviest = weight.max()
     for j in range(m):
         low, high = y_range[j]
@@ -98,25 +94,30 @@ def mix_experts(
         own = np.clip(experts[:, j], low, high)
         own[~known] = low  # these rows have weight 0, and their prediction becomes NaN
         target = np.full(n, low)
-        target[complete] = np.clip(problem.Y[:, j], low, high)
+        target[complete] = np.clip(problem.Y[learned, j], low, high)
         # Kernels see an interval of length 1: its square does not underflow.
         unit = width if width > 0 else 1.0
         made = np.empty(n)
-        aggregate(
-            (own - low) / unit,
-            (target - low) / unit,
-            weight,
-            0.0,
-            width / unit,
-            RULES[rule] / heaviest,
-            rule == "average",
-            made,
-            shares[:, j],
-        )
+        for phase in phases:
+            rows = slice(phase, None, len(phases))
+            predicted = np.ascontiguousarray(made[rows])
+            before = np.ascontiguousarray(shares[rows, j])
+            aggregate(
+                (own[rows] - low) / unit,
+                (target[rows] - low) / unit,
+                weight[rows].copy(),
+                0.0,
+                width / unit,
+                RULES[rule] / heaviest,
+                rule == "average",
+                predicted,
+                before,
+            )
+            made[rows], shares[rows, j] = predicted, before
         prediction[known, j] = np.clip(low + unit * made[known], low, high)
         loss[j] = weight @ ((target - low) / unit - made) ** 2 * unit**2
         expert_loss[j] = weight @ ((own - target[:, None]) / unit) ** 2 * unit**2
-        bound[j] = width**2 * heaviest * math.log(K) / RULES[rule]
+        bound[j] = len(phases) * width**2 * heaviest * math.log(K) / RULES[rule]
     regret = loss - expert_loss.min(axis=1)
     return Mixture(prediction, shares, forgets, ridges, expert_loss, loss, regret, bound, y_range)
 

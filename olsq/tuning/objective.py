@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online import RecursiveLeastSquares, coefficient_path
+from olsq.online import CoefficientPath, RecursiveLeastSquares, coefficient_path
 from olsq.problem import RidgeMode
 from olsq.sequence.api import online_lstsq_vjp
 from olsq.solvers import ChunkExact, Dense
@@ -106,8 +106,7 @@ class ForecastLoss:
     def ridge_scale(self) -> float:
         """Ridge that weighs as much as one row on average: the mean square over the features."""
         own = self._keys[:, int(self.fit_intercept) :]
-        learned = len(own) if self.complete is None else np.count_nonzero(self.complete)
-        squares = self.weights @ own**2 / learned
+        squares = self.weights @ own**2 / np.count_nonzero(self.learned)
         penalised = self.shape > 0
         if not penalised.any():
             return 1.0
@@ -123,26 +122,31 @@ class ForecastLoss:
             fit_intercept=self.fit_intercept,
         )
 
+    @property
+    def learned(self) -> NDArray[np.bool_]:
+        """Mask (n,) of the rows without a missing value."""
+        return np.ones(len(self.X), np.bool_) if self.complete is None else self.complete
+
+    def path(self, forget: float, ridge: float) -> CoefficientPath:
+        """Compute the path of the scaled data, with the errors of their forecasts."""
+        Y = self.Y if self.complete is None else np.where(self.complete[:, None], self.Y, np.nan)
+        return coefficient_path(
+            self.X,
+            Y,
+            sample_weight=self.weights,
+            forget=forget,
+            ridge=ridge * self.shape,
+            ridge_mode=self.ridge_mode,
+            fit_intercept=self.fit_intercept,
+            horizon=self.horizon,
+            statistics=False,
+        )
+
     def residuals(self, forget: float, ridge: float) -> NDArray[np.float64]:
         """Compute the errors (n, m) of the forecasts of the scaled data."""
         if self.horizon > 1:
-            Y = (
-                self.Y
-                if self.complete is None
-                else np.where(self.complete[:, None], self.Y, np.nan)
-            )
-            path = coefficient_path(
-                self.X,
-                Y,
-                sample_weight=self.weights,
-                forget=forget,
-                ridge=ridge * self.shape,
-                ridge_mode=self.ridge_mode,
-                fit_intercept=self.fit_intercept,
-                horizon=self.horizon,
-                statistics=False,
-            )
-            return np.where(np.isnan(path.residual), 0.0, path.residual)  # scored by weight 0
+            residual = self.path(forget, ridge).residual
+            return np.where(np.isnan(residual), 0.0, residual)  # scored by weight 0
         fitted = self.estimator(forget, ridge).partial_fit(self.X, self.Y, self.weights)
         return fitted.residual_
 
@@ -168,7 +172,7 @@ class ForecastLoss:
         if self.fit_intercept:
             penalty = np.concatenate([[0.0], penalty])
         upstream = -2.0 * self.scored[h:, None] * residuals[h:]
-        learned = np.ones(rows - h, np.bool_) if self.complete is None else self.complete[:-h]
+        learned = self.learned[:-h]
         solver = Dense() if self.n_coefs <= DENSE_UP_TO else ChunkExact()
         found = online_lstsq_vjp(
             self._keys[:-h],

@@ -22,6 +22,8 @@ KINDS = {
     "window": ("--features", "x", "--window", 30, "--no-intercept"),
     "windows by group": ("--by", "shop", "--features", "x", "--window", "60D", "--time", "day"),
     "positions": ("--features", "x", "--window", 30, "--window-of", "positions"),
+    "horizon": ("--features", "x", "--horizon", 7, "--half-life", 40),
+    "horizons by group": ("--by", "shop", "--features", "x", "--horizon", "9D", "--time", "day"),
 }  # fmt: skip
 
 

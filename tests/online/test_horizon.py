@@ -139,7 +139,7 @@ def test_scores_are_means_with_errors_of_overlapping_horizons(rows):
     X, y, _ = rows
     h = 6
     found = olsq.score_forecasts(olsq.coefficient_path(X, y, horizon=h), y)
-    scored = np.isfinite(found.residual) & (np.arange(N) >= h + 1)  # two rows known
+    scored = np.isfinite(found.residual) & (np.arange(N) >= 3 * h - 1)  # two horizons known
     squares = found.residual[scored] ** 2
     np.testing.assert_allclose(found.mse, squares.mean(), rtol=1e-12)
     np.testing.assert_allclose(found.rmse**2, found.mse)
@@ -151,7 +151,7 @@ def test_scores_are_means_with_errors_of_overlapping_horizons(rows):
         total += 2 * (1 - lag / h) * (deviation[lag:] @ deviation[:-lag])
     np.testing.assert_allclose(found.mse_stderr, np.sqrt(total) / squares.size, rtol=1e-10)
     some = np.isfinite(found.lower)
-    assert some.sum() > N - 20
+    assert some.sum() == N - (4 * h - 1) - 2  # known one horizon after the first, two missing
     middle = (found.lower + found.upper)[some] / 2
     np.testing.assert_allclose(middle, found.prediction[some], rtol=1e-9, atol=1e-12)
 
@@ -225,7 +225,7 @@ def test_tuning_scores_forecasts_of_the_horizon(rows):
     tuned = olsq.tune(X, y, horizon=4)
     options = {"forget": tuned.forget, "ridge": tuned.ridge, "fit_intercept": True}
     path = olsq.coefficient_path(X, y, horizon=4, **options)
-    found = olsq.score_forecasts(path, y, burn_in=3)
+    found = olsq.score_forecasts(path, y)  # of the same rows: twelve known, three horizons
     np.testing.assert_allclose(tuned.loss, found.mse, rtol=1e-10)
     assert (tuned.curve.loss >= tuned.loss * (1 - 1e-9)).all()
 
@@ -263,10 +263,65 @@ def test_tuning_of_several_steps_is_refused_where_it_means_nothing(rows):
     for horizon in (0, -3, 1.5, "5D", True):
         with pytest.raises(ValueError, match="horizon must be a whole number of rows, 1 or more"):
             olsq.tune(X, y, horizon=horizon)
-    with pytest.raises(ValueError, match="horizon=2 is for method='gradient'"):
-        olsq.tune(X, y, horizon=2, method="mixture")
     with pytest.raises(ValueError, match="no row is left to score: a forecast of horizon=299"):
         olsq.tune(X, y, horizon=299)
+
+
+def mixed_by_hand(y, weight, experts, scored, h, y_range):
+    """Means of experts (n, K), weighted by their errors of h, 2h, ... rows before, row by row."""
+    low, high = y_range
+    clipped, target = np.clip(experts, low, high), np.clip(y, low, high)
+    eta = 0.5 / ((high - low) ** 2 * weight[scored].max())
+    found = np.empty(N)
+    for t in range(N):
+        past = np.array([s for s in range(t - h, -1, -h) if scored[s]], int)
+        losses = weight[past] @ (clipped[past] - target[past, None]) ** 2
+        share = np.exp(-eta * (losses - losses.min()))
+        found[t] = clipped[t] @ share / share.sum()
+    return found
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("h", [1, 3])
+def test_mixtures_of_a_horizon_know_the_errors_of_their_time(rows, h, gaps):
+    X, y, _ = rows
+    if not gaps:
+        X, y = np.nan_to_num(X), np.nan_to_num(y)
+    weight = 1.0 + np.arange(N) % 2
+    forget, y_range, burn_in = np.array([0.8, 0.95, 1.0]), (-4.0, 4.0), 5
+    options = {"forget": forget, "ridge": 0.1, "y_range": y_range, "burn_in": burn_in}
+    options |= {"method": "mixture", "sample_weight": weight, "horizon": h}
+    mixed = olsq.tune(X, y, rule="average", **options).mixture
+    experts = np.zeros((N, forget.size))
+    for k, factor in enumerate(forget):
+        est = olsq.RecursiveLeastSquares(forget=factor, ridge=0.1)
+        for t in range(N):
+            if t >= h:
+                est.step(X[t - h], y[t - h], sample_weight=weight[t - h])
+                experts[t, k] = est.intercept_ + est.coef_ @ X[t]
+    complete = np.isfinite(y) & np.isfinite(X).all(axis=1)
+    known = np.concatenate([np.zeros(h), np.cumsum(complete)])[:N]
+    scored = complete & (known >= burn_in)
+    wanted = mixed_by_hand(y, weight, experts, scored, h, y_range)
+    np.testing.assert_allclose(mixed.prediction, wanted, rtol=1e-9, atol=1e-9)
+    errors = np.clip(y, *y_range)[scored] - mixed.prediction[scored]
+    np.testing.assert_allclose(mixed.loss, weight[scored] @ errors**2, rtol=1e-9)
+    np.testing.assert_allclose(mixed.regret_bound, h * 2 * 64 * 2 * np.log(3), rtol=1e-12)
+    best = olsq.tune(X, y, **options)  # "aggregating"
+    for made in (mixed, best.mixture):
+        assert made.regret <= made.regret_bound
+    assert best.forget == forget[int(np.argmin(best.mixture.expert_loss))]
+
+
+def test_by_default_a_forecast_rests_on_as_many_horizons_as_coefficients(rows):
+    X, y = np.nan_to_num(rows[0]), np.nan_to_num(rows[1])
+    for h, fewest in ((1, 3), (10, 30), (90, 150)):  # at most half of the rows
+        for method in ("gradient", "mixture"):
+            options = {"method": method, "horizon": h, "forget": 0.99, "ridge": 0.0}
+            default, same = olsq.tune(X, y, **options), olsq.tune(X, y, burn_in=fewest, **options)
+            assert default.loss == same.loss
+        path = olsq.coefficient_path(X, y, horizon=h, fit_intercept=True)
+        assert olsq.score_forecasts(path, y).n_scored == N - h - fewest + 1
 
 
 def test_the_page_runs_and_shows_what_comes_out():

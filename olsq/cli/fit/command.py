@@ -135,6 +135,16 @@ def fit(
             show_default="samples",
         ),
     ] = None,
+    horizon: Annotated[
+        str | None,
+        model_option(
+            help="After so many rows (with --by, of the group), or so long (24h), the target of a "
+            "row is known: it is predicted from those known by then, and so are the errors and "
+            "intervals.",
+            metavar="ROWS|SPAN",
+            show_default="1, the next row",
+        ),
+    ] = None,
     ridge: Annotated[
         float | None,
         model_option(
@@ -245,7 +255,8 @@ def fit(
     """Fit a regression to a table in one pass, in constant memory.
 
     Every row is predicted before it is learned, so the errors printed at the end are honest
-    one-step-ahead errors. Rows are numbered from 1, the header not counted.
+    errors of forecasts, one row ahead or --horizon. Rows are numbered from 1, the header not
+    counted.
     """
     from olsq.cli.fit.fit import run_fit
     from olsq.cli.fit.options import FitOptions
@@ -273,6 +284,7 @@ def fit(
         half_life=number_of_rows("--half-life", half_life, float),
         window=number_of_rows("--window", window, int),
         window_of=window_of,
+        horizon=number_of_rows("--horizon", horizon, int),
         ridge=ridge,
         ridge_mode=ridge_mode,
         intercept=not no_intercept,

@@ -237,5 +237,6 @@ def draw(
         curves._replace(x=x, names=[label(name) for name in curves.names]),
         title=label(f"{target}   ({options.describe()})"),
         xlabel="row" if time is None else label(time.name),
+        ahead=options.ahead,
     )
     save_figure(figure, path, dpi=150)

@@ -21,6 +21,7 @@ from olsq.cli.fit.checkpoint import (
 )
 from olsq.cli.fit.design import Design, usable_rows
 from olsq.cli.fit.figures import Trace, draw, draw_by_group
+from olsq.cli.fit.horizon import ChunkForecasts, Forecaster
 from olsq.cli.fit.intervals import Intervals, TargetPath, hide_before_first
 from olsq.cli.fit.options import Estimator, FitOptions, Groups
 from olsq.cli.fit.output import Output, output_names
@@ -33,6 +34,8 @@ from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
+from olsq.online import CoefficientPath
+from olsq.online.rows.times import as_values
 
 
 def run_fit(options: FitOptions, console: Console, progress_console: Console) -> None:
@@ -134,6 +137,7 @@ class FitRun:
         self.scores: list[Scores] = []
         self.traces: list[Trace] = []
         self.intervals: list[Intervals] = []
+        self.forecaster: Forecaster | None = None
         if source.table.settled:
             self._open_results()
 
@@ -156,7 +160,11 @@ class FitRun:
                     whole = Trace(names) if options.continued else None
                     saved = notes["trace"]
                     self.traces.append(whole or Trace.from_dict(names, saved[number]))
-        if "interval" in options.columns:
+        if options.forecasts:
+            self.forecaster = Forecaster(options.horizon, options.level, len(names))
+            if notes is not None:
+                self.forecaster.restore(notes["forecasts"])
+        elif "interval" in options.columns:
             self.intervals = [Intervals(options, len(names)) for _ in targets]
             for intervals, saved in zip(
                 self.intervals, notes["intervals"] if notes else (), strict=False
@@ -190,12 +198,15 @@ class FitRun:
         X = self.design.matrix(chunk)
         y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
         target = y[:, 0] if y.shape[1] == 1 else y
-        if self.output is None and not self.traces:
-            path = None
+        path = forecasts = None
+        if self.output is None and not self.traces and self.forecaster is None:
             learned = self._call_estimator(self.estimator.partial_fit, X, target, weight, chunk)
             residual = learned.residual_
         else:
             path = self._call_estimator(self.estimator.partial_fit_path, X, target, weight, chunk)
+            if self.forecaster is not None:
+                forecasts = self._forecast(self.forecaster, X, y, path, used, chunk)
+                path = path._replace(residual=forecasts.residual.reshape(path.residual.shape))
             learned = self.scores[0].learned_before(used, chunk.by) + used
             path = hide_before_first(path, learned > 0)
         if path is not None:
@@ -205,12 +216,18 @@ class FitRun:
                 for j in range(y.shape[1])
             ]
             if self.output is not None:
-                bounds: list[Any] = [None] * len(parts)
+                bounds: list[Any] = [None] * len(parts) if forecasts is None else forecasts.bounds
                 for j, (part, intervals) in enumerate(zip(parts, self.intervals, strict=False)):
                     learned = self.scores[j].learned_before(used, chunk.by)
                     bounds[j] = intervals.bounds(part, y[:, j], learned, used, chunk.by)
                 columns = [
-                    part.columns(X, y[:, j], self.options.columns, bounds[j])
+                    part.columns(
+                        X,
+                        y[:, j],
+                        self.options.columns,
+                        bounds[j],
+                        None if forecasts is None else forecasts.fitted[:, j],
+                    )
                     for j, part in enumerate(parts)
                 ]
                 self.output.append(chunk.start, np.column_stack(columns), chunk.time, chunk.by)
@@ -218,18 +235,40 @@ class FitRun:
                 # The first rows say more about the start than about the regression.  Without a
                 # ridge a recursive residual of 0 marks those that determined a coefficient.
                 tests = used & (scores.used + np.cumsum(used) > scores.burn_in)
+                scored = tests if forecasts is None else forecasts.known[0].scored
                 trace.update(
                     chunk.start,
                     part.coef,
                     part.stderr,
-                    np.where(tests, part.residual, np.nan),
+                    np.where(scored, part.residual, np.nan),
                     np.where(tests if self.options.ridge else used, part.recursive, np.nan),
                     chunk.time,
                 )
         residual = residual.reshape(y.shape)
         for j, scores in enumerate(self.scores):
-            scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by)
+            known = None if forecasts is None else forecasts.known[j]
+            scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by, known)
         self.design.advance(chunk)
+
+    def _forecast(
+        self,
+        forecaster: Forecaster,
+        X: NDArray,
+        y: NDArray,
+        path: CoefficientPath,
+        used: NDArray[np.bool_],
+        chunk: Chunk,
+    ) -> ChunkForecasts:
+        codes, times = np.zeros(len(y), np.int64) if chunk.by is None else chunk.by, None
+        if isinstance(self.options.horizon, str):
+            assert self.source.table.time is not None
+            assert chunk.time is not None
+            what = f"--horizon {self.options.horizon}"
+            times = as_values(self.source.table.time.dates(chunk.time, chunk.start, what))
+        rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
+        labels, begins = np.unique(codes[rows], return_index=True)
+        groups = dict(zip(labels.tolist(), np.split(rows, begins[1:]), strict=True))
+        return forecaster.forecast(X, y, path, used, groups, times)
 
     def _call_estimator(
         self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None, chunk: Chunk
@@ -260,6 +299,8 @@ class FitRun:
             "design": self.design.as_dict(),
             "intervals": [intervals.as_dict() for intervals in self.intervals],
         }
+        if self.forecaster is not None:
+            parts["forecasts"] = self.forecaster.as_dict()
         self.estimator.save(
             self.options.state,
             metadata=make_notes(self.options, self.source, self.position, parts),
@@ -345,6 +386,7 @@ class FitRun:
                 columns.targets,
                 self.scores,
                 heading=heading,
+                ahead=options.ahead,
                 by=str(options.by),
                 files=files,
             )
@@ -356,5 +398,6 @@ class FitRun:
             columns.targets,
             self.scores,
             heading=heading,
+            ahead=options.ahead,
             files=files,
         )

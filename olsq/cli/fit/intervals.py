@@ -54,15 +54,20 @@ class TargetPath(NamedTuple):
         y: NDArray,
         groups: Sequence[str],
         bounds: tuple[NDArray, NDArray] | None = None,
+        fitted: NDArray | None = None,
     ) -> NDArray:
-        """Return columns of the output file, in the order of ``output_names``."""
-        # A skipped row leaves the coefficients alone, so those "after" it are those before it:
-        # they predict where only the target is missing.
+        """Return columns of the output file, in the order of ``output_names``.
+
+        ``fitted`` (n,) are forecasts of a horizon, in place of those of the row before.
+        """
+        # A skipped row leaves the coefficients alone, so those "after" it are those before it: they
+        # predict where only the target is missing.
         d = X.shape[1]
         constant = self.coef[:, 0] if self.coef.shape[1] > d else 0.0
-        fitted = constant + np.einsum("nd,nd->n", X, self.coef[:, self.coef.shape[1] - d :])
+        after = constant + np.einsum("nd,nd->n", X, self.coef[:, self.coef.shape[1] - d :])
+        predicted = after if fitted is None else fitted
         of_group = {
-            "prediction": np.where(np.isfinite(self.residual), y - self.residual, fitted),
+            "prediction": np.where(np.isfinite(self.residual), y - self.residual, predicted),
             "interval": None if bounds is None else np.column_stack(bounds),
             "residual": self.residual,
             "coef": self.coef,

@@ -37,7 +37,11 @@ OF_THE_TABLE = (
     "time_format",
 )
 # Values of an option that mean the same.
-SAME = {"forget": frozenset((None, 1.0)), "window_of": frozenset((None, "samples"))}
+SAME = {
+    "forget": frozenset((None, 1.0)),
+    "window_of": frozenset((None, "samples")),
+    "horizon": frozenset((None, 1)),
+}
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
 Groups = GroupedLeastSquares | GroupedRollingLeastSquares
 Estimator = RecursiveLeastSquares | RollingLeastSquares | Groups
@@ -60,6 +64,7 @@ class FitOptions(TableFormat):
     half_life: float | str | None = None  # rows, or a span of time
     window: float | str | None = None
     window_of: str | None = None
+    horizon: float | str | None = None  # None: the next row
     ridge: float | None = None  # 0, or in a resumed run that of the state
     ridge_mode: str = "discounted"
     intercept: bool = True
@@ -154,7 +159,7 @@ class FitOptions(TableFormat):
             raise InputError("--forget and --half-life cannot be combined: give one of them")
         if self.forget is not None and not 0 <= self.forget <= 1:
             raise InputError(f"--forget must lie between 0 and 1, got {self.forget:g}")
-        for name, span in (("--half-life", self.half_life), ("--window", self.window)):
+        for name, span in self._lengths():
             if isinstance(span, str) and self.time is None:
                 raise InputError(
                     f"{name} {span} is a span of time: give --time, the column of dates, or a "
@@ -165,6 +170,14 @@ class FitOptions(TableFormat):
             raise InputError(f"--half-life must be a positive number, got {half:g}")
         if not (rows is None or isinstance(rows, str) or rows >= 1):
             raise InputError(f"--window must be at least 1 row, got {rows}")
+        if isinstance(self.horizon, (int, float)) and self.horizon < 1:
+            raise InputError(f"--horizon must be at least 1 row, got {self.horizon}")
+        if self.forecasts and self.lags:
+            raise InputError(
+                "--lags are the targets of the rows just before, which a forecast of "
+                f"--horizon {self.horizon} does not know: leave --lags out, and make columns of "
+                "earlier targets"
+            )
         noise = self.noise_variance
         if not (noise is None or 0 < noise < math.inf):
             raise InputError(f"--noise-variance must be a positive number, got {noise:g}")
@@ -278,10 +291,34 @@ class FitOptions(TableFormat):
             return GroupedLeastSquares(**common)
         return RecursiveLeastSquares(ridge_mode=self.ridge_mode, **common)
 
+    def _lengths(self) -> tuple[tuple[str, float | str | None], ...]:
+        """Return the options that are a number of rows or a span of time, with their values."""
+        return (
+            ("--half-life", self.half_life),
+            ("--window", self.window),
+            ("--horizon", self.horizon),
+        )
+
+    @property
+    def forecasts(self) -> bool:
+        """True if rows are predicted more than one row ahead."""
+        return self.horizon not in (None, 1)
+
+    @property
+    def ahead(self) -> str:
+        """How far ahead rows are predicted, for the titles of tables."""
+        if not self.forecasts:
+            return "One-step-ahead"
+        return (
+            f"{self.horizon}-ahead"
+            if isinstance(self.horizon, str)
+            else (f"{self.horizon:,}-row-ahead")
+        )
+
     @property
     def span(self) -> str | None:
-        """The option whose value is a span of time with that value, or None."""
-        for name, value in (("--half-life", self.half_life), ("--window", self.window)):
+        """The option of the estimator whose value is a span of time with that value, or None."""
+        for name, value in self._lengths()[:2]:
             if isinstance(value, str):
                 return f"{name} {value}"
         return None
@@ -306,6 +343,7 @@ class FitOptions(TableFormat):
             "--half-life": self.half_life,
             "--window": self.window,
             "--window-of": self.window_of,
+            "--horizon": self.horizon if self.forecasts else None,
             "--ridge": self.ridge or 0.0,
             "--ridge-mode": self.ridge_mode,
             "--no-intercept": not self.intercept,
@@ -337,7 +375,11 @@ class FitOptions(TableFormat):
             memory.append(f"half-life {half if isinstance(half, str) else f'{half:g} rows'}")
         elif self.forget is not None and self.forget < 1:
             memory.append(f"forgetting factor {self.forget:g}")
-        return ", ".join(memory) or "all rows count the same"
+        words = ", ".join(memory) or "all rows count the same"
+        if self.forecasts:
+            ahead = self.horizon if isinstance(self.horizon, str) else f"{self.horizon:,} rows"
+            words += f", forecasts {ahead} ahead"
+        return words
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:

@@ -41,6 +41,7 @@ def print_report(
     scores: Sequence[Scores],
     *,
     heading: str,
+    ahead: str,
     files: Sequence[str],
 ) -> None:
     """Print the coefficients, those not determined by the data, and the prediction errors."""
@@ -58,7 +59,7 @@ def print_report(
     for j, target in enumerate(targets):
         several = len(targets) > 1
         console.print(_coefficients_table(estimator, features, j if several else None, target))
-        tables.append(make_errors_table(scores[j], target if several else ""))
+        tables.append(make_errors_table(scores[j], target if several else "", ahead))
     if undetermined:
         console.print(
             f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(undetermined))}. "
@@ -112,10 +113,10 @@ def describe_rows(scores: Scores) -> str:
     return f"{scores.used:,} rows learned{note}"
 
 
-def make_errors_table(scores: Scores, target: str, whose: str = "") -> Table | None:
+def make_errors_table(scores: Scores, target: str, ahead: str, whose: str = "") -> Table | None:
     """Tabulate the errors of olsq and of the baselines; None if no row was scored.
 
-    ``whose`` says what the baselines are of.
+    ``ahead`` says how far ahead predictions are, ``whose`` what the baselines are of.
     """
     rows = scores.table()
     if not rows:
@@ -123,8 +124,7 @@ def make_errors_table(scores: Scores, target: str, whose: str = "") -> Table | N
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        title=f"One-step-ahead errors {f'of {escape(target)} ' * bool(target)}"
-        f"over {scores.scored:,} rows",
+        title=f"{ahead} errors {f'of {escape(target)} ' * bool(target)}over {scores.scored:,} rows",
         title_justify="left",
         title_style="bold",
     )
@@ -162,6 +162,7 @@ def print_group_report(
     scores: Sequence[Scores],
     *,
     heading: str,
+    ahead: str,
     by: str,
     files: Sequence[str],
 ) -> None:
@@ -176,7 +177,9 @@ def print_group_report(
         if learned.sum() > MOST_GROUPS:
             estimated = coef[has_estimate(groups, coef)]
             console.print(_table_of_quantiles(names, estimated, console.width))
-        tables.append(make_errors_table(scores[j], target if several else "", "of the group"))
+        tables.append(
+            make_errors_table(scores[j], target if several else "", ahead, "of the group")
+        )
     _print_undetermined(console, groups, features, learned)
     shown = [table for table in tables if table is not None]
     if shown:

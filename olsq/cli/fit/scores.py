@@ -1,4 +1,4 @@
-"""Running one-step-ahead errors of regressions, by group or not, and of model-free baselines."""
+"""Running errors of forecasts, by group or not, of regressions and of model-free baselines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.fit.checkpoint import pack, unpack
+from olsq.cli.fit.horizon import Known
 
 
 @dataclass
@@ -48,16 +49,18 @@ class Scores:
         residual: NDArray[np.float64],
         used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None = None,
+        known: Known | None = None,
     ) -> None:
         """Add the rows of one chunk; ``residual`` are the errors before learning each row.
 
-        ``groups`` are of no matter here.
+        ``groups`` are of no matter here.  ``known`` is what forecasts of a horizon rest on, by
+        default all rows before.
         """
         self.rows += len(y)
+        if not used.any():
+            return
         if not used.all():
             y, residual = y[used], residual[used]
-        if not y.size:
-            return
         if not self.used:
             self.first = self.last = float(y[0])
         learned = self.used + np.arange(len(y))
@@ -65,19 +68,31 @@ class Scores:
         earlier = self.shifted_sum + np.cumsum(shifted) - shifted
         from_mean = shifted - earlier / np.maximum(learned, 1)
         from_last = y - np.concatenate([[self.last], y[:-1]])
-        first = min(max(self.burn_in - self.used, 1 - self.used, 0), len(y))  # not scored before
-        self.scored += len(y) - first
-        self.absolute += float(np.abs(residual[first:]).sum())
-        self.square += float(np.square(residual[first:]).sum())
-        self.mean_absolute += float(np.abs(from_mean[first:]).sum())
-        self.mean_square += float(np.square(from_mean[first:]).sum())
-        self.last_absolute += float(np.abs(from_last[first:]).sum())
-        self.last_square += float(np.square(from_last[first:]).sum())
+        if known is None:
+            first = max(self.burn_in - self.used, 1 - self.used, 0)  # not scored before
+            self._add(residual[first:], from_mean[first:], from_last[first:])
+        else:
+            self._add_known(y, residual, known, used)
         self.used += len(y)
         self.last = float(y[-1])
         self.shifted_sum += float(shifted.sum())
         self.smallest = min(self.smallest, float(y.min()))
         self.largest = max(self.largest, float(y.max()))
+
+    def _add(self, residual: NDArray, from_mean: NDArray, from_last: NDArray) -> None:
+        """Add the errors of the rows that are scored."""
+        self.scored += len(residual)
+        self.absolute += float(np.abs(residual).sum())
+        self.square += float(np.square(residual).sum())
+        self.mean_absolute += float(np.abs(from_mean).sum())
+        self.mean_square += float(np.square(from_mean).sum())
+        self.last_absolute += float(np.abs(from_last).sum())
+        self.last_square += float(np.square(from_last).sum())
+
+    def _add_known(self, y: NDArray, residual: NDArray, known: Known, rows: NDArray) -> None:
+        """Add the errors of forecasts of ``rows`` of a chunk, whose targets are y."""
+        scored, mean, last = known.scored[rows], known.mean[rows], known.last[rows]
+        self._add(residual[scored], (y - mean)[scored], (y - last)[scored])
 
     def table(self) -> list[tuple[str, float, float]]:
         """Return (method, mean absolute error, root mean square error) rows; none before any is
@@ -149,6 +164,7 @@ class GroupScores(Scores):
         residual: NDArray[np.float64],
         used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None = None,
+        known: Known | None = None,
     ) -> None:
         """Count the rows of one chunk; ``groups`` (n,) are the numbers of their labels."""
         assert groups is not None
@@ -176,13 +192,10 @@ class GroupScores(Scores):
         scored = learned >= max(self.burn_in, 1)
         from_mean = (shifted - earlier / np.maximum(learned, 1))[scored]
         from_last = (y - before)[scored]
-        self.scored += int(scored.sum())
-        self.absolute += float(np.abs(residual[scored]).sum())
-        self.square += float(np.square(residual[scored]).sum())
-        self.mean_absolute += float(np.abs(from_mean).sum())
-        self.mean_square += float(np.square(from_mean).sum())
-        self.last_absolute += float(np.abs(from_last).sum())
-        self.last_square += float(np.square(from_last).sum())
+        if known is None:
+            self._add(residual[scored], from_mean, from_last)
+        else:
+            self._add_known(y, residual, known, rows)
         if not self.used:
             self.first = float(y[int(np.argmin(rows))])
         self.used += len(y)
