@@ -25,12 +25,17 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from olsq.distributed.fitting import Graph, add_merge_tree, add_states_before, is_number, make_work
-from olsq.distributed.partitions import new_array, partitions
+from olsq.distributed.horizon import Forecasting
+from olsq.distributed.partitions import is_array, new_array, partitions
 from olsq.online import CoefficientPath
 from olsq.online import coefficient_path as whole_path
 from olsq.online.forms.student import check_level
+from olsq.online.horizon import longer_than_data
 from olsq.online.inference.robust import errors_in_window
+from olsq.online.known_rows import HeldRows, check_horizon
 from olsq.online.pieces import pieces
+from olsq.online.rows.durations import Duration
+from olsq.online.rows.times import times_or_index
 
 SHARED = -1
 
@@ -123,6 +128,7 @@ def coefficient_path(
     times: Any = None,
     by: Any = None,
     window: Any = None,
+    horizon: Any = 1,
     reread: bool = True,
     **parameters: Any,
 ) -> DistributedPath:
@@ -134,6 +140,10 @@ def coefficient_path(
         Dask collections, or names of columns of X, as in :func:`fit`.
     window : int, float, str or timedelta, optional
         Only the last ``window`` rows count, or those of the last "90D".
+    horizon : int, float, str or timedelta, default 1
+        After how many rows (of its group), or how long ("1D"), the target of a row is known, for
+        ``residual``; see :func:`olsq.coefficient_path`.  Rows before which nothing is known are
+        predicted by coefficients of 0.
     reread : bool, default True
         Whether the second pass reads (or generates) each partition again, so that none waits in
         memory between the passes; what makes the rows must make the same ones twice.  False: read
@@ -180,11 +190,9 @@ def coefficient_path(
     unknown = sorted(parameters.keys() - defaults.keys())
     if unknown:
         raise TypeError(f"{unknown[0]!r} is not a parameter of coefficient_path")
-    if parameters.pop("horizon", 1) != 1:
-        raise ValueError(
-            "horizon is for olsq.coefficient_path on one machine: a forecast needs coefficients of "
-            "an earlier partition. Leave horizon out, and predict with path.coef of the rows before"
-        )
+    length = check_horizon(horizon)
+    if isinstance(length, Duration) and is_array(X):
+        times_or_index(times, None, None, length, f"horizon={horizon!r}")
     if y is None:
         raise ValueError("y must be given: a Dask collection, or the name of a column of X")
     given = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
@@ -210,22 +218,31 @@ def coefficient_path(
         else:
             given["forget"] = forget
     table = partitions(X, **given)
+    if by is None and not isinstance(length, Duration) and length >= sum(table.rows):
+        raise longer_than_data(horizon)
     job = make_work(of_path, table.columns, by is not None, rolling)
-    job = replace(job, options=options)
+    # A window leaves out times that only forecasts need by itself, a half-life is one in time.
+    learns_times = rolling or length == 1 or parameters.get("half_life") is not None
+    job = replace(job, options=options, learns_times=learns_times)
     learn = job.without_prior()
-    token = tokenize("path", table.blocks, of_path, options, table.columns, reread)
+    token = tokenize("path", table.blocks, of_path, options, table.columns, length, reread)
     graph: Graph = {
         (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
     levels = add_merge_tree(graph, list(graph), learn.merged, token)
     before = add_states_before(graph, levels, learn.merged, token)
     name = f"path-{token}"
+    forecasting = None if length == 1 else Forecasting(job, horizon, length)
+    work = job.path if forecasting is None else forecasting.path
     if reread:
-        second = second_pass_tasks(job.path, before, table.blocks, table.dependencies)
+        second = second_pass_tasks(work, before, table.blocks, table.dependencies)
     else:
         pairs = zip(before, table.blocks, strict=True)
-        second = [(job.path, state, *blocks) for state, blocks in pairs]
-    graph.update({(name, i): task for i, task in enumerate(second)})
+        second = [(work, state, *blocks) for state, blocks in pairs]
+    if forecasting is None:
+        graph.update({(name, i): task for i, task in enumerate(second)})
+    else:
+        _add_forecasts(graph, forecasting, second, token, name)
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
     meta = pieces.blank(*table.meta, job.parameters["fit_intercept"])
     arrays = [
@@ -236,6 +253,21 @@ def coefficient_path(
     path.partitions = [Delayed((name, i), layers, layer=name) for i in range(len(table.blocks))]
     path.meta = meta
     return path
+
+
+def _add_forecasts(
+    graph: Graph, forecasting: Forecasting, paths: list[tuple[Any, ...]], token: str, name: str
+) -> None:
+    """Add the tasks of paths that are open at their beginning, and those that finish them."""
+    every = range(len(paths))
+    graph.update({(f"open-{token}", i): task for i, task in enumerate(paths)})
+    held: list[Any] = [(f"held-{token}", i) for i in every]
+    graph.update({held[i]: (operator.attrgetter("held"), (f"open-{token}", i)) for i in every})
+    levels = add_merge_tree(graph, held, HeldRows.followed_by, f"held-{token}")
+    before = add_states_before(graph, levels, HeldRows.followed_by, f"held-{token}")
+    graph.update(
+        {(name, i): (forecasting.finished, before[i], (f"open-{token}", i)) for i in every}
+    )
 
 
 def _array(

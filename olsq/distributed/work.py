@@ -32,6 +32,7 @@ class Work:
     rolling: bool
     by: bool
     options: dict[str, Any] | None = None  # of a rolling path, as coefficient_path takes them
+    learns_times: bool = True  # False: times are for the horizon of forecasts only
 
     def estimator(self) -> Any:
         """Make a new estimator, without any rows."""
@@ -50,14 +51,16 @@ class Work:
         """Collect the rows of a partition from the blocks of X, y, sample_weight, forget, times,
         by.
         """
-        rows = Rows(*blocks)
-        if not self.columns:
-            return rows
-        X, taken = rows.X, []
-        found = {name: X[column] for name, column in self.columns.items()}
-        for column in self.columns.values():
-            taken += column if isinstance(column, list) else [column]
-        return rows._replace(X=X.drop(columns=taken), **found)
+        rows, found = Rows(*blocks), {}
+        if self.columns:
+            X, taken = rows.X, []
+            found = {name: X[column] for name, column in self.columns.items()}
+            for column in self.columns.values():
+                taken += column if isinstance(column, list) else [column]
+            found["X"] = X.drop(columns=taken)
+        if not self.learns_times:
+            found["times"] = None
+        return rows._replace(**found)
 
     # -- states -----------------------------------------------------------------------------------
 

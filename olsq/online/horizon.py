@@ -87,16 +87,21 @@ def path_with_horizon(
         times = read.values
     source = last_known_rows(_groups_of(path), len(path.residual), length, times)
     if (source == NO_ROW).all():
-        raise ValueError(
-            f"horizon={horizon!r} is longer than the data: no row's target is known so long before "
-            "another row. Give more rows or a shorter horizon"
-        )
+        raise longer_than_data(horizon)
     dtypes = complex_array if holds_complex(X) or holds_complex(y) else real_array
     rows, targets = dtypes(regressors, "X"), dtypes(y, "y")
     residual = targets.reshape(path.residual.shape) - predictions_from(path, rows, source)
     residual = np.where(np.isnan(path.residual), np.nan, residual).astype(path.residual.dtype)
     labels = path.labels._replace(forecast_from=source)
     return path._replace(residual=residual).labelled(labels)
+
+
+def longer_than_data(horizon: Any) -> ValueError:
+    """Return the error of a horizon that no two rows are apart."""
+    return ValueError(
+        f"horizon={horizon!r} is longer than the data: no row's target is known so long before "
+        "another row. Give more rows or a shorter horizon"
+    )
 
 
 def predictions_from(path: CoefficientPath, X: NDArray, source: NDArray[np.int64]) -> NDArray[Any]:

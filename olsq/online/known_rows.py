@@ -69,6 +69,21 @@ def last_known_rows(
     return source
 
 
+def estimates_of(path: Any) -> NDArray[np.float64]:
+    """Return coefficients and intercepts of a real path as values (n, m d + m) to be held."""
+    n = len(path.residual)  # which may be 0
+    flat = (a.reshape(n, int(np.prod(a.shape[1:]))) for a in (path.coef, path.intercept))
+    return np.concatenate([*flat], axis=1)
+
+
+def predict_from(estimates: NDArray[np.float64], X: NDArray) -> NDArray[np.float64]:
+    """Predict rows X (n, d), (n, m), each from its own values of :func:`estimates_of`."""
+    n, d = X.shape
+    m = estimates.shape[1] // (d + 1)
+    coef = estimates[:, : m * d].reshape(n, m, d)
+    return np.einsum("nmd,nd->nm", coef, X) + estimates[:, m * d :]
+
+
 class Held(NamedTuple):
     """Values (r, k), and times (r,) or None, of the last rows of a group."""
 
@@ -98,13 +113,13 @@ class HeldRows:
 
     def extend(
         self, groups: Mapping[Any, NDArray[np.int64]], values: NDArray, times: NDArray | None
-    ) -> NDArray[np.float64]:
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Add rows with their values (n, k); return the values (n, k) known when each is predicted.
 
-        ``groups`` has the rows of each label, in order.  NaN for rows that none is known before,
-        and for rows of no group.
+        ``groups`` has the rows of each label, in order.  The mask (n,) has the rows that another
+        one is known before; the values of others, and of rows of no group, are NaN.
         """
-        known = np.full(values.shape, np.nan)
+        known, begun = np.full(values.shape, np.nan), np.zeros(len(values), np.bool_)
         for label, rows in groups.items():
             own, own_times = values[rows], None if times is None else times[rows]
             held = self.groups.get(label)
@@ -114,13 +129,14 @@ class HeldRows:
                     assert held.times is not None
                     own_times = np.concatenate([held.times, own_times])
             place = known_places(len(own), self.horizon, own_times)[len(own) - rows.size :]
-            begun = place >= 0
-            known[rows[begun]] = own[place[begun]]
+            there = place >= 0
+            begun[rows] = there
+            known[rows[there]] = own[place[there]]
             # The next row's forecast rests on the one after the last row's, or (time) on that.
             oldest = max(int(place[-1]) + (own_times is None), 0)
             own_times = None if own_times is None else own_times[oldest:].copy()
             self.groups[label] = Held(own[oldest:].copy(), own_times)
-        return known
+        return known, begun
 
     def followed_by(self, later: Self) -> Self:
         """Return what is held after the rows of both; neither changes."""

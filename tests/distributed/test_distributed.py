@@ -184,6 +184,58 @@ def test_path_is_that_of_one_machine(parameters):
     assert_same_path(found, one)
 
 
+HORIZONS = {
+    "next partition": {"horizon": 7},
+    "beyond several partitions": {"horizon": 120},
+    "days": {"horizon": "9D", "times": "dates"},
+    "numbers": {"horizon": 40.0, "times": "numbers"},
+}
+
+
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("parameters", [
+    {"forget": 0.97, "fit_intercept": True}, {"window": 45, "min_samples": 4},
+    {"missing": "skip_target"},
+], ids=lambda p: "-".join(p))  # fmt: skip
+@pytest.mark.parametrize("horizon", HORIZONS)
+def test_forecasts_of_a_horizon_are_those_of_one_machine(horizon, parameters, by):
+    X, y, weight = stream(7)
+    Y = np.column_stack([y, y[::-1]])
+    X[:30, 0] = np.nan
+    Y[100:110, 0] = np.nan
+    steps = np.cumsum(np.random.default_rng(1).integers(0, 3, N))
+    times = {"dates": np.datetime64("2026-01-01") + steps, "numbers": steps.astype(float)}
+    options = parameters | HORIZONS[horizon]
+    rows = {"sample_weight": weight}
+    if "times" in options:
+        rows["times"] = times[options.pop("times")]
+    if by:
+        if horizon == "beyond several partitions":
+            options["horizon"] = 60  # of some 80 rows of a group
+        rows["by"] = np.arange(N) * 7 % 3
+    one = olsq.coefficient_path(X, Y, **rows, **options)
+    cut_rows = {name: cut(values) for name, values in rows.items()}
+    found = distributed.coefficient_path(cut(X), cut(Y), **cut_rows, **options)
+    assert_same_path(found, one, rtol=1e-10)
+    graph, wanted = dict(found.residual.__dask_graph__()), found.residual.__dask_keys__()
+    twice = dask.get(graph, [wanted, wanted])  # no task changes what another one is given
+    np.testing.assert_array_equal(np.concatenate([p[0] for p in twice[0]]), found.residual.compute())
+
+
+def test_forecasts_of_frames_by_names_of_columns():
+    X, y, _ = stream(3)
+    days = pd.date_range("2026-01-01", periods=N, name="day")
+    frame = pd.DataFrame(X, columns=list("abc"), index=days).assign(y=y, shop=np.arange(N) % 2)
+    options = {"by": "shop", "horizon": "6D"}
+    one = olsq.coefficient_path(frame.drop(columns="y"), frame["y"], **options)
+    for reread in (True, False):
+        found = distributed.coefficient_path(
+            dd.from_pandas(frame, npartitions=5), "y", reread=reread, **options
+        )
+        assert_same_path(found, one, rtol=1e-10)
+        pd.testing.assert_frame_equal(found.to_frame().compute(), one.to_frame(), check_freq=False)
+
+
 def test_window_fit_over_several_partitions():
     X, y, _ = stream(8)
     y[-60:-50] = np.nan
@@ -327,8 +379,16 @@ def test_refusals_name_what_is_wrong():
         (TypeError, "'nonsense' is not a parameter of coefficient_path",
             lambda: distributed.coefficient_path(a, b, nonsense=1)),
         (ValueError, "y must be given", lambda: distributed.coefficient_path(a, None)),
-        (ValueError, "horizon is for olsq.coefficient_path on one machine",
-            lambda: distributed.coefficient_path(a, b, horizon=2)),
+        (ValueError, "horizon must be a whole number of rows",
+            lambda: distributed.coefficient_path(a, b, horizon=0)),
+        (ValueError, "is longer than the data",
+            lambda: distributed.coefficient_path(a, b, horizon=len(a))),
+        (ValueError, "horizon='5D' is a length of time, so that every row needs a time",
+            lambda: distributed.coefficient_path(a, b, horizon="5D")),
+        (ValueError, "times are numbers, but horizon='5D' is a length between dates",
+            lambda: distributed.coefficient_path(
+                a, b, horizon="5D", times=da.arange(len(a), chunks=a.chunks[0])
+            ).residual.compute()),
         (ValueError, "cov='sandwich' is for forgetting",
             lambda: distributed.coefficient_path(a, b, window=5, cov="sandwich")),
         (ValueError, "information", lambda: distributed.fit(

@@ -10,7 +10,14 @@ from scipy.special import stdtrit
 
 from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.online import CoefficientPath
-from olsq.online.known_rows import Held, HeldRows, check_horizon, fewest_rows
+from olsq.online.known_rows import (
+    Held,
+    HeldRows,
+    check_horizon,
+    estimates_of,
+    fewest_rows,
+    predict_from,
+)
 
 # Columns of the values that are held of every row: rows of its group so far and those learned,
 # then for each target the first one, the last one and the sum of all less the first.
@@ -75,14 +82,12 @@ class Forecaster:
         ``path`` is the chunk's, ``groups`` has the rows of each label; ``times`` (n,) are
         nanoseconds, for a span of time.
         """
-        (n, m), d = y.shape, X.shape[1]
+        n, m = y.shape
         rows = self._count_rows(y, used, groups)
-        coef, intercept = path.coef.reshape(n, m * d), path.intercept.reshape(n, m)
-        values = np.column_stack([rows, coef, intercept])
-        known = self._held["estimates"].extend(groups, values, times)
+        values = np.column_stack([rows, estimates_of(path)])
+        known, _ = self._held["estimates"].extend(groups, values, times)
         counts, of_targets = known[:, :FIRST], known[:, FIRST : 2 + 3 * m].reshape(n, m, 3)
-        coef = known[:, 2 + 3 * m : -m].reshape(n, m, d)
-        fitted = np.einsum("nmd,nd->nm", coef, X) + known[:, -m:]
+        fitted = predict_from(known[:, 2 + 3 * m :], X)
         # Before anything is known coefficients are 0, where there is a row to learn.
         begun = counts[:, LEARNED] > 0
         fitted[~begun] = np.where(used[~begun], 0.0, np.nan)[:, None]
@@ -92,7 +97,7 @@ class Forecaster:
             overlap = rows[:, PLACE] - counts[:, PLACE]
             scored = used & (counts[:, LEARNED] >= fewest_rows(self._n_coefs, 1) * overlap)
             mean = of_targets[:, :, 0] + of_targets[:, :, 2] / counts[:, LEARNED, None]
-            squares = self._held["errors"].extend(
+            squares, _ = self._held["errors"].extend(
                 groups, self._add_squares(residual, scored, groups), times
             )
             freedom = squares[:, m] / overlap
