@@ -31,6 +31,7 @@ from olsq.local import LocalSolution as LocalSolution
 from olsq.local.api import local_lstsq as local_lstsq
 from olsq.online import CoefficientPath as CoefficientPath
 from olsq.online import ConstrainedLeastSquares as ConstrainedLeastSquares
+from olsq.online import DelayedTargets as DelayedTargets
 from olsq.online import FilterBank as FilterBank
 from olsq.online import Forecasts as Forecasts
 from olsq.online import GroupedLeastSquares as GroupedLeastSquares

@@ -1,5 +1,6 @@
 """Streaming least squares: one sample at a time, NumPy in and out, Numba inside."""
 
+from olsq.online.delayed_targets import DelayedTargets
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.files.format import StateFileError
@@ -22,6 +23,7 @@ from olsq.online.whole_array import coefficient_path
 __all__ = [
     "CoefficientPath",
     "ConstrainedLeastSquares",
+    "DelayedTargets",
     "FilterBank",
     "Forecasts",
     "GroupedLeastSquares",

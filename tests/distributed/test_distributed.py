@@ -219,7 +219,9 @@ def test_forecasts_of_a_horizon_are_those_of_one_machine(horizon, parameters, by
     assert_same_path(found, one, rtol=1e-10)
     graph, wanted = dict(found.residual.__dask_graph__()), found.residual.__dask_keys__()
     twice = dask.get(graph, [wanted, wanted])  # no task changes what another one is given
-    np.testing.assert_array_equal(np.concatenate([p[0] for p in twice[0]]), found.residual.compute())
+    np.testing.assert_array_equal(
+        np.concatenate([p[0] for p in twice[0]]), found.residual.compute()
+    )
 
 
 def test_forecasts_of_frames_by_names_of_columns():

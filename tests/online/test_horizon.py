@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import pickle
 import re
 from pathlib import Path
 
@@ -331,3 +332,101 @@ def test_the_page_runs_and_shows_what_comes_out():
     results = doctest.DocTestRunner().run(test)
     assert results.attempted > 10
     assert not results.failed
+
+
+# -- row by row ------------------------------------------------------------------------------------
+
+ESTIMATORS = {
+    "forgetting": (olsq.RecursiveLeastSquares, {"forget": 0.98, "ridge": 0.1}),
+    "half-life in time": (olsq.RecursiveLeastSquares, {"half_life": "20D"}),
+    "window": (olsq.RollingLeastSquares, {"window": 20}),
+    "window in time": (olsq.RollingLeastSquares, {"window": "30D"}),
+    "strategy": (olsq.RecursiveLeastSquares, {"forget": RandomWalk(0.01)}),
+}
+
+
+@pytest.mark.parametrize("horizon", [1, 5, "5D"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_delayed_targets_forecast_as_paths_do(rows, name, horizon):
+    X, y, _ = rows
+    kind, options = ESTIMATORS[name]
+    steps = np.cumsum(np.random.default_rng(1).integers(0, 4, N))
+    times = np.datetime64("2026-01-01") + steps
+    weight = 1.0 + np.arange(N) % 2
+    path = olsq.coefficient_path(
+        X, y, sample_weight=weight, times=times, horizon=horizon, fit_intercept=True, **options
+    )
+    rows_later = olsq.DelayedTargets(kind(**options), horizon=horizon)
+    found = np.array(
+        [rows_later.step(X[t], y[t], sample_weight=weight[t], time=times[t]) for t in range(N)]
+    )
+    np.testing.assert_allclose(found[:, 1], path.residual, rtol=1e-8, atol=1e-9)
+    known = np.isfinite(y)
+    np.testing.assert_allclose((y - found[:, 0])[known], found[known, 1], rtol=1e-12)
+    learned = np.isfinite(path.residual[: -len(rows_later)])
+    assert rows_later.estimator.n_samples_seen_ == learned.sum()
+
+
+def test_targets_that_come_later_are_learned_when_they_come(rows):
+    X, y, _ = rows
+    est, live = olsq.RecursiveLeastSquares(forget=0.98), olsq.RecursiveLeastSquares(forget=0.98)
+    delayed = olsq.DelayedTargets(live)
+    arrivals = np.random.default_rng(2).integers(0, 3, N)
+    made, given = [], 0
+    for t in range(N):
+        for _ in range(min(arrivals[t], t - given)):
+            prediction, residual = made[given], delayed.learn(y[given])
+            np.testing.assert_array_equal(residual, y[given] - prediction)
+            est.step(X[given], y[given])
+            given += 1
+        assert len(delayed) == t - given
+        made.append(delayed.predict(X[t]))
+        assert made[-1] == (est.predict(X[t : t + 1])[0] if given else 0.0) or t == 70
+    np.testing.assert_array_equal(live.coef_, est.coef_)
+    again = pickle.loads(pickle.dumps(delayed))
+    for one in (delayed, again):
+        one.learn(y[given])
+    np.testing.assert_array_equal(again.estimator.coef_, live.coef_)
+
+
+def test_several_targets_and_priors_wait_too():
+    rng = np.random.default_rng(3)
+    X, Y = rng.standard_normal((50, 2)), rng.standard_normal((50, 3))
+    path = olsq.coefficient_path(X, Y, horizon=4)
+    delayed = olsq.DelayedTargets(olsq.RecursiveLeastSquares(fit_intercept=False), 4)
+    found = [delayed.step(X[t], Y[t])[1] for t in range(50)]
+    np.testing.assert_allclose(found, path.residual, rtol=1e-9, atol=1e-12)
+    prior = (np.array([1.0, 2.0]), np.eye(2))
+    est = olsq.RecursiveLeastSquares(prior=prior, fit_intercept=False)
+    assert olsq.DelayedTargets(est).predict(np.array([1.0, 1.0])) == 3.0
+
+
+def test_delayed_targets_refuse_what_cannot_be_known():
+    x = np.array([1.0, 2.0])
+    with pytest.raises(TypeError, match="estimator must be one that learns single rows by step"):
+        olsq.DelayedTargets(olsq.FilterBank(3))
+    with pytest.raises(ValueError, match="horizon must be a whole number of rows"):
+        olsq.DelayedTargets(olsq.RecursiveLeastSquares(), 0)
+    live = olsq.DelayedTargets(olsq.RecursiveLeastSquares())
+    with pytest.raises(ValueError, match="no row waits for a target"):
+        live.learn(1.0)
+    live.predict(x)
+    assert live.learn(1.0) == 1.0
+    live.predict(x)
+    with pytest.raises(ValueError, match="y"):
+        live.learn(np.array([1.0, 2.0]))  # refused by step, and still waiting
+    assert live.learn(1.0) == 0.0
+    held = olsq.DelayedTargets(olsq.RecursiveLeastSquares(), 2)
+    held.predict(x)
+    held.predict(x)
+    with pytest.raises(ValueError, match="call learn\\(y\\) for it first, with NaN"):
+        held.predict(x)
+    timed = olsq.DelayedTargets(olsq.RecursiveLeastSquares(), "5D")
+    with pytest.raises(ValueError, match="is a length of time: give time="):
+        timed.step(x, 1.0)
+    with pytest.raises(ValueError, match="times are numbers, but horizon='5D'"):
+        timed.step(x, 1.0, time=3.0)
+    timed.step(x, 1.0, time=np.datetime64("2026-01-05"))
+    with pytest.raises(ValueError, match="time must not go back"):
+        timed.step(x, 1.0, time=np.datetime64("2026-01-04"))
+    assert len(timed) == 1
