@@ -16,10 +16,11 @@ import olsq
 from olsq.reference import sequence as oracle
 from olsq.sequence import jax as in_jax
 from olsq.sequence.jax import tiles
-from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.primitive import solve_by_primitive
+from olsq.sequence.jax.tiles import Grid
+from olsq.sequence.jax.walk import solve_by_jax
 
 pytestmark = pytest.mark.sparse
 
@@ -56,14 +57,14 @@ def problem(low, mode="fixed", by_token=False, zeros=False, **_):
 def test_gradient_and_tangent_are_those_of_autodiff(case, monkeypatch):
     monkeypatch.setattr(tiles, "CACHED", 2 * T * CHUNK)  # two streams a group
     stream, solver = problem(**case), case["solver"].jax()
-    assert tiles.group_count(stream, CHUNK) == 2
+    assert Grid.of(stream, CHUNK).groups == 2
     logs = stream.log_forget
     rng = np.random.default_rng(4)
 
     @jax.jit
     def derivatives(stream, moved, along):
         out = []
-        for solve in (solve_by_primitive, partial(solve_in_groups, unrolls=False)):
+        for solve in (solve_by_primitive, partial(solve_by_jax, unrolls=False)):
 
             def finite(stream, solve=solve):
                 made = solve(stream._replace(log_forget=logs), solver)[:2]

@@ -12,9 +12,9 @@ import olsq
 from olsq.sequence import jax as in_jax
 from olsq.sequence.jax import triangular
 from olsq.sequence.jax.gates import states_before
-from olsq.sequence.jax.grid import Grid
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.platform import Target, target, tuned_for
+from olsq.sequence.jax.tiles import Grid
 from olsq.sequence.jax.triangular import inverse_cholesky
 from tests.portable import check_portable, export_text
 

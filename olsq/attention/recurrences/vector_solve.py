@@ -26,7 +26,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.autodiff import save_factors
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import (
     compile_once,
@@ -37,7 +36,7 @@ from olsq.sequence.jax.control import (
     vary_together,
     while_loop,
 )
-from olsq.sequence.jax.factor import Factor, apply_inverses, factorise
+from olsq.sequence.jax.factor import Factor, apply_inverses, factorise, save_factors
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,

@@ -18,6 +18,7 @@ be 0: there it is :func:`~olsq.sequence.jax.gates.gate_gradient`'s sum of produc
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,10 +27,10 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks, read_out, system_product
-from olsq.sequence.jax.control import cond, max_over_vmap
+from olsq.sequence.jax.control import compile_once, cond, max_over_vmap
 from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import Carry, Tile, finite, open_tile
+from olsq.sequence.jax.tiles import Carry, Tile, finite, finite_queries, open_tile
 from olsq.solvers.thresholds import MILD_LOG_SCALE
 
 
@@ -80,22 +81,34 @@ def dot(a: Array, b: Array) -> Array:
     return (a * b).sum(-1)
 
 
+def _recall(solver: JaxSolver, chunks: Chunks, kept: Any) -> tuple[Any, Array]:
+    """Return the solver's factors and solutions of a tile, from those ``kept`` or by solving again.
+
+    ``kept`` are the solutions, None if they were not, and what the solver saved.
+    """
+    x, saved = kept
+    if x is not None:
+        return solver.restored(chunks, saved), x
+    prepared = solver.prepare(chunks)
+    return prepared, solver.solve(chunks, prepared, finite_queries(chunks))[0]
+
+
+@partial(compile_once, static_argnames="solver", inline=True)
 def tile_gradient(
     tile: Tile,
-    chunks: Chunks,
-    end: Moments[Array],
-    solver: JaxSolver,
-    prepared: Any,
-    x: Array,
+    ridge: Any,
+    carry: Carry,
+    kept: Any,
     do: Array,
     d_end: Moments[Array],
+    solver: JaxSolver,
 ) -> TileGradient:
     """Compute the cotangents of ``tile`` from those of its outputs and of the moments after it.
 
-    ``chunks`` is the tile as :func:`~olsq.sequence.jax.tiles.open_tile` returns it, ``end`` the
-    moments after it, ``prepared`` the solver's factors and ``x`` its solutions. Costs one solve and
-    14 to 15 products of a chunk.
+    ``kept`` as for :func:`_recall`. Costs one solve and 14 to 15 products of a chunk.
     """
+    chunks, end = open_tile(tile, ridge, carry)
+    prepared, x = _recall(solver, chunks, kept)
     keys, values, decay, zeta = chunks.keys, chunks.values, chunks.decay, chunks.zeta
     query_finite = finite(tile.queries)[..., None]
     do = jnp.where(query_finite & ~chunks.output_lost[..., None], do, 0)
@@ -140,7 +153,7 @@ def tile_gradient(
         d_zeta = dot(far, x) - dot(e, jnp.einsum("bnti,bnji->bntj", x, chunks.gram))
         states = [
             jnp.concatenate([s[:, 1:], last[:, None]], 1)
-            for s, last in zip((chunks.gram, chunks.cross), end, strict=True)
+            for s, last in zip((chunks.gram, chunks.cross), end[:2], strict=True)
         ]
         forget, weight = _gradient_of_gates(
             tile, chunks, change * scores, d_tail, d_zeta, after, states, through
@@ -156,21 +169,20 @@ def tile_gradient(
     )
 
 
+@partial(compile_once, static_argnames="solver", inline=True)
 def tile_tangent(
     tile: Tile,
     ridge: Any,
     carry: Carry,
-    solver: JaxSolver,
-    saved: tuple[Array, ...],
-    x: Array,
+    kept: Any,
     d_tile: Tile,
     d_ridge: Any,
     d_start: Moments[Array],
+    solver: JaxSolver,
 ) -> tuple[Array, Moments[Array]]:
     """Compute the tangents of a tile's outputs and of the moments after it: ``M dx = dq - dM x``.
 
-    A field of ``d_tile`` that is None has no tangent; ``saved`` are the factors that the solver
-    kept.
+    A field of ``d_tile`` that is None has no tangent; ``kept`` as for :func:`_recall`.
     """
     fields = {n: t for n, t in d_tile._asdict().items() if t is not None}
     if ridge is not None and d_ridge is None:
@@ -187,14 +199,12 @@ def tile_tangent(
         opened, at, (fields, d_ridge, d_start), has_aux=True
     )
     whole = chunks._replace(output_lost=lost)
+    prepared, x = _recall(solver, whole, kept)
     # dM x, with x held fixed
     d_product = jax.jvp(lambda c: system_product(c, x), (chunks,), (d_chunks,))[1]
     query_finite = finite(tile.queries)[..., None]
-    d_x = solver.solve(
-        whole,
-        solver.restored(whole, saved),
-        jnp.where(query_finite, d_chunks.queries, 0) - d_product,
-    )[0]
+    d_query = jnp.where(query_finite, d_chunks.queries, 0)
+    d_x = solver.solve(whole, prepared, d_query - d_product)[0]
     d_value = jax.jvp(read_out, (chunks, x), (d_chunks, d_x))[1]
     return jnp.where(query_finite & ~lost[..., None], d_value, 0), d_end
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
@@ -26,6 +27,17 @@ from olsq.solvers.thresholds import FLOOR
 
 FACTOR = "olsq factor"  # names what a backward pass keeps
 SINGULAR = 0.02  # relative error of S or P beyond which a chunk needs care
+
+
+_FACTORS = jax.checkpoint_policies.save_only_these_names(FACTOR)
+
+
+def save_factors(primitive: Any, *avals: Any, **params: Any) -> Any:
+    """Choose what a backward pass keeps of a tile: factors and solutions.
+
+    The rest is recomputed.
+    """
+    return primitive.name == "custom_linear_solve" or _FACTORS(primitive, *avals, **params)
 
 
 class Factor(NamedTuple):

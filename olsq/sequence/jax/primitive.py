@@ -2,7 +2,7 @@
 
 Three primitives: the outputs, their tangents, and the cotangents of the arrays.  The tangents are
 linear, and the transpose of that map is the third; the transpose of the third is the second again.
-So reverse mode runs the loop of :func:`~olsq.sequence.jax.blocks.backward`, and forward mode stays.
+So reverse mode runs the loop of :func:`~olsq.sequence.jax.walk.backward`, and forward mode stays.
 The derivatives of tangents and cotangents by the arrays themselves are taken of the functions that
 JAX differentiates: derivatives of any order are right, whatever they are made of.
 
@@ -27,13 +27,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from olsq.problem import Moments
-from olsq.sequence.jax import blocks
-from olsq.sequence.jax.autodiff import solve_in_groups
+from olsq.sequence.jax import walk
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.platform import Target, given_target, in_full_precision, tuned_for
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import TokenSizes
-from olsq.sequence.jax.walk import Kept
+from olsq.sequence.jax.walk import Kept, solve_by_jax
 
 OUTPUTS = 3  # that have derivatives: values and the final moments
 
@@ -69,13 +68,13 @@ def solve_by_primitive(
 def _solve(*arrays: Array, setting: Setting, keeps: bool) -> list[Array]:
     """Compute outputs and sizes, and with ``keeps`` also what the gradient needs."""
     with tuned_for(setting.target):
-        return jax.tree.leaves(blocks.forward(setting.stream(arrays), setting.solver, keeps))
+        return jax.tree.leaves(walk.forward(setting.stream(arrays), setting.solver, keeps))
 
 
 def _differentiable(setting: Setting, *arrays: Array) -> tuple[Array, ...]:
     """Compute the outputs by functions that JAX differentiates."""
     with tuned_for(setting.target):
-        value, moments, _ = solve_in_groups(setting.stream(arrays), setting.solver, False)
+        value, moments, _ = solve_by_jax(setting.stream(arrays), setting.solver, False)
     return value, *moments
 
 
@@ -101,7 +100,7 @@ def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[
     moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
     stream, d_stream = setting.stream(arrays), setting.stream(moved.values())
     with tuned_for(setting.target):
-        d_value, d_moments = blocks.tangent(stream, setting.solver, _rebuild_kept(kept), d_stream)
+        d_value, d_moments = walk.tangent(stream, setting.solver, _rebuild_kept(kept), d_stream)
     return d_value, *d_moments
 
 
@@ -115,15 +114,14 @@ def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tupl
     stream = setting.stream(arrays)
     kept, d_moments = _rebuild_kept(kept), Moments(*d_moments)
     with tuned_for(setting.target):
-        made = blocks.backward(stream, setting.solver, kept, d_value, d_moments)
+        made = walk.backward(stream, setting.solver, kept, d_value, d_moments)
     return tuple(getattr(made, n) for n in wrt)
 
 
 def _rebuild_kept(leaves: Any) -> Kept:
     """Rebuild :class:`Kept` from its leaves."""
-    if len(leaves) == 2:  # of blocks
-        gram, cross = leaves
-        return Kept(None, (), gram, cross, None)
+    if len(leaves) == 3:  # of a long sequence
+        return Kept(None, (), *leaves)
     x, *factors, gram, cross, lost = leaves
     return Kept(x, tuple(factors), gram, cross, lost)
 

@@ -9,17 +9,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from olsq.problem import Moments
-from olsq.sequence.jax.control import scan
 from olsq.sequence.jax.gates import lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
-from olsq.sequence.jax.tiles import (
-    Carry,
-    TokenSizes,
-    cut_into_tiles,
-    final_moments,
-    initial_carry,
-    open_tile,
-)
+from olsq.sequence.jax.tiles import Carry, TokenSizes, final_moments, initial_carry
+from olsq.sequence.jax.walk import moments_after
 
 
 def solve_in_shards(
@@ -68,12 +61,7 @@ def split_time(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments
         state=empty,
         floor=None,
     )
-    tiles, ridge = cut_into_tiles(pieces, chunk)
-
-    def walk(carry: Carry, tile: Any) -> tuple[Carry, None]:
-        return open_tile(tile, ridge, carry)[1], None
-
-    totals = scan(walk, initial_carry(empty), tiles)[0]
+    totals = moments_after(pieces, chunk)
 
     def by_stream(x: Array) -> Array:
         """Reshape (shards B, ...) to (B, shards, ...)."""

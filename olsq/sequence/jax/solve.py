@@ -15,9 +15,7 @@ from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import check_choice, concrete
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
-from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.control import in_shard_map
-from olsq.sequence.jax.grid import Grid
 from olsq.sequence.jax.inputs import Stream, check
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import pieces_of
@@ -32,7 +30,8 @@ from olsq.sequence.jax.platform import (
 from olsq.sequence.jax.primitive import solve_by_primitive
 from olsq.sequence.jax.shards import solve_in_shards
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import TokenSizes
+from olsq.sequence.jax.tiles import Grid, TokenSizes
+from olsq.sequence.jax.walk import solve_by_jax
 from olsq.solvers import ChunkExact, Solver
 
 
@@ -131,7 +130,7 @@ def solve_all(
 ) -> tuple[Array, Moments[Array], TokenSizes]:
     """Solve a flat batch as :func:`solve_stream`, without splitting time into pieces."""
     if unrolls or in_shard_map():
-        return solve_in_groups(stream, solver, unrolls)
+        return solve_by_jax(stream, solver, unrolls)
     return solve_by_primitive(stream, solver)
 
 

@@ -1,13 +1,12 @@
-"""Cut streams into tiles of chunks, and carry the moments from tile to tile.
+"""Cut streams into tiles of chunks, and compute one tile from the moments before it.
 
 A tile has as many chunks and streams as keep its arrays in a CPU's cache; on other devices, as many
-chunks as keep its largest array within ``Target.tile_bytes``. Tiles run in time order; the chunks
-of a tile are computed at once.
+chunks as keep its largest array within ``Target.tile_bytes``. Tiles run in time order
+(:mod:`~olsq.sequence.jax.walk`); the chunks of a tile are computed at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +24,46 @@ WIDEST = 8  # bytes of the largest number
 MOST_CHUNKS = 16  # chunks of a tile on a CPU: their moments cost this many products a chunk
 
 
+class Grid(NamedTuple):
+    """Division of a batch: groups of streams, and tiles of ``n`` chunks of ``c`` tokens."""
+
+    groups: int
+    streams: Any  # of a group
+    tiles: int  # of a stream
+    n: int
+    c: int
+
+    @classmethod
+    def of(cls, stream: Stream, chunk: int, tiles: int | None = None) -> Grid:
+        """Choose the grid for ``stream``; ``tiles`` are those of a grid that it has to repeat.
+
+        Groups of streams run one after another, so that the arrays of each stay in cache. There is
+        one group where several devices may share the batch, or its size is symbolic.
+        """
+        (b, length, d), on = stream.keys.shape, target()
+        c = min(chunk, -(-length // 8) * 8)
+        chunks, widest, groups = -(-length // c), max(c, d), 1
+        if on.cpu and isinstance(b, int) and jax.device_count() == 1:
+            fits = max(1, CACHED // (length * max(d, chunk)))
+            groups = next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
+        streams = b if groups == 1 else b // groups
+        # the largest arrays of a chunk are its gates or scores (c, c), keys, and moments (d, d)
+        count = streams if isinstance(streams, int) else 1
+        if on.cpu:
+            most = min(MOST_CHUNKS, CACHED // (count * c * widest))
+        else:
+            most = on.tile_bytes // (WIDEST * count * widest**2)
+        tiles = tiles or -(-chunks // max(1, most))
+        return cls(groups, streams, tiles, -(-chunks // tiles), c)
+
+    @property
+    def length(self) -> int:
+        """Number of tokens of a padded stream."""
+        return self.tiles * self.n * self.c
+
+
 class Tile(NamedTuple):
-    """Samples of one tile, or of all tiles with one more leading axis."""
+    """Samples of one tile, or (B, T, ...) of all of them."""
 
     keys: Array  # (B, n, C, d)
     values: Array  # (B, n, C, m)
@@ -56,59 +93,32 @@ class Carry(NamedTuple):
     state_lost: Array  # (B,) bool
 
 
-def group_count(stream: Stream, chunk: int) -> int:
-    """Return the number of groups to cut the batch into, so that a group's arrays stay in cache.
+def pad_tokens(stream: Stream, spare: int, one: float = 1.0) -> tuple[Tile, Array | None]:
+    """Append ``spare`` absent tokens to the samples of ``stream``.
 
-    It is 1 where several devices may share the batch: groups run one after another.
+    Also returns the ridge that all tokens share. The gates and ridges of absent tokens are ``one``:
+    1 for arrays, 0 for tangents.
     """
-    b, length, d = stream.keys.shape
-    if not target().cpu or jax.device_count() > 1 or not isinstance(b, int):
-        return 1  # a batch of symbolic size is not cut either
-    fits = max(1, CACHED // (length * max(d, chunk)))
-    return next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
 
+    def pad(x: Any, fill: float = 0.0) -> Any:
+        if x is None or not spare:
+            return x
+        widths = [(0, 0), (0, spare)] + [(0, 0)] * (x.ndim - 2)
+        return jnp.pad(x, widths, constant_values=fill)
 
-def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
-    """Return the number of tiles, the chunks per tile and tokens per chunk for ``b`` streams."""
-    c = min(chunk, -(-length // 8) * 8)
-    n = -(-length // c)
-    streams, on = b if isinstance(b, int) else 1, target()
-    if on.cpu:
-        most = min(MOST_CHUNKS, CACHED // (streams * c * max(d, c)))
-    else:  # the largest arrays of a chunk are its gates or scores (c, c), keys, and moments (d, d)
-        most = on.tile_bytes // (WIDEST * streams * max(c, d) ** 2)
-    most = max(1, most)
-    count = -(-n // most)
-    return count, -(-n // count), c
-
-
-def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
-    """Cut ``stream`` into tiles, padded with absent tokens.
-
-    Also returns the ridge all tokens share.
-    """
-    b, length, d = stream.keys.shape
-    count, n, c = tile_shape(b, length, d, chunk)
-
-    def cut(x: Any, fill: float = 0.0) -> Any:
-        if x is None:
-            return None
-        pad = [(0, 0), (0, count * n * c - length)] + [(0, 0)] * (x.ndim - 2)
-        x = jnp.pad(x, pad, constant_values=fill)
-        return jnp.moveaxis(x.reshape(b, count, n, c, *x.shape[2:]), 1, 0)
-
-    ridge = stream.ridge
-    shared = ridge is None or ridge.shape[1] == 1
-    tiles = Tile(
-        keys=cut(stream.keys),
-        values=cut(stream.values),
-        queries=cut(stream.queries),
-        gates=cut(stream.forget, 1.0),
-        logs=cut(stream.log_forget),
-        weight=cut(stream.weight),
-        ridge=None if shared else cut(ridge, 1.0),
+    ridge, shared = stream.ridge, None
+    if ridge is not None and ridge.shape[1] == 1:
+        ridge, shared = None, ridge[:, :, None]
+    tile = Tile(
+        keys=pad(stream.keys),
+        values=pad(stream.values),
+        queries=pad(stream.queries),
+        gates=pad(stream.forget, one),
+        logs=pad(stream.log_forget),
+        weight=pad(stream.weight),
+        ridge=pad(ridge, one),
     )
-    return tiles, (ridge[:, :, None] if shared and ridge is not None else None)
+    return tile, shared
 
 
 def initial_carry(state: Moments) -> Carry:
@@ -194,21 +204,22 @@ def clean(tile: Tile) -> tuple[Tile, Array]:
     return tile, sample_lost
 
 
+def finite_queries(chunks: Chunks) -> Array:
+    """Return the queries of a tile, zero where one is not finite."""
+    return jnp.where(finite(chunks.queries)[..., None], chunks.queries, 0)
+
+
 def tile_outputs(
-    chunks: Chunks, solve: Callable[[Array], tuple[Array, Array]]
-) -> tuple[Array, TokenSizes, Array]:
+    chunks: Chunks, queries: Array, solution: Array, steps: Array
+) -> tuple[Array, TokenSizes]:
     """Compute the outputs (B, n, C, m) of a tile, NaN where the query or the past is not finite.
 
-    Also returns their sizes and the solutions x. ``solve`` returns the solutions of finite
-    right-hand sides and the steps of each.
+    ``solution`` is that of the :func:`finite_queries`, after ``steps``. Also returns their sizes.
     """
-    query_finite = finite(chunks.queries)[..., None]
-    queries = jnp.where(query_finite, chunks.queries, 0)
-    solution, steps = solve(queries)
-    known = query_finite & ~chunks.output_lost[..., None]
+    known = finite(chunks.queries)[..., None] & ~chunks.output_lost[..., None]
     value = jnp.where(known, read_out(chunks, solution), jnp.nan)
 
     given, q, x = jax.lax.stop_gradient((chunks, queries, solution))
     query, size, left = (jnp.linalg.norm(a, axis=-1) for a in (q, x, q - system_product(given, x)))
     trace = system_trace(given)[..., 0]
-    return value, TokenSizes(steps, query, size, left, trace, cross_norm(given)), solution
+    return value, TokenSizes(steps, query, size, left, trace, cross_norm(given))

@@ -1,12 +1,17 @@
-"""Loop over all tiles of a batch, forwards and, for the gradient, backwards.
+"""Loops over all tiles of a batch: outputs, their tangents and their cotangents.
 
-A step of the loop slices its tile out of the arrays and writes its outputs into place, so that no
-array is copied into another layout. The forward loop can keep what the backward one needs: factors,
-solutions, and the moments before each tile.
+:func:`walk` is the one loop. A step reads its tile in place and writes its results into place, so
+that no array is copied into another layout; its derivatives are written by hand
+(:mod:`~olsq.sequence.jax.adjoint`). Where JAX has to differentiate the loop, it is ``stacked``:
+tiles are scanned over as one more axis, because the transpose of reading in place would add up
+arrays of all tokens at every tile. That is so of unrolled steps, of derivatives of the second order
+and more, and of whatever is inside ``shard_map``.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,108 +20,243 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments
-from olsq.sequence.jax.adjoint import TileGradient, tile_gradient, tile_tangent
-from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.grid import Grid, pad_to_tiles
+from olsq.sequence.jax.adjoint import tile_gradient, tile_tangent
+from olsq.sequence.jax.chunks import Chunks, system_product
+from olsq.sequence.jax.control import compile_once, custom_linear_solve, scan, vary_together
+from olsq.sequence.jax.factor import save_factors
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import (
     Carry,
+    Grid,
     Tile,
     TokenSizes,
     final_moments,
+    finite_queries,
     initial_carry,
     open_tile,
+    pad_tokens,
     tile_outputs,
 )
 
-Nest = Any
+# Tokens up to which solutions and factors, three numbers for each number of a key, are kept for the
+# derivative. Of longer sequences only the moments before each tile are, and the derivative solves
+# each tile again.
+LONG = 2**16
+
+
+class Parts(NamedTuple):
+    """Nests of arrays by what they have one entry of: those of a batch, or those of a tile."""
+
+    tokens: Any = ()  # (B, T', ...), T' a whole number of tiles; of a tile (streams, n, c, ...)
+    chunks: Any = ()  # (B, chunks, ...); of a tile (streams, n, ...)
+    tiles: Any = ()  # (B, tiles, ...); of a tile (streams, ...)
+    streams: Any = ()  # (B, ...); of a tile (streams, ...)
+
+
+def walk(
+    grid: Grid,
+    step: Callable[[Any, Parts], tuple[Any, Parts]],
+    start: Any,
+    parts: Parts,
+    *,
+    reverse: bool = False,
+    stacked: bool = False,
+) -> tuple[Any, Parts]:
+    """Run ``step`` over all tiles of a batch, in time order or in reverse.
+
+    A step maps a carry and the parts of a tile to the next carry and the tile's results. Each
+    stream begins with its entry of ``start`` (B, ...). Returns the carries (B, ...) at the end, and
+    all results. Loops that are ``stacked`` can be differentiated.
+    """
+    count = grid.groups * grid.tiles
+    one, batch = grid.streams, grid.streams if grid.groups == 1 else grid.groups * grid.streams
+    leading = Parts((one, grid.n, grid.c), (one, grid.n), (one,), None)  # axes of a tile's arrays
+
+    def over(function: Callable[..., Any], *nests: Parts) -> Parts:
+        pairs = zip(leading, *nests, strict=True)
+        return Parts(*(jax.tree.map(partial(function, axes), *trees) for axes, *trees in pairs))
+
+    def place(i: Any, axes: Any, x: Array) -> tuple[Any, ...]:
+        """Return the index at which the part of step i begins in x."""
+        first, tile = (0, i) if grid.groups == 1 else (i // grid.tiles * one, i % grid.tiles)
+        at = (first,) if axes is None else (first, tile * math.prod(axes[1:]))
+        return (*at, *[0] * (x.ndim - len(at)))
+
+    def read(i: Any, axes: Any, x: Array) -> Array:
+        if axes is None:
+            if grid.groups == 1:
+                return x
+            return jax.lax.dynamic_slice(x, place(i, axes, x), (one, *x.shape[1:]))
+        sizes = (one, math.prod(axes[1:]), *x.shape[2:])
+        part = jax.lax.dynamic_slice(x, place(i, axes, x), sizes)
+        return part.reshape(*axes, *x.shape[2:])
+
+    def write(i: Any, axes: Any, x: Array, part: Array) -> Array:
+        if axes is not None:
+            part = part.reshape(one, math.prod(axes[1:]), *x.shape[2:])
+        return jax.lax.dynamic_update_slice(x, part, place(i, axes, x))
+
+    def allocate(axes: Any, part: Any) -> Array:
+        tail = part.shape[len(axes) :]
+        return jnp.zeros((batch, grid.tiles * math.prod(axes[1:]), *tail), part.dtype)
+
+    def stack(axes: Any, x: Array) -> Array:
+        x = x.reshape(grid.groups, one, grid.tiles, *axes[1:], *x.shape[2:])
+        return jnp.moveaxis(x, 2, 1).reshape(
+            grid.groups * grid.tiles, *axes, *x.shape[2 + len(axes) :]
+        )
+
+    def unstack(axes: Any, x: Array) -> Array:
+        tail = x.shape[1 + len(axes) :]
+        x = jnp.moveaxis(x.reshape(grid.groups, grid.tiles, *axes, *tail), 2, 1)
+        return x.reshape(batch, grid.tiles * math.prod(axes[1:]), *tail)
+
+    def run(state: Any, at: tuple[Array, Parts]) -> tuple[Any, Any]:
+        (carry, ends, rooms), (i, part) = state, at
+        if grid.groups > 1:
+            fresh = i % grid.tiles == (grid.tiles - 1 if reverse else 0)
+            begun = jax.tree.map(partial(read, i, None), start)
+            carry = jax.tree.map(partial(jnp.where, fresh), begun, carry)
+        if stacked:
+            shared = jax.tree.map(partial(read, i, None), parts.streams)
+            part = part._replace(streams=shared)
+        else:
+            part = over(partial(read, i), parts)
+        carry, results = step(carry, part)
+        if grid.groups > 1:
+            ends = jax.tree.map(partial(write, i, None), ends, carry)
+        if stacked:
+            return (carry, ends, rooms), results
+        return (carry, ends, over(partial(write, i), rooms, results)), ()
+
+    first = jax.tree.map(partial(read, 0, None), start)
+    tiles, rooms = Parts(), Parts()
+    if stacked:
+        tiles = over(stack, parts._replace(streams=()))
+    else:
+        shapes = jax.eval_shape(lambda: step(first, over(partial(read, 0), parts)))[1]
+        rooms = over(allocate, shapes)
+    state = (first, () if grid.groups == 1 else start, rooms)
+    over_tiles = jnp.arange(count), tiles
+    (carry, ends, rooms), results = scan(run, state, over_tiles, reverse=reverse)
+    return carry if grid.groups == 1 else ends, over(unstack, results) if stacked else rooms
 
 
 class Kept(NamedTuple):
-    """Values of the forward loop that the backward loop needs.
+    """Values of the forward loop that derivatives need, the batch as the leading axis of all."""
 
-    The batch is the leading axis of all.
-
-    For a long sequence, only the moments before each of its blocks; see
-    :mod:`~olsq.sequence.jax.blocks`.
-    """
-
-    solution: Any  # (B, T', d), T' a whole number of tiles; None: blocks
+    solution: Any  # (B, T', d), T' a whole number of tiles; None: to be solved again
     factors: tuple[Array, ...]  # (B, chunks, ...): what the solver says
     gram: Array  # (B, tiles, d, d), before each tile
     cross: Array  # (B, tiles, m, d)
-    lost: Any  # (B, tiles + 1) bool: a loss reaches this tile, and the end; None: blocks
+    lost: Array  # (B, tiles + 1) bool: a loss reaches this tile, and the end
 
-
-@partial(compile_once, static_argnames="solver", inline=True)
-def _tile_forward(tile: Tile, ridge: Any, carry: Carry, solver: JaxSolver) -> tuple[Any, ...]:
-    """Solve one tile: the carry after it, its outputs by token, what the backward pass keeps."""
-    chunks, after = open_tile(tile, ridge, carry)
-    prepared = solver.prepare(chunks)
-    value, sizes, x = tile_outputs(chunks, lambda q: solver.solve(chunks, prepared, q))
-    return after, (value, sizes, x), solver.saved(prepared)
+    def carries(self) -> Carry:
+        """Return the carries before all tiles."""
+        return Carry(self.gram, self.cross, self.lost[:, :-1])
 
 
 def forward(
     stream: Stream, solver: JaxSolver, keep: bool
 ) -> tuple[Array, Moments[Array], TokenSizes, Any]:
     """Solve a stream: outputs (B, T, m), final moments, sizes (B, T), and :class:`Kept` or None."""
-    grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
-    stream, start = pad_to_tiles(stream, grid, length), initial_carry(stream.state)
-    each = grid.n * grid.c
+    length = stream.keys.shape[1]
+    keeps_solutions = keep and length <= LONG
 
-    def step(state: Any, i: Array) -> Any:
-        carry, ends, tokens, factors, befores = state
-        if grid.groups > 1:
-            fresh = i % grid.tiles == 0
-            carry = jax.tree.map(lambda s, c: jnp.where(fresh, grid.read(s, i), c), start, carry)
-        after, made, saved = _tile_forward(*grid.tile(stream, i), carry, solver)
-        tokens = put_all(tokens, jax.tree.map(grid.by_token, drop(made)), i, each)
-        ends = jax.tree.map(lambda x, y: grid.write(x, y, i), ends, after)
-        if keep:
-            factors = put_all(factors, saved, i, grid.n)
-            befores = put_all(befores, jax.tree.map(lambda x: x[:, None], carry), i, 1)
-        return (after, ends, tokens, factors, befores), None
+    def step(carry: Carry, part: Parts) -> tuple[Carry, Parts]:
+        after, results, factors = _tile_forward(part.tokens, part.streams, carry, solver)
+        if not keep:
+            return after, Parts(results[:2])
+        if not keeps_solutions:
+            return after, Parts(results[:2], (), carry)
+        return after, Parts(results, factors, carry)
 
-    def put_all(whole: Nest, parts: Nest, i: Array, each: int) -> Nest:
-        return jax.tree.map(lambda x, y: grid.write(x, y, i, each), whole, parts)
-
-    def drop(made: Any) -> Any:
-        return made if keep else made[:2]
-
-    first = jax.tree.map(lambda s: grid.read(s, 0), start)
-    after, made, saved = jax.eval_shape(
-        lambda stream, carry: _tile_forward(*grid.tile(stream, 0), carry, solver), stream, first
-    )
-    rooms: Any = (
-        jax.tree.map(grid.allocate, after),
-        jax.tree.map(lambda x: grid.allocate(jax.eval_shape(grid.by_token, x), each), drop(made)),
-        jax.tree.map(lambda x: grid.allocate(x, grid.n), saved) if keep else (),
-        jax.tree.map(lambda x: grid.allocate(x[:, None], 1), first) if keep else (),
-    )
-    count = grid.groups * grid.tiles
-    (_, ends, tokens, factors, befores), _ = jax.lax.scan(step, (first, *rooms), jnp.arange(count))
+    grid = Grid.of(stream, solver.options.chunk)
+    tile, ridge = pad_tokens(stream, grid.length - length)
+    ends, found = walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge))
     kept = None
     if keep:
-        lost = jnp.concatenate([befores.state_lost, ends.state_lost[:, None]], 1)
-        kept = Kept(tokens[2], factors, befores.gram, befores.cross, lost)
-    value, sizes = jax.tree.map(lambda x: x[:, :length], tokens[:2])
+        before = found.tiles
+        lost = jnp.concatenate([before.state_lost, ends.state_lost[:, None]], 1)
+        solution = found.tokens[2] if keeps_solutions else None
+        kept = Kept(solution, found.chunks, before.gram, before.cross, lost)
+    value, sizes = jax.tree.map(lambda x: x[:, :length], found.tokens[:2])
     return value, final_moments(ends), sizes, kept
 
 
 @partial(compile_once, static_argnames="solver", inline=True)
-def _tile_tangent(
-    tile: Tile,
-    ridge: Any,
-    carry: Carry,
-    x: Array,
-    saved: Nest,
-    moved: tuple[Tile, Any, Moments[Array]],
-    solver: JaxSolver,
-) -> tuple[Array, Moments[Array]]:
-    """Compute the tangents of a tile's outputs and of the moments after it."""
-    return tile_tangent(tile, ridge, carry, solver, saved, x, *moved)
+def _tile_forward(tile: Tile, ridge: Any, carry: Carry, solver: JaxSolver) -> tuple[Any, ...]:
+    """Solve one tile: the carry after it; outputs, sizes and solutions; what derivatives keep."""
+    chunks, after = open_tile(tile, ridge, carry)
+    prepared, queries = solver.prepare(chunks), finite_queries(chunks)
+    x, steps = solver.solve(chunks, prepared, queries)
+    return after, (*tile_outputs(chunks, queries, x, steps), x), solver.saved(prepared)
+
+
+def solve_by_jax(
+    stream: Stream, solver: JaxSolver, unrolls: bool
+) -> tuple[Array, Moments[Array], TokenSizes]:
+    """Solve a stream by functions that JAX differentiates, in any mode and to any order."""
+    length = stream.keys.shape[1]
+
+    def step(carry: Carry, part: Parts) -> tuple[Carry, Parts]:
+        chunks, after = open_tile(part.tokens, part.streams, carry)
+        queries = finite_queries(chunks)
+        x, steps = solve_systems(chunks, queries, solver, unrolls)
+        return after, Parts(tile_outputs(chunks, queries, x, steps))
+
+    grid = Grid.of(stream, solver.options.chunk)
+    tile, ridge = pad_tokens(stream, grid.length - length)
+    step = jax.checkpoint(step, policy=save_factors, prevent_cse=False)
+    ends, found = walk(
+        grid, step, initial_carry(stream.state), Parts(tile, streams=ridge), stacked=True
+    )
+    value, sizes = jax.tree.map(lambda x: x[:, :length], found.tokens)
+    return value, final_moments(ends), sizes
+
+
+def solve_systems(
+    chunks: Chunks, queries: Array, solver: JaxSolver, unrolls: bool
+) -> tuple[Array, Array]:
+    """Solve ``q*_t = (H_t + Lambda_t)^{-1} q_t`` with implicit or unrolled derivatives.
+
+    Implicit: from ``M q* = q``, ``dq* = M^{-1} (dq - dM q*)``, and in reverse ``e* = M^{-1} g``
+    gives ``dq = e*`` and ``dM = -e* q*^T``: one more solve with the same factors, then the
+    derivative of the product ``M x``, which is two gated linear attentions.  It is linear and can
+    be transposed and differentiated again, so JVP, VJP and higher orders all follow.
+    """
+    chunks, queries = vary_together((chunks, queries))
+    if unrolls:
+        return solver.solve_unrolled(chunks, solver.prepare(chunks), queries)
+    constant = jax.lax.stop_gradient(chunks)
+    prepared = solver.prepare(constant)
+    product = partial(system_product, chunks)
+
+    def solve(_: Any, b: Array) -> tuple[Array, Array]:
+        return solver.solve(constant, prepared, b)
+
+    # Systems are symmetric: a solver without a solve of its own for the transpose reuses its solve.
+    if type(solver).solve_transposed is JaxSolver.solve_transposed:
+        return custom_linear_solve(product, queries, solve, symmetric=True, has_aux=True)
+
+    def transposed(_: Any, b: Array) -> tuple[Array, Array]:
+        return solver.solve_transposed(constant, prepared, b)
+
+    return custom_linear_solve(product, queries, solve, transposed, has_aux=True)
+
+
+def moments_after(stream: Stream, chunk: int) -> Carry:
+    """Compute the moments after the last token of each stream, and which of them were lost."""
+
+    def step(carry: Carry, part: Parts) -> tuple[Carry, Parts]:
+        return open_tile(part.tokens, part.streams, carry)[1], Parts()
+
+    grid = Grid.of(stream, chunk)
+    tile, ridge = pad_tokens(stream, grid.length - stream.keys.shape[1])
+    return walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge), stacked=True)[
+        0
+    ]
 
 
 def tangent(
@@ -126,9 +266,12 @@ def tangent(
 
     A tangent of None is zero.
     """
-    grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
-    each, count = grid.n * grid.c, grid.groups * grid.tiles
-    stream, moved = pad_to_tiles(stream, grid, length), pad_to_tiles(moved, grid, length, 0.0)
+    # Tiles are those of the kept values, however many streams ``vmap`` has made of them.
+    grid = Grid.of(stream, solver.options.chunk, kept.gram.shape[1])
+    length = stream.keys.shape[1]
+    arrays, d_arrays = (
+        pad_tokens(s, grid.length - length, one) for s, one in ((stream, 1.0), (moved, 0.0))
+    )
     lost = kept.lost[:, 0, None, None]
     start = Moments(
         *(
@@ -137,28 +280,22 @@ def tangent(
         )
     )
 
-    def step(state: Any, i: Array) -> Any:
-        before, value, ends = state
-        if grid.groups > 1:
-            fresh = i % grid.tiles == 0
-            before = jax.tree.map(lambda s, c: jnp.where(fresh, grid.read(s, i), c), start, before)
-        gram, cross, lost = (grid.read(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost))
-        x = grid.by_chunk(grid.read(kept.solution, i, each))
-        saved = jax.tree.map(lambda x: grid.read(x, i, grid.n), kept.factors)
-        d_tile, d_ridge = grid.tile(moved, i)
-        tile, ridge = grid.tile(stream, i)
-        made, after = _tile_tangent(
-            tile, ridge, Carry(gram, cross, lost), x, saved, (d_tile, d_ridge, before), solver
+    def step(before: Moments[Array], part: Parts) -> tuple[Moments[Array], Parts]:
+        (tile, d_tile, x), (ridge, d_ridge) = part.tokens, part.streams
+        d_value, after = tile_tangent(
+            tile, ridge, part.tiles, (x, part.chunks), d_tile, d_ridge, before, solver
         )
-        value = grid.write(value, grid.by_token(made), i, each)
-        return (after, value, jax.tree.map(lambda e, a: grid.write(e, a, i), ends, after)), None
+        return after, Parts(d_value)
 
-    first = jax.tree.map(lambda s: grid.read(s, 0), start)
-    (_, value, ends), _ = jax.lax.scan(
-        step, (first, jnp.zeros_like(stream.values), start), jnp.arange(count)
+    parts = Parts(
+        tokens=(arrays[0], d_arrays[0], kept.solution),
+        chunks=kept.factors,
+        tiles=kept.carries(),
+        streams=(arrays[1], d_arrays[1]),
     )
+    ends, found = walk(grid, step, start, parts)
     lost = kept.lost[:, -1, None, None]
-    return value[:, :length], Moments(*(jnp.where(lost, 0, d) for d in ends))
+    return found.tokens[:, :length], Moments(*(jnp.where(lost, 0, d) for d in ends))
 
 
 class Cotangents(NamedTuple):
@@ -174,72 +311,34 @@ class Cotangents(NamedTuple):
     cross: Array
 
 
-@partial(compile_once, static_argnames="solver", inline=True)
-def _tile_backward(
-    tile: Tile,
-    ridge: Any,
-    carry: Carry,
-    x: Array,
-    saved: Nest,
-    do: Array,
-    d_end: Moments[Array],
-    solver: JaxSolver,
-) -> TileGradient:
-    """Compute the gradient of a tile whose outputs have the cotangent ``do``."""
-    chunks, after = open_tile(tile, ridge, carry)
-    prepared = solver.restored(chunks, saved)
-    end = Moments(after.gram, after.cross)
-    return tile_gradient(tile, chunks, end, solver, prepared, x, do, d_end)
-
-
 def backward(
     stream: Stream, solver: JaxSolver, kept: Kept, d_value: Array, d_moments: Moments[Array]
 ) -> Cotangents:
     """Compute a stream's cotangents from those of its outputs (B, T, m) and final moments."""
-    grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
-    each, count = grid.n * grid.c, grid.groups * grid.tiles
-    ridge, stream = stream.ridge, pad_to_tiles(stream, grid, length)
+    grid = Grid.of(stream, solver.options.chunk, kept.gram.shape[1])
+    length = stream.keys.shape[1]
+    tile, ridge = pad_tokens(stream, grid.length - length)
     d_value = jnp.pad(d_value, [(0, 0), (0, grid.length - length), (0, 0)])
     d_last = Moments(*(jnp.where(kept.lost[:, -1, None, None], 0, d) for d in d_moments))
-    shared = ridge is not None and ridge.shape[1] == 1
-    d_ridge = jnp.zeros_like(ridge) if ridge is not None and shared else ()
 
-    def step(state: Any, i: Array) -> Any:
-        d_end, d_shared, tokens, starts = state
-        if grid.groups > 1:
-            fresh = i % grid.tiles == grid.tiles - 1
-            d_end = jax.tree.map(lambda s, c: jnp.where(fresh, grid.read(s, i), c), d_last, d_end)
-            d_shared = jax.tree.map(lambda c: jnp.where(fresh, 0, c), d_shared)
-        tile, ridge = grid.tile(stream, i)
-        gram, cross, lost = (grid.read(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost))
-        x, do = (grid.by_chunk(grid.read(a, i, each)) for a in (kept.solution, d_value))
-        saved = jax.tree.map(lambda x: grid.read(x, i, grid.n), kept.factors)
-        made = _tile_backward(tile, ridge, Carry(gram, cross, lost), x, saved, do, d_end, solver)
-        d_end = Moments(made.gram, made.cross)
-        if shared:
-            d_shared = d_shared + made.ridge.sum((1, 2))[:, None]
-        parts = {n: grid.by_token(getattr(made, n)) for n in tokens}
-        tokens = jax.tree.map(lambda x, y: grid.write(x, y, i, each), tokens, parts)
-        starts = jax.tree.map(lambda x, y: grid.write(x, y, i), starts, (d_end, d_shared))
-        return (d_end, d_shared, tokens, starts), None
+    def step(state: Any, part: Parts) -> tuple[Any, Parts]:
+        (tile, x, do), (d_end, d_ridge) = part.tokens, state
+        found = tile_gradient(tile, part.streams, part.tiles, (x, part.chunks), do, d_end, solver)
+        by_token = found[:5]
+        if part.streams is not None:
+            d_ridge = d_ridge + found.ridge.sum((1, 2))[:, None]
+        elif tile.ridge is not None:
+            by_token = found[:6]
+        return (Moments(found.gram, found.cross), d_ridge), Parts(by_token)
 
-    names = ["keys", "values", "queries", "forget", "weight", *([] if shared else ["ridge"])]
-    rooms = {n: getattr(stream, n) for n in names}
-    rooms = {n: jnp.zeros_like(x) for n, x in rooms.items() if x is not None}
-    d_end = jax.tree.map(lambda s: grid.read(s, 0), d_last)
-    d_shared = jax.tree.map(lambda x: grid.read(x, 0), d_ridge)
-    state: Any = (d_end, d_shared, rooms, (d_last, d_ridge))
-    (_, _, tokens, (d_start, d_ridge)), _ = jax.lax.scan(
-        step, state, jnp.arange(count), reverse=True
+    parts = Parts((tile, kept.solution, d_value), kept.factors, kept.carries(), ridge)
+    start = d_last, None if ridge is None else jnp.zeros_like(ridge[:, :, 0])
+    (d_start, d_ridge), found = walk(grid, step, start, parts, reverse=True)
+    keys, values, queries, forget, weight, *by_token = (
+        None if x is None else x[:, :length] for x in found.tokens
     )
-    tokens = {n: x[:, :length] for n, x in tokens.items()}
     lost = kept.lost[:, 0, None, None]
+    d_start = (jnp.where(lost, 0, d) for d in d_start)
     return Cotangents(
-        tokens["keys"],
-        tokens["values"],
-        tokens["queries"],
-        tokens.get("forget"),
-        tokens.get("weight"),
-        d_ridge if shared else tokens.get("ridge"),
-        *(jnp.where(lost, 0, d) for d in d_start),
+        keys, values, queries, forget, weight, by_token[0] if by_token else d_ridge, *d_start
     )

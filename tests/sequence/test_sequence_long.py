@@ -1,4 +1,4 @@
-"""Long sequences keep moments at the ends of blocks only: their derivatives are those of all."""
+"""Of a long sequence only the moments before each tile are kept: derivatives solve again."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.sequence.jax import blocks, walk
+from olsq.sequence.jax import tiles, walk
 from olsq.sequence.jax.inputs import check
 
-B, T, D, M = 2, 41, 3, 2  # two blocks of 16 tokens and a piece of one
+B, T, D, M = 2, 41, 3, 2  # three tiles of 16 tokens, the last in part
 
 
 def streams():
@@ -19,7 +19,7 @@ def streams():
     k, q = rng.normal(size=(2, B, T, D))
     gates = np.where(rng.uniform(size=(B, T)) < 0.05, 0, rng.uniform(0.8, 1, (B, T)))
     gates[1, 30:] = 0.9
-    k[1, 35] = np.nan  # lost from here on, over the end of a block
+    k[1, 35] = np.nan  # lost from here on, over the end of a tile
     ridge = rng.uniform(0.5, 1, (B, T, D))
     state = olsq.Moments(np.tile(np.eye(D), (B, 1, 1)), rng.normal(size=(B, M, D)))
     given = {"forget": gates, "weight": rng.uniform(size=(B, T)), "ridge": ridge}
@@ -31,38 +31,38 @@ def wavy(tree):
 
 
 @pytest.mark.slow
-def test_derivatives_in_blocks_are_those_of_the_whole(monkeypatch):
-    monkeypatch.setattr(blocks, "LONG", 20)
-    monkeypatch.setattr(blocks, "BLOCK", 16)
+def test_derivatives_of_long_sequences_are_those_of_short_ones(monkeypatch):
+    monkeypatch.setattr(tiles, "MOST_CHUNKS", 2)
     arrays, given, state = streams()
     stream, *_ = check(
         *arrays, given["forget"], None, given["weight"], given["ridge"], "fixed", state
     )
     solver = olsq.ChunkExact(chunk=8).jax()
 
-    def found(walked):
+    def found(longest):
+        monkeypatch.setattr(walk, "LONG", longest)
+
         @jax.jit
         def run(stream):
-            value, moments, _, kept = walked.forward(stream, solver, True)
+            value, moments, _, kept = walk.forward(stream, solver, True)
             moved = wavy(stream._replace(log_forget=None))
-            back = walked.backward(stream, solver, kept, *wavy((value, moments)))
-            assert (kept.solution is None) == (walked is blocks)
-            return value, moments, walked.tangent(stream, solver, kept, moved), back
+            back = walk.backward(stream, solver, kept, *wavy((value, moments)))
+            assert (kept.solution is None) == (longest < T)
+            return value, moments, walk.tangent(stream, solver, kept, moved), back
 
         return run(stream)
 
-    for got, want in zip(*map(jax.tree.leaves, map(found, (blocks, walk))), strict=True):
+    for got, want in zip(*map(jax.tree.leaves, map(found, (T - 1, T))), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
-def test_the_gradient_of_a_long_sequence_takes_them(monkeypatch):
-    monkeypatch.setattr(blocks, "LONG", 20)
-    monkeypatch.setattr(blocks, "BLOCK", 16)
+def test_the_gradient_of_a_long_sequence_solves_again(monkeypatch):
+    monkeypatch.setattr(walk, "LONG", 20)
     rng = np.random.default_rng(1)
     k, v, q = rng.normal(size=(3, 37, 2))
     walked = []
-    whole = blocks.backward
-    monkeypatch.setattr(blocks, "backward", lambda *x: walked.append(x[2]) or whole(*x))
+    whole = walk.backward
+    monkeypatch.setattr(walk, "backward", lambda *x: walked.append(x[2]) or whole(*x))
 
     @jax.jit
     def loss(k, ridge):
