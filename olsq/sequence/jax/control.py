@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.pieces import count_of_pieces
-from olsq.sequence.jax.platform import given_target, tuned_for
+from olsq.sequence.jax.platform import given_target
 
 
 def compile_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -36,13 +36,9 @@ def compile_once(function: Callable[..., Any], **options: Any) -> Callable[..., 
     """
 
     @functools.cache
-    def compiled(_: int, target: Any) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def own(*args: Any, **named: Any) -> Any:
-            with tuned_for(target):
-                return function(*args, **named)
-
-        return jax.jit(own, **options)
+    def compiled(*_: Any) -> Callable[..., Any]:
+        # an object of its own, because programs are remembered by the function that they are of
+        return jax.jit(functools.update_wrapper(functools.partial(function), function), **options)
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:

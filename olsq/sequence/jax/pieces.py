@@ -96,16 +96,19 @@ def scan_pieces(
     return before.reshape(-1, *start.shape[1:]), states[-1]
 
 
-def multiply_gates(gates: Array) -> Array:
+def multiply_gates(gates: Array, logs: Array | None = None) -> Array:
     """Multiply gates along time, (N, T, ...) to (N, ...), with the precision of their logs.
 
     As :func:`~olsq.sequence.jax.gates.gate_products`: derivatives are those of the product, right
-    where a gate is 0 too.
+    where a gate is 0 too. ``logs`` may resolve more than the gates do; their derivatives are not
+    used.
     """
     plain = jax.lax.stop_gradient(gates)
-    logs = jnp.log(jnp.where(plain > 0, plain, 1)).sum(1)
+    kept = plain > 0
+    logs = jnp.log(jnp.where(kept, plain, 1)) if logs is None else jnp.where(kept, logs, 0)
     rounded = jnp.prod(gates, 1)
-    value = jnp.where((plain > 0).all(1), jnp.exp(logs), jax.lax.stop_gradient(rounded))
+    exact = jnp.exp(jax.lax.stop_gradient(logs).sum(1))
+    value = jnp.where(kept.all(1), exact, jax.lax.stop_gradient(rounded))
     return rounded + jax.lax.stop_gradient(value - rounded)
 
 

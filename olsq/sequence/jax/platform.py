@@ -125,18 +125,23 @@ def by_platform(choose: Callable[[Target], Choice], run: Callable[[Choice], Resu
     return jax.lax.platform_dependent(cpu=under(cpu), default=under(other))
 
 
+def full_precision() -> contextlib.AbstractContextManager[Any]:
+    """Make matrix products that are traced inside, and their derivatives, exact float32.
+
+    Derivatives inherit the precision of the products that they are derivatives of.
+    """
+    return jax.default_matmul_precision("highest")
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def in_full_precision(function: Function) -> Function:
-    """Decorate ``function`` so that its matrix products and their derivatives are exact float32.
-
-    Derivatives inherit the precision of the products that they are derivatives of.
-    """
+    """Decorate ``function`` to be traced in :func:`full_precision`."""
 
     @functools.wraps(function)
     def exact(*args: Any, **kwargs: Any) -> Any:
-        with jax.default_matmul_precision("highest"):
+        with full_precision():
             return function(*args, **kwargs)
 
     return exact  # type: ignore[return-value]

@@ -15,7 +15,8 @@ batch of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,10 +30,10 @@ from jax.interpreters import ad, batching, mlir
 from olsq.problem import Moments
 from olsq.sequence.jax import walk
 from olsq.sequence.jax.inputs import Stream
-from olsq.sequence.jax.platform import Target, given_target, in_full_precision, tuned_for
+from olsq.sequence.jax.platform import Target, full_precision, given_target, tuned_for
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import TokenSizes
-from olsq.sequence.jax.walk import Kept, solve_by_jax
+from olsq.sequence.jax.walk import Kept
 
 OUTPUTS = 3  # that have derivatives: values and the final moments
 
@@ -63,59 +64,41 @@ def solve_by_primitive(
     return value, Moments(gram, cross), TokenSizes(*sizes)
 
 
+@contextlib.contextmanager
+def _traced_for(setting: Setting) -> Iterator[None]:
+    """Trace the code inside in full precision, for the setting's target."""
+    with tuned_for(setting.target), full_precision():
+        yield
+
+
 @partial(jax.jit, static_argnames=("setting", "keeps"))
-@in_full_precision
 def _solve(*arrays: Array, setting: Setting, keeps: bool) -> list[Array]:
     """Compute outputs and sizes, and with ``keeps`` also what the gradient needs."""
-    with tuned_for(setting.target):
+    with _traced_for(setting):
         return jax.tree.leaves(walk.forward(setting.stream(arrays), setting.solver, keeps))
 
 
-def _differentiable(setting: Setting, *arrays: Array) -> tuple[Array, ...]:
-    """Compute the outputs by functions that JAX differentiates."""
-    with tuned_for(setting.target):
-        value, moments, _ = solve_by_jax(setting.stream(arrays), setting.solver, False)
-    return value, *moments
-
-
-def _as_function_of(
-    setting: Setting, arrays: Any, wrt: tuple[str, ...]
-) -> tuple[Any, tuple[Array, ...]]:
-    """Return :func:`_differentiable` as a function of the arrays ``wrt``, and the values of these
-    arrays.
-    """
-    by_name = dict(zip(setting.names, arrays, strict=True))
-
-    def function(*chosen: Array) -> tuple[Array, ...]:
-        return _differentiable(setting, *(by_name | dict(zip(wrt, chosen, strict=True))).values())
-
-    return function, tuple(by_name[n] for n in wrt)
-
-
 @partial(jax.jit, static_argnames=("setting", "wrt"))
-@in_full_precision
 def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
     """Compute the outputs' tangents from the arrays, kept values and the tangents of ``wrt``."""
     arrays, kept, tangents = _split_operands(operands, setting, len(wrt))
     moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
     stream, d_stream = setting.stream(arrays), setting.stream(moved.values())
-    with tuned_for(setting.target):
+    with _traced_for(setting):
         d_value, d_moments = walk.tangent(stream, setting.solver, _rebuild_kept(kept), d_stream)
     return d_value, *d_moments
 
 
 @partial(jax.jit, static_argnames=("setting", "wrt"))
-@in_full_precision
 def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
     """Compute the cotangents of ``wrt`` from the arrays, the kept values and the outputs'
     cotangents.
     """
     arrays, kept, (d_value, *d_moments) = _split_operands(operands, setting, OUTPUTS)
-    stream = setting.stream(arrays)
-    kept, d_moments = _rebuild_kept(kept), Moments(*d_moments)
-    with tuned_for(setting.target):
-        made = walk.backward(stream, setting.solver, kept, d_value, d_moments)
-    return tuple(getattr(made, n) for n in wrt)
+    stream, kept = setting.stream(arrays), _rebuild_kept(kept)
+    with _traced_for(setting):
+        found = walk.backward(stream, setting.solver, kept, d_value, Moments(*d_moments))
+    return tuple(getattr(found, n) for n in wrt)
 
 
 def _rebuild_kept(leaves: Any) -> Kept:
@@ -228,16 +211,32 @@ def _linear_jvp(
     return out, _add_tangents(parts) if parts else [_zero_tangent(x) for x in out]
 
 
-@in_full_precision
+def _as_function_of(
+    setting: Setting, arrays: Any, wrt: tuple[str, ...]
+) -> tuple[Any, tuple[Array, ...]]:
+    """Return the outputs as a function of the arrays ``wrt`` that JAX differentiates, and the
+    values of these arrays.
+    """
+    by_name = dict(zip(setting.names, arrays, strict=True))
+
+    def function(*chosen: Array) -> tuple[Array, ...]:
+        stream = setting.stream((by_name | dict(zip(wrt, chosen, strict=True))).values())
+        value, moments, _ = walk.solve_by_jax(stream, setting.solver, False)
+        return value, *moments
+
+    return function, tuple(by_name[n] for n in wrt)
+
+
 def _apply_tangent(setting: Setting, wrt: Any, arrays: Any, *tangents: Array) -> Any:
     function, chosen = _as_function_of(setting, arrays, wrt)
-    return jax.jvp(function, chosen, tangents)[1]
+    with _traced_for(setting):
+        return jax.jvp(function, chosen, tangents)[1]
 
 
-@in_full_precision
 def _apply_cotangent(setting: Setting, wrt: Any, arrays: Any, *cotangents: Array) -> Any:
     function, chosen = _as_function_of(setting, arrays, wrt)
-    return jax.vjp(function, *chosen)[1](cotangents)
+    with _traced_for(setting):
+        return jax.vjp(function, *chosen)[1](cotangents)
 
 
 def _select_transposed(operands: Any, made: list[Any]) -> list[Any]:

@@ -5,6 +5,7 @@ Pieces exchange only moments of whole pieces.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -16,22 +17,36 @@ from numpy.typing import ArrayLike
 from olsq.arrays.checks import check_choice, concrete
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.jax.control import in_shard_map
+from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import Stream, check
 from olsq.sequence.jax.meshes import on_automatic_axes
-from olsq.sequence.jax.pieces import pieces_of
+from olsq.sequence.jax.pieces import (
+    cut_into_pieces,
+    join_pieces,
+    multiply_gates,
+    pieces_of,
+    scan_pieces,
+)
 from olsq.sequence.jax.platform import (
     Target,
     by_platform,
     chunk_length,
+    full_precision,
     given_target,
     in_full_precision,
     tuned_for,
 )
 from olsq.sequence.jax.primitive import solve_by_primitive
-from olsq.sequence.jax.shards import solve_in_shards
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import Grid, TokenSizes
-from olsq.sequence.jax.walk import solve_by_jax
+from olsq.sequence.jax.tiles import (
+    Carry,
+    Grid,
+    TokenSizes,
+    final_moments,
+    initial_carry,
+    pad_tokens,
+)
+from olsq.sequence.jax.walk import moments_after, solve_by_jax
 from olsq.solvers import ChunkExact, Solver
 
 
@@ -81,7 +96,6 @@ def online_lstsq(
 
 
 @partial(jax.jit, static_argnames=("solver", "unrolls", "shards", "on"))
-@in_full_precision
 def solve_stream(
     stream: Stream, solver: Solver, unrolls: bool, shards: int = 1, on: Target | None = None
 ) -> tuple[Array, Moments[Array], TokenSizes]:
@@ -98,12 +112,15 @@ def solve_stream(
             return form, Grid.of(stream, form.options.chunk)
 
     def run(choice: tuple[JaxSolver, Grid]) -> Any:
-        solve = partial(solve_all, solver=choice[0], unrolls=unrolls)
+        # Unrolled steps have no gradient by hand, and shard_map does not know our primitives' axes.
+        by_jax = unrolls or in_shard_map()
+        way = partial(solve_by_jax, unrolls=unrolls) if by_jax else solve_by_primitive
+        solve = partial(way, solver=choice[0])
         if shards == 1:
             return solve(stream)
-        return solve_in_shards(stream, shards, choice[0].options.chunk, solve)
+        return solve_in_pieces(stream, shards, choice[0].options.chunk, solve)
 
-    with tuned_for(on):
+    with tuned_for(on), full_precision():
         return by_platform(choose, run)
 
 
@@ -125,13 +142,55 @@ def mask_unsolvable(stream: Stream) -> Stream:
     return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
 
 
-def solve_all(
-    stream: Stream, solver: JaxSolver, unrolls: bool
+def solve_in_pieces(
+    stream: Stream,
+    pieces: int,
+    chunk: int,
+    solve: Callable[[Stream], tuple[Array, Moments[Array], TokenSizes]],
 ) -> tuple[Array, Moments[Array], TokenSizes]:
-    """Solve a flat batch as :func:`solve_stream`, without splitting time into pieces."""
-    if unrolls or in_shard_map():
-        return solve_by_jax(stream, solver, unrolls)
-    return solve_by_primitive(stream, solver)
+    """Solve a flat batch in ``pieces`` of time by ``solve``, which gets each as a stream.
+
+    Merging is associative, so a piece is summarised by its moments from an empty state and the
+    product of its gates. Only those summaries, O(d^2) each, are exchanged between devices.
+    """
+    b, length, _ = stream.values.shape
+    samples, ridge = pad_tokens(stream, -length % pieces)
+    cut = jax.tree.map(lambda x: cut_into_pieces(x, pieces), samples)
+    ridge = cut.ridge if ridge is None else jnp.tile(ridge[:, :, 0], (pieces, 1, 1))
+    start = initial_carry(stream.state)
+    empty = Moments(*(jnp.zeros((pieces * b, *s.shape[1:]), s.dtype) for s in start[:2]))
+    parts = stream._replace(
+        keys=cut.keys,
+        values=cut.values,
+        queries=cut.queries,
+        forget=cut.gates,
+        log_forget=cut.logs,
+        weight=cut.weight,
+        ridge=ridge,
+        state=empty,
+        floor=None,
+    )
+    totals = moments_after(parts, chunk)
+
+    def by_stream(x: Array) -> Array:
+        """Reshape (pieces B,) to (B, pieces)."""
+        return x.reshape(pieces, b).T
+
+    factor, reset = jnp.ones(pieces * b, stream.keys.dtype), None
+    if cut.gates is not None:
+        unknown = jnp.isnan(cut.gates)
+        gates = jnp.where(unknown, 1, cut.gates)
+        factor = multiply_gates(gates, jnp.where(unknown, 0, cut.logs))
+        reset = by_stream((gates == 0).any(1))
+    lost = lost_tokens(by_stream(totals.state_lost), reset, start.state_lost)
+    factor = factor[:, None, None]
+    gram, last_gram = scan_pieces(factor, totals.gram, start.gram)
+    cross, last_cross = scan_pieces(factor, totals.cross, start.cross)
+    lost_before = jnp.concatenate([start.state_lost[:, None], lost[:, :-1]], 1)
+    state = final_moments(Carry(gram, cross, lost_before.T.reshape(-1)))
+    value, _, sizes = solve(parts._replace(state=state))
+    value, sizes = jax.tree.map(lambda x: join_pieces(x, pieces)[:, :length], (value, sizes))
+    return value, final_moments(Carry(last_gram, last_cross, lost[:, -1])), sizes
 
 
 @partial(jax.jit, static_argnames="dtype")

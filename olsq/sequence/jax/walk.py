@@ -301,9 +301,9 @@ def tangent(
 class Cotangents(NamedTuple):
     """Cotangents of every differentiable part of a stream; None where it has none."""
 
-    keys: Array
-    values: Array
-    queries: Array
+    keys: Any
+    values: Any
+    queries: Any
     forget: Any
     weight: Any
     ridge: Any
