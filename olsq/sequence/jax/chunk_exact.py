@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -88,15 +89,15 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
         return lambda r: apply_inverses(p.first, r)
     where, ridge = references(p.sums, p.harsh), reference_ridge(chunks)
 
-    def factors() -> tuple[Factor, Factor]:
-        def at(centre: Array) -> Factor:
-            return factorise(chunks, p.sums, centre, ridge, LIMIT, exact=False)
+    def at(centre: Array) -> Factor:
+        return factorise(chunks, p.sums, centre, ridge, LIMIT, exact=False)
 
-        # One after the other: XLA compiles equal kernels once, and these equal those of the first.
-        first, second = where.centres
-        return at(first), at(second)
-
-    first, second = cond(p.harsh, factors, lambda: (p.first, p.first))
+    both = cond(  # a loop over the references, which compiles once
+        p.harsh,
+        lambda: jax.lax.map(at, jnp.stack(where.centres)),
+        lambda: jax.tree.map(lambda x: jnp.stack([x, x]), p.first),
+    )
+    first, second = (jax.tree.map(lambda x, i=i: x[i], both) for i in range(2))
     after, within_scale = where.after[..., None], where.within(p.sums, MAX_LOG_SCALE)[..., None]
     diagonal = jnp.diagonal(first.inverse, axis1=-2, axis2=-1)
     unit = diagonal.min(-1)[..., None, None]
@@ -239,22 +240,17 @@ class JaxChunkExact(JaxSolver):
         if p.eig_min is None:
             return cond(
                 max_over_vmap(p.needs_cg),
-                lambda: self._solve_by_conjugate_gradient(chunks, p, b),
-                lambda: self._solve_by_corrections(chunks, p, b, 0),
+                partial(self._solve_by_conjugate_gradient, chunks, p, b),
+                partial(self._solve_by_corrections, chunks, p, b, 0),
             )
         steps = max_over_vmap(self._count_corrections(p, b.dtype))
         # The counts of mild gates are unrolled: a loop costs a tenth of the whole solve.
-        few = [
-            lambda n=n: self._solve_by_corrections(chunks, p, b, n)
-            for n in range(1, UNROLLED_COUNTS + 1)
-        ]
-        many = [
-            lambda: self._solve_by_corrections(chunks, p, b, steps),
-            lambda: self._solve_by_conjugate_gradient(chunks, p, b),
-        ]
+        counts = [*range(1, UNROLLED_COUNTS + 1), steps]
+        branches = [partial(self._solve_by_corrections, chunks, p, b, n) for n in counts]
+        branches.append(partial(self._solve_by_conjugate_gradient, chunks, p, b))
         needs_cg = max_over_vmap(p.needs_cg) | (steps > MOST_CORRECTIONS)
         count = jnp.clip(steps, 1, UNROLLED_COUNTS + 1) - 1
-        return switch(jnp.where(needs_cg, UNROLLED_COUNTS + 1, count), few + many)
+        return switch(jnp.where(needs_cg, UNROLLED_COUNTS + 1, count), branches)
 
     def _tolerance(self, dtype: Any) -> float:
         """Return the relative error to reach: the option, or ``ROUNDED`` eps of the dtype."""

@@ -13,6 +13,7 @@ a ridge of ``L / f_t`` in place of its own.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, max_over_vmap
-from olsq.sequence.jax.triangular import inverse_cholesky
+from olsq.sequence.jax.triangular import SMALLEST_OF_FALLBACK, inverse_cholesky
 from olsq.solvers.thresholds import FLOOR
 
 FACTOR = "olsq factor"  # names what a backward pass keeps
@@ -164,13 +165,14 @@ def _factorise_robustly(
     singular = indefinite | unbounded
     ridge = jnp.where(singular[..., None] & ~(ridge > 0), 1, ridge)
 
-    half = inverse_cholesky(system + ridge[..., None] * jnp.eye(d, dtype=system.dtype))
+    inverse = partial(inverse_cholesky, smallest=SMALLEST_OF_FALLBACK)
+    half = inverse(system + ridge[..., None] * jnp.eye(d, dtype=system.dtype))
     y = keys @ jnp.swapaxes(half, -1, -2)
     leverage = (y**2).sum(-1)
     cap = SINGULAR / (c * eps)
     y = y * jnp.sqrt(cap / jnp.maximum(leverage, cap))[..., None]
     minors = jnp.einsum("bnti,bnsi->bnts", y, y) + jnp.eye(c, dtype=keys.dtype)
-    rows = inverse_cholesky(minors) @ (y @ half)
+    rows = inverse(minors) @ (y @ half)
     return _gram(half), rows, jnp.where(singular, jnp.inf, 1 + leverage.max(-1))
 
 

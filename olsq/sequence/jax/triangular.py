@@ -9,6 +9,7 @@ for everything outside the smallest blocks, is also faster than both.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,27 +20,31 @@ from olsq.sequence.jax.control import compile_once, cond, max_over_vmap
 from olsq.sequence.jax.platform import by_platform
 
 SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
+# As SMALLEST, where a factorisation is a fallback that seldom runs: half of the program to compile,
+# and a tenth to a third slower.
+SMALLEST_OF_FALLBACK = 16
 FUSED = 4  # products up to this inner width are faster as one fused sum
 
 
-@compile_once
-def inverse_cholesky(a: Array) -> Array:
+@partial(compile_once, static_argnames="smallest")
+def inverse_cholesky(a: Array, smallest: int = SMALLEST) -> Array:
     """Compute X, lower triangular, with ``X a X^T = 1`` for positive definite (..., n, n), else
     NaN.
 
-    With ``a = L L^T``, X is the inverse of L.  Which entries of the symmetric ``a`` are read is not
-    defined: a matrix, a tangent or a cotangent counts by its symmetric part only.
+    With ``a = L L^T``, X is the inverse of L. Blocks up to ``smallest`` are eliminated by rows.
+    Which entries of the symmetric ``a`` are read is not defined: a matrix, a tangent or a cotangent
+    counts by its symmetric part only.
     """
     n = a.shape[-1]
-    if n <= SMALLEST:
+    if n <= smallest:
         return _eliminate(a)
-    half = (n // 2 + SMALLEST - 1) // SMALLEST * SMALLEST
+    half = (n // 2 + smallest - 1) // smallest * smallest
     # Block elimination with B = a21 X1^T and X2 the factor of the Schur complement a22 - B B^T:
     # L = [[L1, 0], [B, L2]],  L^{-1} = [[X1, 0], [-X2 B X1, X2]]
-    first = inverse_cholesky(a[..., :half, :half])
+    first = inverse_cholesky(a[..., :half, :half], smallest)
     below = _product(a[..., half:, :half], jnp.swapaxes(first, -1, -2))
     schur = a[..., half:, half:] - _product(below, jnp.swapaxes(below, -1, -2))
-    second = inverse_cholesky(schur)
+    second = inverse_cholesky(schur, smallest)
     corner = -_product(second, _product(below, first))
     right = jnp.zeros((*a.shape[:-2], half, n - half), a.dtype)
     return jnp.concatenate(
