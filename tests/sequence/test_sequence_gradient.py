@@ -18,6 +18,7 @@ from olsq.sequence import jax as in_jax
 from olsq.sequence.jax import tiles
 from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.inputs import check
+from olsq.sequence.jax.platform import Target, tuned_for
 from olsq.sequence.jax.primitive import solve_by_primitive
 from olsq.sequence.jax.tiles import Grid
 from olsq.sequence.jax.walk import solve_by_jax
@@ -109,6 +110,24 @@ def test_reverse_mode_runs_the_gradient_by_hand(way):
     names = list(primitives(jax.make_jaxpr(grad)(jnp.ones((2, 9, 2), jnp.float32)).jaxpr))
     assert "online_lstsq_cotangent" in names
     assert "online_lstsq_tangent" not in names
+
+
+@pytest.mark.parametrize("jacobian", [jax.jacrev, jax.jacfwd])
+def test_derivatives_of_many_directions_use_the_tiles_of_the_one_solve(jacobian):
+    """``vmap`` of a derivative makes a larger batch, which would be cut into smaller tiles."""
+    keys = jnp.asarray(np.random.default_rng(0).normal(size=(40, 2)))
+
+    def value(keys):
+        fit = in_jax.online_lstsq(
+            keys, keys[:, :1], keys, forget=0.9, ridge=1.0, solver=olsq.Dense(chunk=8)
+        )
+        return fit.value
+
+    with tuned_for(Target(cpu=False, tile_bytes=5 * 8 * 8**2)):  # one stream: all 5 chunks
+        found = jax.jit(jacobian(value))(keys)
+    with tuned_for(Target(cpu=True)):
+        wanted = jax.jit(jacobian(value))(keys)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_weights_have_their_gradient_where_nothing_is_forgotten():
