@@ -38,8 +38,9 @@ class ChunkExact(Solver):
     tol : float, optional
         Relative error wanted; None is 25 eps: 3e-6 in float32 and 6e-15 in float64.
     max_steps : int
-        Most conjugate-gradient steps of a token where gates are harsh; 8 d more in JAX, where it
-        is first tried without the chunk's factors.
+        Most conjugate-gradient steps of a token where gates are harsh, in JAX; 8 d more where it
+        is first tried without the chunk's factors.  NumPy's kernels factorise such tokens one by
+        one.
     shards : int
         Pieces of the time axis whose boundary moments are computed independently and then
         merged; set it to the number of devices the time axis is sharded over.
@@ -53,6 +54,7 @@ class ChunkExact(Solver):
     The gradients are implicit, of any order, forward and reverse.  A solve that goes on to
     rounding has no iterations with a derivative of their own, so ``adjoint="unrolled"`` is the
     same there, and refused with ``corrections`` given.
+    In NumPy they are those of the exact solution, whatever ``corrections`` says.
     The relative error of a token is a small multiple of the condition number of its own system
     times eps, whatever its neighbours are: where a chunk's factors would lose digits (keys of
     very different sizes, long repeats at a tiny ridge), they precondition conjugate gradient.

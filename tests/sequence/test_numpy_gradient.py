@@ -118,16 +118,17 @@ def test_the_kernel_of_a_chunk_solves_all_of_its_tokens(own, gate):
     (keys, values, queries, upstream), options = problem(d, forget=gate, state=True, **each)
     gram, cross = options["state"]
     W, scratch, spare = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
-    chunk = keys, values, queries, options["weight"]
     ridge = options["ridge"] if own else np.full((1, d), options["ridge"])
-    parts = stream.compute_chunk_scales(chunk, options["forget"], ridge, 0, count, not own)
-    A = parts[0][0] * gate * gram + np.diag(parts[2])
+    samples = keys, values, queries, options["weight"], options["forget"], ridge
+    scales = stream.compute_chunk_scales(options["forget"], ridge, 0, count, not own)
+    A = scales[0][0] * gate * gram + np.diag(scales[2])
     assert blas.whiten(blas.addresses(), A, W, scratch, spare) == d
-    x, e = np.zeros((T, d)), np.zeros((T, d))
-    solved = pairs.solve_chunk_pair(
-        blas.addresses(), chunk, upstream, 0, count, count, A, W, gate * cross, parts, not own,
-        stream.LIMITS_DOUBLE[2], x, e,
-    )  # fmt: skip
+    x, e, work = np.zeros((T, d)), np.zeros((T, d)), (A, W, scratch, spare)
+    limits = (*stream.LIMITS_DOUBLE, -1)
+    span, moments, sides = (0, count, count), gate * cross, (upstream, x, e)
+    solved = pairs.solve_chunk_pairs(
+        blas.addresses(), samples, span, scales, moments, work, limits, sides
+    )
     assert solved == count
     path = oracle.solve(keys, values, queries, **options)
     right = np.einsum("tmd,tm->td", path.crosses[1:], upstream)

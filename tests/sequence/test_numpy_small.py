@@ -277,17 +277,20 @@ def test_corrections_are_the_chebyshev_iterates_of_the_plain_loop(steps):
     W, ratio = rng.normal(size=(D, D)), np.array([0.5, 1.0, 2.0])
     gap, q = rng.uniform(0.1, 1, (count, D)), rng.normal(size=(count, D))
     low, high = np.array([0.5, 1.0, 0.7]), np.array([3.0, 9.0, 20.0])  # bounds need not be right
-    got, scores = q.copy(), np.zeros((count, count))
-    corrections.correct_for_ridge_gap(
-        blas.addresses(), got, np.zeros((count, D)), W, np.zeros((D, D)), ratio, gap, False, low,
-        high, steps, scores, count,
-    )  # fmt: skip
+    got, scores, inner = q.copy(), np.zeros((count, count)), np.zeros((count, D))
+    whitened = np.zeros((count, D)), W, np.zeros((D, D)), ratio, gap, False
+    plan = low, high, steps, 0, np.zeros((D, D))
+    corrections.solve_whitened(blas.addresses(), got, whitened, plan, False, scores, inner)
+    plain, unchanged = np.zeros((count, D)), q.copy()
+    corrections.solve_whitened(blas.addresses(), unchanged, whitened, plan, True, scores, plain)
     for t in range(count):
         left = W @ np.diag(gap[t]) @ W.T
         x = iterations.chebyshev(
             np.eye(D) + ratio[t] * left, ratio[t] * q[t], steps=steps, low=low[t], high=high[t]
         )
         np.testing.assert_allclose(got[t], q[t] - left @ x, rtol=1e-9)
+        np.testing.assert_allclose(inner[t], ratio[t] * got[t], rtol=1e-12)
+        np.testing.assert_allclose(plain[t], x, rtol=1e-9)
 
 
 def test_residuals_and_backward_errors_are_those_of_the_dense_system():
@@ -299,10 +302,10 @@ def test_residuals_and_backward_errors_are_those_of_the_dense_system():
     ratio, reference = rng.uniform(0.5, 2, count), rng.uniform(0.1, 1, D)
     ridge = rng.uniform(0.1, 1, (count, D))
     norms, backward = np.zeros((count, 2)), np.zeros(count)
-    chunk.true_residual(
-        blas.addresses(), X, x, A + np.diag(reference), ridge, reference, ratio,
-        np.zeros((count, count)), count, norms, backward,
-    )  # fmt: skip
+    scales, scores = (ratio, ridge, reference, False), np.zeros((count, count))
+    system = A + np.diag(reference)
+    chunk.true_residual(blas.addresses(), X, x, system, scales, scores, norms, backward)
+    np.testing.assert_allclose(scores, np.tril(x @ X[:count].T), rtol=1e-12)
     for t in range(count):
         q, moments = X[count + t], A + X[: t + 1].T @ X[: t + 1]
         left = np.linalg.norm(q - (moments / ratio[t] + np.diag(ridge[t])) @ x[t])

@@ -10,30 +10,22 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.sequence.numpy.blas import multiply_nn, multiply_nt, multiply_tn
-from olsq.sequence.numpy.pairs import solve_stream_pairs
+from olsq.sequence.numpy.blas import copy, multiply_nn, multiply_nt, multiply_tn, scale
+from olsq.sequence.numpy.chunks import fill_gate_products
+from olsq.sequence.numpy.stream import solve_next_chunk
+from olsq.sequence.numpy.tokens import has_cotangent
 
 
 @kernel()
-def fill_gate_products(gates, table, zeta):
-    """Fill D[t, i] = product of gates i+1..t (C, C), and zeta_t = product of gates up to t (C,)."""
-    count, product = gates.shape[0], 1.0
-    for t in range(count):
-        product *= gates[t]
-        zeta[t] = product
-        for i in range(count):
-            table[t, i] = table[t - 1, i] * gates[t] if i < t else 0.0
-        table[t, t] = 1.0
-
-
-@kernel()
-def gradient_of_gates(gates, table, zeta, weights, d_table, d_zeta, d_gates, d_weights):
+def gradient_of_gates(products, weights, gates, d_products, d_gates, d_weights):
     """Compute the gradients of gates and weights (C,) from those of D (C, C), per weight, and zeta.
+
+    ``products`` = D and zeta, ``d_products`` their gradients.
 
     Gate j is in D_ti for i < j <= t, as ``D_tj D_{j-1,i}``, and in zeta_t for j <= t, as
     ``D_tj zeta_{j-1}``: a sum of products of the other gates, right at a gate of 0.
     """
-    count = gates.shape[0]
+    (table, zeta), (d_table, d_zeta), count = products, d_products, gates.shape[0]
     arrived, arrived_start = np.zeros(count), 0.0  # sums over t >= j of D_tj times the gradients
     for i in range(count):
         d_weights[i] = 0.0
@@ -59,15 +51,14 @@ def inner_rows(a, b, t):
 
 
 @kernel()
-def gradient_of_block(blas, arrays, first, count, gram, cross, x, e, d_gram, d_cross, slopes):
-    """Compute the gradients of one block; ``d_gram`` and ``d_cross`` go from after it to before it.
+def gradient_of_block(blas, stream, first, count, moments, pairs, slopes):
+    """Compute the gradients of one block: those of the moments go from after it to before it.
 
-    ``arrays`` = keys, values, weights, gates and upstream gradients of the stream; ``gram`` and
-    ``cross`` are the moments before the block.
+    ``moments`` are those before the block.
     """
-    keys, values, weights, gates, upstream = arrays
-    d_keys, d_values, d_gates, d_weights = slopes
-    d, m = keys.shape[1], values.shape[1]
+    (keys, values, _, weights, gates, _), (upstream, x, e) = stream, pairs
+    d_keys, d_values, _, d_gates, d_weights, _, d_gram, d_cross = slopes
+    (d, m), (gram, cross) = (keys.shape[1], values.shape[1]), moments
     last = first + count
     k, v, g = keys[first:last], values[first:last], upstream[first:last]
     x, e = x[first:last], e[first:last]
@@ -125,12 +116,10 @@ def gradient_of_block(blas, arrays, first, count, gram, cross, x, e, d_gram, d_c
     for i in range(m):
         d_zeta[count - 1] += inner_rows(d_cross, cross, i)
     gradient_of_gates(
-        gates[first:last],
-        table,
-        zeta,
+        (table, zeta),
         weights[first:last],
-        d_table,
-        d_zeta,
+        gates[first:last],
+        (d_table, d_zeta),
         d_gates[first:last],
         d_weights[first:last],
     )
@@ -145,74 +134,76 @@ def gradient_of_block(blas, arrays, first, count, gram, cross, x, e, d_gram, d_c
 
 
 @kernel()
-def gradient_of_stream(
-    blas, chunk, upstream, gates, ridge, spread, most, gram, cross, slopes, d_gram, d_cross
-):
-    """Compute every gradient of one stream; ``slopes`` = of keys, values, queries, gates, weights
-    and ridges (T, d).
+def gradient_of_blocks(blas, stream, size, before, pairs, slopes):
+    """Compute every gradient of a stream from its solutions, 0 where no gradient arrives.
+
+    ``before`` = moments before every block of ``size`` tokens.
     """
-    keys, values, _, weights = chunk
-    d_keys, d_values, d_queries, d_gates, d_weights, d_ridge = slopes
-    (length, d), m = keys.shape, values.shape[1]
-    blocks = (length + most - 1) // most
-    grams, crosses = np.empty((max(blocks, 1), d, d)), np.empty((max(blocks, 1), m, d))
-    for i in range(d):
-        for j in range(d):
-            grams[0, i, j] = gram[i, j]
-            d_gram[i, j] = 0.0
-        for j in range(m):
-            crosses[0, j, i] = cross[j, i]
-            d_cross[j, i] = 0.0
-    x = np.empty((length, d))
-    solve_stream_pairs(
-        blas, chunk, upstream, gates, ridge, spread, most, grams, crosses, x, d_queries
-    )
-    # dq_t = e_t,  dLambda_t = -e_t * x_t
+    (upstream, x, e), (grams, crosses) = pairs, before
+    (length, d), d_queries, d_ridge = x.shape, slopes[2], slopes[5]
     for t in range(length):
+        seen = has_cotangent(upstream, t, 1)
         for j in range(d):
-            d_ridge[t, j] = -d_queries[t, j] * x[t, j]
-    arrays = keys, values, weights, gates, upstream
-    parts = d_keys, d_values, d_gates, d_weights
-    for block in range(blocks - 1, -1, -1):
-        first = block * most
-        gradient_of_block(
-            blas,
-            arrays,
-            first,
-            min(most, length - first),
-            grams[block],
-            crosses[block],
-            x,
-            d_queries,
-            d_gram,
-            d_cross,
-            parts,
-        )
+            if not seen:
+                x[t, j] = e[t, j] = 0.0
+            # dq_t = e_t,  dLambda_t = -e_t * x_t
+            d_queries[t, j], d_ridge[t, j] = e[t, j], -e[t, j] * x[t, j]
+    for block in range(grams.shape[0] - 1, -1, -1):
+        first, moments = block * size, (grams[block], crosses[block])
+        count = min(size, length - first)
+        gradient_of_block(blas, stream, first, count, moments, pairs, slopes)
 
 
 @kernel()
-def gradient_of_streams(first, last, blas, arrays, options, gram, cross, slopes, d_gram, d_cross):
-    """Compute the gradients of streams first..last of a batch; no stream touches another's arrays.
-
-    ``arrays`` = keys, values, queries, weights, gates, ridges and upstream gradients, finite;
-    ``options`` = (spread of the gates within a chunk, tokens of a block).
+def solve_pairs(blas, stream, options, moments, pairs, before):
+    """Fill the solutions of one stream, and the moments ``before`` every block of it; no chunk
+    crosses into the next block.
     """
-    keys, values, queries, weights, gates, ridge, upstream = arrays
-    d_keys, d_values, d_queries, d_gates, d_weights, d_ridge = slopes
-    spread, most = options
-    for b in range(first, last):
-        own = d_keys[b], d_values[b], d_queries[b], d_gates[b], d_weights[b], d_ridge[b]
-        gradient_of_stream(
-            blas,
-            (keys[b], values[b], queries[b], weights[b]),
-            upstream[b],
-            gates[b],
-            ridge[b if ridge.shape[0] > 1 else 0],
-            spread,
-            most,
-            gram[b],
-            cross[b],
-            own,
-            d_gram[b],
-            d_cross[b],
-        )
+    gates, most, (gram, cross) = stream[4], options[1], moments
+    d, t = gram.shape[0], np.int64(0)
+    work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+    while t < gates.shape[0]:
+        if t % most == 0:
+            copy(gram, before[0][t // most])
+            copy(cross, before[1][t // most])
+        if gates[t] < 1:
+            scale(gram, gates[t])
+            scale(cross, gates[t])
+        t = solve_next_chunk(blas, stream, options, t, moments, work, None, pairs)
+
+
+@kernel()
+def gradient_of_streams(blas, arrays, options, moments, upstream, slopes):
+    """Compute the gradients of a batch of streams, whose samples are finite.
+
+    ``slopes`` = of keys, values, queries, gates, weights, ridges (T, d), gram and cross, all 0.
+    ``moments``, those before the first token, become those after the last.
+    """
+    keys, values, queries, weights, gates, ridge = arrays
+    (count, length, d), m, most = keys.shape, values.shape[2], options[1]
+    blocks = (length + most - 1) // most
+    before = np.empty((blocks, d, d)), np.empty((blocks, m, d))
+    for b in range(count):
+        own = ridge[b if ridge.shape[0] > 1 else 0]
+        stream = keys[b], values[b], queries[b], weights[b], gates[b], own
+        pairs = upstream[b], np.empty((length, d)), np.empty((length, d))
+        solve_pairs(blas, stream, options, (moments[0][b], moments[1][b]), pairs, before)
+        gradient_of_blocks(blas, stream, most, before, pairs, slopes_of(slopes, b))
+
+
+@kernel()
+def slopes_of(slopes, b):
+    """Return the slopes of stream b."""
+    keys, values, queries, gates, weights, ridge, gram, cross = slopes
+    return keys[b], values[b], queries[b], gates[b], weights[b], ridge[b], gram[b], cross[b]
+
+
+@kernel()
+def gradient_of_solutions(blas, arrays, size, before, pairs, slopes):
+    """Run :func:`gradient_of_blocks` for every stream of a batch."""
+    keys, values, queries, weights, gates, ridge = arrays
+    (upstream, x, e), (grams, crosses) = pairs, before
+    for b in range(keys.shape[0]):
+        stream = keys[b], values[b], queries[b], weights[b], gates[b], ridge[0]
+        parts = upstream[b], x[b], e[b]
+        gradient_of_blocks(blas, stream, size, (grams[b], crosses[b]), parts, slopes_of(slopes, b))

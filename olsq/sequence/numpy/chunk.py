@@ -16,6 +16,13 @@ No bit of a token's output depends on later samples: every product has the shape
 and computes a token's row by itself, the rows of a factor depend on those above only, and later
 tokens enter multiplied by an exact 0, which requires them to be finite. So rows from the first
 token that cannot be solved here are set to 0, and the tokens before it are kept as they are.
+
+Kernels take the same tuples everywhere.  ``stream`` = keys (T, d), values (T, m), queries (T, d),
+weights (T,), gates (T,) and ridge (1 or T, d); ``span`` = (first, count, sound): tokens ``first``
+to ``first + count``, of which the first ``sound`` have known samples; ``scales`` = ``f_t``
+(count,), ridges (count, d), their reference L (d,), and whether L is the ridge of every token;
+``limits`` = (tolerance of corrections, largest pivot of S, largest backward error, number of
+corrections or -1).
 """
 
 from __future__ import annotations
@@ -25,37 +32,60 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt
+from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt, multiply_tn
 from olsq.sequence.numpy.corrections import (
-    apply_whitened_inverse,
-    correct_for_ridge_gap,
     plan_corrections,
     ridge_gaps,
+    solve_whitened,
     zero_upper_triangle,
 )
 from olsq.solvers.thresholds import MOST_CORRECTIONS
 
+SINGULAR = 0.02  # relative error of S or P beyond which a leverage is capped
+
 
 @kernel()
-def scaled_rows(chunk, first, count, sound, ratio, X, Y):
-    """Fill X with [K~; queries] above one another and Y with V~: samples times sqrt(weight f).
+def absorb_chunk(blas, samples, first, count, gram, cross):
+    """Advance moments over a chunk, in float64: ``H <- zeta H + sum_i D_i weight_i k_i k_i^T``.
 
-    Samples from ``sound`` on are left out.
+    ``samples`` = keys, values, weights, gates.  The first gate is already applied.
     """
-    keys, values, queries, weights = chunk
-    number = X.dtype.type
+    keys, values, weights, gates = samples
     d, m = keys.shape[1], values.shape[1]
+    K, V, decay = np.empty((count, d)), np.empty((count, m)), 1.0
+    for i in range(count - 1, -1, -1):
+        t = first + i
+        # D_i, the product of the gates after i: by multiplication, so that a gate of 0 is exact
+        root = math.sqrt(weights[t] * decay) if weights[t] > 0 else 0.0
+        for j in range(d):
+            K[i, j] = root * float(keys[t, j]) if root else 0.0
+        for j in range(m):
+            V[i, j] = root * float(values[t, j]) if root else 0.0
+        decay *= gates[t] if i > 0 else 1.0
+    multiply_tn(blas, K, K, gram, 1.0, decay)
+    multiply_tn(blas, V, K, cross, 1.0, decay)
+
+
+@kernel()
+def fill_scaled_rows(stream, span, ratio, X, V):
+    """Fill X with [K~; queries] above one another and V with V~: samples times sqrt(weight f).
+
+    Unknown samples are left out.
+    """
+    keys, values, queries, weights, _, _ = stream
+    first, count, sound = span
+    number = X.dtype.type
     for i in range(count):
         t = first + i
         root = number(math.sqrt(weights[t] * ratio[i]))
         absent, query_finite = weights[t] == 0 or i >= sound, True
-        for j in range(d):
+        for j in range(X.shape[1]):
             X[i, j] = number(0) if absent else root * number(keys[t, j])
             query_finite = query_finite and math.isfinite(queries[t, j])
-        for j in range(d):
+        for j in range(X.shape[1]):
             X[count + i, j] = number(queries[t, j]) if query_finite else number(0)
-        for j in range(m):
-            Y[i, j] = number(0) if absent else root * number(values[t, j])
+        for j in range(V.shape[1]):
+            V[i, j] = number(0) if absent else root * number(values[t, j])
 
 
 @kernel()
@@ -68,24 +98,84 @@ def zero_rows(A, first, count):
 
 @kernel()
 def count_finite_rows(A, count):
-    """Count the finite rows before the first one that is not, up to ``count``."""
+    """Count the finite rows before the first one that is not, up to ``count``; zero the rest."""
     for i in range(count):
         for j in range(A.shape[1]):
             if not math.isfinite(A[i, j]):
+                zero_rows(A, i, A.shape[0])
                 return i
     return count
 
 
 @kernel()
-def true_residual(blas, X, x, A, ridge, reference, ratio, scores, count, norms, backward):
-    """Compute ``|q - M x|``, ``|x|`` and the normwise backward error of every token on the true
-    system.
+def cap_leverages(Y, count, cap):
+    """Shrink the first rows of Y to a squared norm of ``cap`` at most."""
+    number = Y.dtype.type
+    for i in range(count):
+        leverage = number(0)
+        for j in range(Y.shape[1]):
+            leverage += Y[i, j] * Y[i, j]
+        if leverage > cap:
+            shrunk = number(math.sqrt(cap / leverage))
+            for j in range(Y.shape[1]):
+                Y[i, j] *= shrunk
+
+
+@kernel()
+def factor_chunk(blas, stream, span, W, ratio, limits):
+    """Compute what all tokens of a chunk share: the number of good tokens, X, V~, Y, N, C^-1, and S
+    as scratch.
+
+    The first token whose pivot breaks its limit ends the good ones; 0 where S has no factor.
     """
-    d = A.shape[0]
+    _, count, sound = span
+    d, m, kind, number = W.shape[0], stream[1].shape[1], W.dtype, W.dtype.type
+    X, Y, N = (
+        np.empty((2 * count, d), kind),
+        np.empty((2 * count, d), kind),
+        np.empty((count, d), kind),
+    )
+    V = np.empty((count, m), kind)
+    S, inverse = np.empty((count, count), kind), np.empty((count, count), kind)
+    fill_scaled_rows(stream, span, ratio, X, V)
+    # Y = X W^T with W^T W = P_r, so that y_t . y_i = x_t . P_r x_i: keys above, queries below.
+    multiply_nt(blas, X, W, Y)
+    if limits[3] >= 0:  # a given number of corrections is taken even across a reset
+        cap_leverages(Y, count, SINGULAR / (count * (1.2e-7 if Y.itemsize == 4 else 2.3e-16)))
+    # S = I + Y Y^T, whose Cholesky factor is that of every token of the chunk.
+    multiply_nt(blas, Y, Y, S)
+    for i in range(sound):
+        S[i, i] += number(1)
+        if not S[i, i] <= limits[1]:
+            sound = i
+            break
+    # Lost rows become those of an identity, so that the factor of the rows before them is
+    # unchanged.
+    for i in range(sound, count):
+        for j in range(count):
+            S[i, j] = S[j, i] = number(0)
+        S[i, i] = number(1)
+    zero_rows(X, sound, count)
+    zero_rows(Y, sound, count)
+    zero_rows(V, sound, count)
+    if sound > 0 and inverse_factor(blas, S, inverse, count, 0.0):
+        multiply_nn(blas, inverse, Y, N)  # gains of unit variance
+    else:
+        sound = 0
+    return sound, X, V, Y, N, inverse, S
+
+
+@kernel()
+def true_residual(blas, X, x, A, scales, scores, norms, backward):
+    """Compute ``|q - M x|``, ``|x|`` and the normwise backward error of every token on the true
+    system; leave tril(x K~^T) in ``scores``.
+    """
+    ratio, ridge, reference, _ = scales
+    count, d = x.shape
     far, near = np.empty((count, d), X.dtype), np.empty((count, d), X.dtype)
     multiply_nn(blas, x, A, far)
     multiply_nt(blas, x, X, scores)
-    zero_upper_triangle(scores, count)
+    zero_upper_triangle(scores)
     multiply_nn(blas, scores, X, near)
     trace = 0.0
     for j in range(d):
@@ -105,92 +195,52 @@ def true_residual(blas, X, x, A, ridge, reference, ratio, scores, count, norms, 
 
 
 @kernel()
-def solve_chunk(
-    blas,
-    chunk,
-    first,
-    count,
-    rows,
-    A,
-    W,
-    Z,
-    ratio,
-    ridge,
-    reference,
-    uniform,
-    limits,
-    value,
-    norms,
-):
-    """Solve the tokens of a chunk in the precision of ``W``.
+def solve_chunk(blas, stream, span, factors, scales, limits, skip, outputs):
+    """Solve the tokens of a chunk in the precision of ``factors`` = (A, W, Z).
 
-    Returns how many from the first are good.
-
-    ``rows`` = (skip, sound): samples from ``sound`` on are unknown, outputs before ``skip`` are
-    there already. ``Z`` = zeta_r G W^T; ``uniform``: L is the ridge of every token; ``limits`` =
-    (tolerance of the corrections, largest pivot, largest backward error): the first token that
-    breaks one ends the good ones. Also returns the number of corrections.
+    Returns how many from the first are good: the first token that breaks a limit ends them.
+    Outputs = (value, steps, norms) before ``skip`` are there already.
     """
-    keys, values, _, _ = chunk
-    skip, sound = rows
-    d, m, number = keys.shape[1], values.shape[1], W.dtype.type
-    X, Y = np.empty((2 * count, d), W.dtype), np.empty((2 * count, d), W.dtype)
-    V, E = np.empty((count, m), W.dtype), np.empty((count, m), W.dtype)
-    S, inverse = np.empty((count, count), W.dtype), np.empty((count, count), W.dtype)
-    N = np.empty((count, d), W.dtype)
-    scaled_rows(chunk, first, count, sound, ratio, X, V)
-    # Y = X W^T with W^T W = P_r, so that y_t . y_i = x_t . P_r x_i: keys above, queries below.
-    multiply_nt(blas, X, W, Y)
-    # S = I + Y Y^T, whose Cholesky factor is that of every token of the chunk.
-    multiply_nt(blas, Y, Y, S)
-    # V <- V - Y Z^T: the values less their prediction from the moments before the chunk
-    multiply_nt(blas, Y, Z, V, -1.0, 1.0)
-    for i in range(sound):
-        S[i, i] += number(1)
-        if not S[i, i] <= limits[1]:
-            sound = i
-            break
-    sound = min(sound, count_finite_rows(V, sound))
-    # Lost rows become those of an identity, so that the factor of the rows before them is
-    # unchanged.
-    for i in range(sound, count):
-        for j in range(count):
-            S[i, j] = S[j, i] = number(0)
-        S[i, i] = number(1)
-    zero_rows(X, sound, count)
-    zero_rows(Y, sound, count)
-    zero_rows(V, sound, count)
-    if sound <= skip or not inverse_factor(blas, S, inverse, count, 0.0):
-        return skip, 0
-    # S = L L^T: E = L^-1 V are innovations, N = L^-1 Y gains, of unit variance.
-    multiply_nn(blas, inverse, V, E)
-    multiply_nn(blas, inverse, Y, N)
-    sound = min(sound, count_finite_rows(E, sound))
-    zero_rows(E, sound, count)
-
-    y = Y[count:]
-    B = np.empty(W.shape, W.dtype)
-    low, high, steps = plan_corrections(
-        blas, W, ridge, reference, ratio, uniform, limits[0], B, count
-    )
-    if steps > MOST_CORRECTIONS:
-        return skip, 0
-    if steps >= 0:
-        gap = ridge_gaps(ridge, reference, ratio, uniform, X)
-        correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, S, count)
-    inner = np.empty((count, d), W.dtype)
-    apply_whitened_inverse(blas, y, N, ratio, S, inner, count)
-    # o_t = Z y_t + sum_{i<=t} (n_i . y_t) e_i
-    multiply_nt(blas, y, Z, V)
-    multiply_nn(blas, S, E, V, 1.0, 1.0)
-    x, own, backward = np.empty((count, d), W.dtype), np.empty((count, 2)), np.empty(count)
+    A, W, Z = factors
+    ratio, uniform, (value, steps, norms) = scales[0], scales[3], outputs
+    first, count, _ = span
+    m, kind, number, fixed = value.shape[1], W.dtype, W.dtype.type, limits[3] >= 0
+    sound, X, V, Y, N, inverse, S = factor_chunk(blas, stream, span, W, ratio, limits)
+    if sound <= skip:
+        return skip
+    y, out, E = Y[count:], np.empty((count, m), kind), np.empty((count, m), kind)
+    if not fixed:
+        # E = C^-1 (V~ - Y Z^T): innovations, the values less their prediction, of unit variance
+        multiply_nt(blas, Y, Z, V, -1.0, 1.0)
+        sound = count_finite_rows(V, sound)
+        multiply_nn(blas, inverse, V, E)
+        sound = count_finite_rows(E, sound)
+        zero_rows(E, sound, count)
+    plan = plan_corrections(blas, W, scales, limits)
+    corrections = plan[2] + plan[3]
+    if corrections > MOST_CORRECTIONS and not fixed:
+        return skip
+    whitened = N, W, plan[4], ratio, ridge_gaps(scales, X), uniform
+    inner, x = np.empty((count, W.shape[0]), kind), np.empty((count, W.shape[0]), kind)
+    solve_whitened(blas, y, whitened, plan, fixed, S, inner)
+    if not fixed:
+        # o_t = Z y_t + sum_{i<=t} (n_i . y_t) e_i
+        multiply_nt(blas, y, Z, out)
+        multiply_nn(blas, S, E, out, 1.0, 1.0)
+    own, backward = np.empty((count, 2)), np.empty(count)
     # x_t = W^T inner_t
     multiply_nn(blas, inner, W, x)
-    true_residual(blas, X, x, A, ridge, reference, ratio, S, count, own, backward)
+    true_residual(blas, X, x, A, scales, S, own, backward)
+    if fixed:
+        # o_t = G_t x_t = (Z inner_t + sum_{i<=t} (k~_i . x_t) v~_i) / f_t
+        multiply_nt(blas, inner, Z, out)
+        multiply_nn(blas, S, V, out, 1.0, 1.0)
     for i in range(skip, sound):
         if not backward[i] <= limits[2]:
-            return i, steps + 1
+            return i
+        share = number(1 / ratio[i] if fixed else 1)
         for j in range(m):
-            value[first + i, j] = V[i, j]
+            value[first + i, j] = share * out[i, j]
         norms[first + i] = own[i]
-    return sound, steps + 1
+        steps[first + i] = corrections if fixed and corrections >= 0 else corrections + 1
+    return sound

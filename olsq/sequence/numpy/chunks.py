@@ -8,13 +8,14 @@ Gates and moments are float64 whatever the dtype of the chunk, and rounded to it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
-from olsq.sequence.numpy.blas import addresses, multiply_tn
+from olsq.sequence.numpy.blas import addresses, scale
+from olsq.sequence.numpy.chunk import absorb_chunk
 from olsq.sequence.numpy.products import multiply_systems
 from olsq.solvers.thresholds import FLOOR
 
@@ -36,7 +37,7 @@ class Chunk(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """Checked streams of finite numbers, B of them, T long."""
+    """Checked streams, B of them, T long."""
 
     keys: NDArray  # (B, T, d)
     values: NDArray  # (B, T, m)
@@ -45,75 +46,108 @@ class Streams(NamedTuple):
     gates: NDArray  # (B, T), float64
     ridge: NDArray | None  # (B, 1 or T, d), float64; None: inside gram
 
+    def part(self, part: slice) -> Streams:
+        """Return some of the streams."""
+        ridge = None if self.ridge is None else self.ridge[part]
+        return Streams._make([*(x[part] for x in self[:5]), ridge])
 
-def gate_products(gates: NDArray) -> tuple[NDArray, NDArray]:
-    """Compute D[t, i] = product of gates i+1..t (B, C, C), zeta_t = product of gates up to t (B,
-    C).
+    def arrays(self) -> tuple[NDArray, ...]:
+        """Return the arrays as kernels take them, with a ridge of 0 where it is inside gram."""
+        ridge = np.zeros((1, 1, self.keys.shape[2])) if self.ridge is None else self.ridge
+        return *self[:5], ridge
+
+
+def clean(streams: Streams, gram: NDArray, cross: NDArray) -> tuple[Streams, NDArray, NDArray]:
+    """Remove non-finite numbers from streams and, in place, from moments.
+
+    Also masks the tokens (B, T) that a lost sample or state reaches, and those whose query is lost.
+
+    A sample that is not finite, or too large to square, is left out. It is lost unless its weight
+    is 0: everything after it is unknown until a gate of 0.
     """
-    table = np.zeros((*gates.shape, gates.shape[1]))
-    multiply_gates(gates, table)
-    return table, np.cumprod(gates, axis=1)
+    keys, values, queries, weights, gates, ridge = streams
+    with np.errstate(over="ignore", invalid="ignore"):
+        sound = np.isfinite(np.einsum("bti,bti->bt", keys, keys)) & np.isfinite(values).all(-1)
+    sample_lost = (~sound & (weights != 0)) | ~np.isfinite(weights) | np.isnan(gates)
+    order = np.arange(1, keys.shape[1] + 1)
+    latest_lost = np.maximum.accumulate(np.where(sample_lost, order, 0), axis=1)
+    latest_reset = np.maximum.accumulate(np.where(gates == 0, order, 0), axis=1)
+    state_sound = np.ones(len(keys), bool)
+    for moments in (gram, cross):
+        state_sound &= np.isfinite(moments).all((1, 2))
+    gram[~state_sound], cross[~state_sound] = 0, 0
+    lost = (latest_lost > 0) & (latest_lost >= latest_reset)
+    lost |= ~state_sound[:, None] & (latest_reset == 0)
+    query_lost: Any = ~np.isfinite(queries).all(-1)
+    clean_streams = Streams(
+        np.where(sound[..., None], keys, 0),
+        np.where(sound[..., None], values, 0),
+        np.where(query_lost[..., None], 0, queries),
+        np.where(sound & np.isfinite(weights), weights, 0),
+        np.where(np.isnan(gates), 1, gates),
+        ridge,
+    )
+    return clean_streams, lost, query_lost
 
 
 @kernel()
-def multiply_gates(gates, table):
-    """Fill D (B, C, C), initially 0, with the products of gates i+1..t."""
-    streams, count = gates.shape
-    for b in range(streams):
-        for t in range(count):
-            for i in range(t):
-                table[b, t, i] = table[b, t - 1, i] * gates[b, t]
-            table[b, t, t] = 1.0
+def fill_gate_products(gates, table, zeta):
+    """Fill D[t, i] = product of gates i+1..t (C, C), and zeta_t = product of gates up to t (C,)."""
+    count, product = gates.shape[0], 1.0
+    for t in range(count):
+        product *= gates[t]
+        zeta[t] = product
+        for i in range(count):
+            table[t, i] = table[t - 1, i] * gates[t] if i < t else 0.0
+        table[t, t] = 1.0
 
 
 @kernel()
-def absorb_chunks(blas, keys, values, gates, weight, gram, cross):
-    """Update ``H <- zeta_C H + sum_i tail_i k_i k_i^T``, ``G`` likewise, in float64, for every
-    stream.
-    """
-    streams, count, d = keys.shape
-    m = values.shape[2]
-    K, wide, V = np.empty((count, d)), np.empty((count, d)), np.empty((count, m))
-    for b in range(streams):
-        zeta = 1.0  # of the gates after i
-        for i in range(count - 1, -1, -1):
-            # zeta_Ci beta_i, by walking backwards: the product of the gates after i
-            tail = zeta * weight[b, i]
-            for j in range(d):
-                wide[i, j] = keys[b, i, j]
-                K[i, j] = tail * wide[i, j]
-            for j in range(m):
-                V[i, j] = values[b, i, j]
-            zeta *= gates[b, i]
-        multiply_tn(blas, wide, K, gram[b], 1.0, zeta)
-        multiply_tn(blas, V, K, cross[b], 1.0, zeta)
+def fill_all_gate_products(gates, table, zeta):
+    """Run :func:`fill_gate_products` for every stream."""
+    for b in range(gates.shape[0]):
+        fill_gate_products(gates[b], table[b], zeta[b])
+
+
+@kernel()
+def absorb_chunks(blas, samples, gram, cross):
+    """Advance the moments of every stream over a chunk."""
+    keys, values, weights, gates = samples
+    for b in range(keys.shape[0]):
+        scale(gram[b], gates[b, 0])
+        scale(cross[b], gates[b, 0])
+        one = keys[b], values[b], weights[b], gates[b]
+        absorb_chunk(blas, one, 0, keys.shape[1], gram[b], cross[b])
 
 
 def iterate_chunks(
     streams: Streams, chunk: int, gram: NDArray, cross: NDArray
-) -> Iterator[tuple[int, Chunk]]:
-    """Yield chunks in time order, each with its first token.
+) -> Iterator[tuple[slice, Chunk]]:
+    """Yield chunks in time order, each with its tokens.
 
     Updates ``gram`` and ``cross`` in place.
     """
     length = streams.keys.shape[1]
     for first in range(0, length, chunk):
-        part = slice(first, first + chunk)
+        part = slice(first, min(first + chunk, length))
         own = open_chunk(streams, part, gram, cross)
-        yield first, own
-        close_chunk(own, gram, cross)
+        yield part, own
+        if gram.shape[1] > 0:
+            samples = own.keys, own.values, own.weight, own.gates
+            absorb_chunks(addresses(), samples, gram, cross)
 
 
 def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> Chunk:
     """Build the chunk of the tokens ``part`` of every stream, with the moments before them."""
     dtype = streams.keys.dtype
-    gates, weight = streams.gates[:, part], streams.weight[:, part]
+    gates, weight = (np.ascontiguousarray(x[:, part]) for x in (streams.gates, streams.weight))
     logs = None
     if (gates == 1).all():
         c = gates.shape[1]
         table, zeta = np.tril(np.ones((1, c, c))), np.ones_like(gates)
     else:
-        table, zeta = gate_products(gates)
+        table, zeta = np.empty((*gates.shape, gates.shape[1])), np.empty(gates.shape)
+        fill_all_gate_products(gates, table, zeta)
         # the log of a gate of 0 is -inf, raised to FLOOR
         with np.errstate(divide="ignore"):
             logs = np.cumsum(np.maximum(np.log(gates), FLOOR), axis=1)
@@ -135,12 +169,6 @@ def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> 
     )
 
 
-def close_chunk(chunk: Chunk, gram: NDArray, cross: NDArray) -> None:
-    """Update the float64 moments before a chunk to those after it, in place."""
-    if gram.shape[1] > 0:
-        absorb_chunks(addresses(), chunk.keys, chunk.values, chunk.gates, chunk.weight, gram, cross)
-
-
 def transpose(x: NDArray) -> NDArray:
     """Return the transpose of every matrix, without a copy."""
     return np.swapaxes(x, -1, -2)
@@ -151,18 +179,8 @@ def system_product(chunk: Chunk, x: NDArray) -> NDArray:
     (b, c, d), dtype = x.shape, x.dtype
     y, scores = np.empty_like(x), np.empty((c, c), dtype)
     ridge = np.empty((b, 0, d), dtype) if chunk.ridge is None else chunk.ridge
-    multiply_systems(
-        addresses(),
-        x,
-        chunk.keys,
-        chunk.decay,
-        chunk.zeta,
-        chunk.gram,
-        ridge,
-        chunk.logs is not None,
-        scores,
-        y,
-    )
+    moments = chunk.decay, chunk.zeta, chunk.gram, ridge, chunk.logs is not None
+    multiply_systems(addresses(), x, chunk.keys, moments, scores, y)
     return y
 
 

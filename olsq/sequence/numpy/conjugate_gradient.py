@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.sequence.numpy.chunk_exact import NumpyChunkExact, preconditioner
 from olsq.sequence.numpy.chunks import Chunk, system_diagonal, system_product
+from olsq.sequence.numpy.factor import chunk_preconditioner
 from olsq.sequence.numpy.iterations import (
     balanced,
     divide,
@@ -18,7 +18,7 @@ from olsq.sequence.numpy.iterations import (
     scaled,
 )
 from olsq.sequence.numpy.solver import NumpySolver
-from olsq.solvers import ChunkExact, ConjugateGradient
+from olsq.solvers import ConjugateGradient
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class NumpyConjugateGradient(NumpySolver):
     options: ConjugateGradient
 
     def prepare(self, chunk: Chunk) -> Any:
-        """Compute the preconditioner's factors, or each system's diagonal for the first iterate."""
+        """Compute the preconditioner, or each system's diagonal for the first iterate."""
         if self.options.preconditioner == "chunk":
-            return NumpyChunkExact(ChunkExact()).prepare(chunk)
+            return chunk_preconditioner(chunk)
         return system_diagonal(chunk) if self.options.start == "jacobi" else None
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
@@ -48,10 +48,9 @@ class NumpyConjugateGradient(NumpySolver):
             return plain_conjugate_gradient(product, b, start, **stop)
 
         def run_preconditioned(b: NDArray) -> tuple[NDArray, NDArray]:
-            inner = preconditioner(prepared)
             if options.max_steps == 0:
-                return inner(b), np.zeros(b.shape[:-1], np.int32)
+                return prepared(b), np.zeros(b.shape[:-1], np.int32)
             # from 0, not from P b: a P that is far too large there would cost the start's digits
-            return preconditioned_conjugate_gradient(product, balanced(inner, b), b, **stop)
+            return preconditioned_conjugate_gradient(product, balanced(prepared, b), b, **stop)
 
         return scaled(b, run if options.preconditioner is None else run_preconditioned)

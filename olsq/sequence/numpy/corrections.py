@@ -4,6 +4,10 @@ In the notation of :mod:`.chunk`, a chunk's factors invert ``H_t + L / f_t``.  W
 ``Lambda_t - L / f_t`` to the ridge that is meant, ``M_t x_t = q_t`` becomes
 ``x + P_t gap_t x = P_t q``, whose spectrum the gates bound.  Everything is whitened by W: rows are
 ``W q_t``, and ``W gap_t W^T`` takes the place of the gap.
+
+``whitened`` = (N, W, B, f_t, gap, whether one ridge serves all tokens), with ``B = W L W^T``;
+``plan`` = (low, high, early, late, B): bounds of the spectrum per token, and the number of steps,
+the late ones in float32; -1 for not even a first iterate.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.sequence.numpy.blas import multiply_nn, multiply_nt
+from olsq.sequence.numpy.blas import copy, multiply_nn, multiply_nt
 from olsq.solvers.thresholds import MOST_CORRECTIONS, correction_error
 
 correction_bound = kernel()(correction_error)
@@ -21,32 +25,31 @@ SINGLE_ERROR = 1e-6  # error that a Chebyshev step in float32 leaves, relative t
 
 
 @kernel()
-def zero_upper_triangle(scores, count):
+def zero_upper_triangle(scores):
     """Set the entries above the diagonal to zero: a token sees itself and the past."""
-    for i in range(count):
-        for j in range(i + 1, count):
+    for i in range(scores.shape[0]):
+        for j in range(i + 1, scores.shape[1]):
             scores[i, j] = scores.dtype.type(0)
 
 
 @kernel()
-def apply_whitened_inverse(blas, y, N, ratio, scores, out, count):
+def apply_whitened_inverse(blas, y, N, ratio, scores, out):
     """Compute rows ``f_t (I - sum_{i<=t} n_i n_i^T) y_t``; also leave tril(y N^T) in ``scores``."""
-    d = N.shape[1]
     multiply_nt(blas, y, N, scores)
-    zero_upper_triangle(scores, count)
+    zero_upper_triangle(scores)
     multiply_nn(blas, scores, N, out)
-    for i in range(count):
+    for i in range(N.shape[0]):
         f = out.dtype.type(ratio[i])
-        for j in range(d):
+        for j in range(N.shape[1]):
             out[i, j] = f * (y[i, j] - out[i, j])
 
 
 @kernel()
-def spectrum_bounds(ridge, reference, ratio, count):
+def spectrum_bounds(scales):
     """Bound the spectrum of P_t M_t from gates and ridges: (low, high), each (count,)."""
-    low, high = np.empty(count), np.empty(count)
-    for i in range(count):
-        low[i] = high[i] = 1.0
+    ratio, ridge, reference, _ = scales
+    low, high = np.ones(ratio.shape[0]), np.ones(ratio.shape[0])
+    for i in range(ratio.shape[0]):
         for j in range(reference.shape[0]):
             if reference[j] > 0:
                 own = ridge[i, j] / reference[j] * ratio[i]
@@ -96,32 +99,45 @@ def ridge_product(blas, W, reference, B):
 
 
 @kernel()
-def plan_corrections(blas, W, ridge, reference, ratio, uniform, tolerance, B, count):
-    """Bound the spectrum of P_t M_t, and count the Chebyshev steps: (low, high, steps).
+def plan_corrections(blas, W, scales, limits):
+    """Bound the spectrum of P_t M_t, and count the Chebyshev steps.
 
-    With one ridge for all tokens, ``B`` becomes ``W L W^T`` where there are steps at all, and its
-    norm, the largest share of the ridge in the system, narrows the bounds.
+    With one ridge for all tokens the norm of B, the largest share of the ridge in the system,
+    narrows the bounds.  A given number of corrections keeps them.
     """
-    low, high = spectrum_bounds(ridge, reference, ratio, count)
+    reference, uniform = scales[2], scales[3]
+    tolerance, corrections = limits[0], limits[3]
+    B, none = np.empty(W.shape, W.dtype), np.int64(0)
+    low, high = spectrum_bounds(scales)
     steps = count_corrections(low, high, tolerance)
-    if steps >= 0:
-        share = ridge_product(blas, W, reference, B) if uniform else 1.0
-        for i in range(count):
-            low[i], high[i] = 1 + share * (low[i] - 1), 1 + share * (high[i] - 1)
-        steps = count_corrections(low, high, tolerance)
-    return low, high, steps
+    if steps < 0:
+        return low, high, steps, none, B
+    share = ridge_product(blas, W, reference, B) if uniform else 1.0
+    if corrections >= 0:
+        return low, high, corrections, none, B
+    for i in range(low.shape[0]):
+        low[i], high[i] = 1 + share * (low[i] - 1), 1 + share * (high[i] - 1)
+    return low, high, count_corrections(low, high, tolerance), none, B
 
 
 @kernel()
-def ridge_gaps(ridge, reference, ratio, uniform, like):
+def defer_corrections(plan, tolerance):
+    """Make the last steps of a plan late ones: those that leave a change of about 1e-8."""
+    low, high, steps, late, B = plan
+    early = min(steps, max(count_corrections(low, high, tolerance / SINGLE_ERROR), 0))
+    return low, high, early, late + steps - early, B
+
+
+@kernel()
+def ridge_gaps(scales, like):
     """Compute ``Lambda_t - L / f_t`` (count, d).
 
     If uniform, its ratio to L, in the first column.
     """
-    count, d = ridge.shape
-    gap, number = np.empty((count, d), like.dtype), like.dtype.type
-    for i in range(count):
-        for j in range(d):
+    ratio, ridge, reference, uniform = scales
+    gap, number = np.empty(ridge.shape, like.dtype), like.dtype.type
+    for i in range(ridge.shape[0]):
+        for j in range(ridge.shape[1]):
             gap[i, j] = number(ridge[i, j] - reference[j] / ratio[i])
         if uniform:
             gap[i, 0] = number(1 - 1 / ratio[i])
@@ -129,9 +145,10 @@ def ridge_gaps(ridge, reference, ratio, uniform, like):
 
 
 @kernel()
-def apply_ridge_gap(blas, x, W, B, gap, uniform, scratch, out, count):
+def apply_ridge_gap(blas, x, whitened, scratch, out):
     """Compute rows ``W gap_t W^T x_t``; with one ridge for all tokens, a multiple of ``B x_t``."""
-    d = W.shape[0]
+    _, W, B, _, gap, uniform = whitened
+    count, d = x.shape
     if uniform:
         multiply_nn(blas, x, B, out)
         for i in range(count):
@@ -146,28 +163,19 @@ def apply_ridge_gap(blas, x, W, B, gap, uniform, scratch, out, count):
 
 
 @kernel()
-def start_corrections(low, high, rest, x, change, rho):
-    """Set the first iterate ``x = P q / middle`` from ``rest`` = P q, with its change and rho."""
-    number = x.dtype.type
-    for i in range(x.shape[0]):
-        middle = (high[i] + low[i]) / 2
-        rho[i] = (high[i] - low[i]) / 2 / middle
-        for j in range(x.shape[1]):
-            x[i, j] = rest[i, j] / number(middle)
-            change[i, j] = x[i, j]
-
-
-@kernel()
-def take_corrections(
-    blas, x, change, rest, rho, N, W, B, ratio, gap, uniform, low, high, steps, scores
-):
-    """Take Chebyshev steps on ``x + P_t gap_t x = P_t q``; ``rest`` is the residual of the last."""
+def take_corrections(blas, iterate, whitened, plan, steps, scores):
+    """Take Chebyshev steps on ``x + P_t gap_t x = P_t q``; ``iterate`` = x, its last change, the
+    residual before that, and rho (count,).
+    """
+    x, change, rest, rho = iterate
+    N, _, _, ratio, _, _ = whitened
+    low, high = plan[0], plan[1]
     number, (count, d) = x.dtype.type, x.shape
     shape, kind = x.shape, x.dtype
     product, scratch, inner = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
     for _ in range(steps):
-        apply_ridge_gap(blas, change, W, B, gap, uniform, scratch, product, count)
-        apply_whitened_inverse(blas, product, N, ratio, scores, inner, count)
+        apply_ridge_gap(blas, change, whitened, scratch, product)
+        apply_whitened_inverse(blas, product, N, ratio, scores, inner)
         for i in range(count):
             middle, half = (high[i] + low[i]) / 2, (high[i] - low[i]) / 2
             # change <- rho' rho change + 2 rho' / half r,  rho' = half / (2 middle - half rho)
@@ -181,74 +189,61 @@ def take_corrections(
 
 
 @kernel()
-def correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, count):
-    """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``, with x from ``steps`` Chebyshev steps."""
-    d = N.shape[1]
-    shape, kind = (count, d), y.dtype
-    x, change, product = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
-    rest, scratch, rho = np.empty(shape, kind), np.empty(shape, kind), np.empty(count)
-    apply_whitened_inverse(blas, y, N, ratio, scores, rest, count)
-    start_corrections(low, high, rest, x, change, rho)
-    take_corrections(
-        blas, x, change, rest, rho, N, W, B, ratio, gap, uniform, low, high, steps, scores
-    )
-    apply_ridge_gap(blas, x, W, B, gap, uniform, scratch, product, count)
+def take_late_corrections(blas, iterate, whitened, plan):
+    """Take the late steps in float32, which change x by so little that it holds the change.
+
+    Measured at d 64, 0.37 microseconds a token become 0.2.  N and B have no entry above 1, and rows
+    are divided by their largest entry, so that no units overflow.
+    """
+    single, (x, change, rest, rho) = np.float32, iterate
+    N, W, B, ratio, gap, uniform = whitened
+    (count, d), square = x.shape, W.shape
+    late, moved = np.zeros((count, d), single), np.empty((count, d), single)
+    left, size = np.empty((count, d), single), np.zeros(count)
     for i in range(count):
         for j in range(d):
-            y[i, j] -= product[i, j]
+            size[i] = max(size[i], abs(change[i, j]), abs(rest[i, j]))
+        factor = 1 / size[i] if size[i] > 0 else 0.0
+        for j in range(d):
+            moved[i, j], left[i, j] = single(change[i, j] * factor), single(rest[i, j] * factor)
+    B = copy(B, np.empty(square, single))
+    narrow = copy(N, np.empty((count, d), single)), B, B, ratio, gap, uniform
+    scores = np.empty((count, count), single)
+    take_corrections(blas, (late, moved, left, rho), narrow, plan, plan[3], scores)
+    for i in range(count):
+        for j in range(d):
+            x[i, j] += size[i] * late[i, j]
 
 
 @kernel()
-def correct_in_two_precisions(
-    blas, y, factors, narrow, ratio, gap, low, high, counts, scores, narrow_scores
-):
-    """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``, as :func:`correct_for_ridge_gap`.
+def solve_whitened(blas, y, whitened, plan, plain, scores, inner):
+    """Solve ``M_t x_t = q_t`` from rows ``y_t = W q_t``: inner with ``x_t = W^T inner_t``.
 
-    ``factors`` = (N, W, B) in float64, ``narrow`` = (N, B) in float32.  Of the Chebyshev steps,
-    ``counts`` = (early, late), the late ones change x by so little that float32 holds the change:
-    measured at d 64, 0.37 microseconds a token become 0.2.  N and B have no entry above 1, and rows
-    are divided by their largest entry, so that no units overflow.
+    Rows y become ``W (q_t - gap_t x_t)``, and ``scores`` tril(y N^T), whose read-out gains an order
+    of accuracy.  ``plain`` leaves out this gain.
     """
-    N, W, B = factors
-    single, (count, d) = np.float32, y.shape
-    x, change, rest = np.empty((count, d)), np.empty((count, d)), np.empty((count, d))
-    product, rho, size = np.empty((count, d)), np.empty(count), np.empty(count)
-    apply_whitened_inverse(blas, y, N, ratio, scores, rest, count)
-    start_corrections(low, high, rest, x, change, rho)
-    take_corrections(
-        blas, x, change, rest, rho, N, W, B, ratio, gap, True, low, high, counts[0], scores
-    )
-    if counts[1] > 0:
-        late, moved = np.zeros((count, d), single), np.empty((count, d), single)
-        left = np.empty((count, d), single)
-        for i in range(count):
-            size[i] = 0.0
-            for j in range(d):
-                size[i] = max(size[i], abs(change[i, j]), abs(rest[i, j]))
-            factor = 1 / size[i] if size[i] > 0 else 0.0
-            for j in range(d):
-                moved[i, j], left[i, j] = single(change[i, j] * factor), single(rest[i, j] * factor)
-        take_corrections(
-            blas,
-            late,
-            moved,
-            left,
-            rho,
-            narrow[0],
-            narrow[1],
-            narrow[1],
-            ratio,
-            gap,
-            True,
-            low,
-            high,
-            counts[1],
-            narrow_scores,
-        )
-        for i in range(count):
-            for j in range(d):
-                x[i, j] += size[i] * late[i, j]
-    apply_ridge_gap(blas, x, W, B, gap, True, rest, product, count)
-    for i in range(count):
-        for j in range(d):
-            y[i, j] -= product[i, j]
+    N, _, _, ratio, _, _ = whitened
+    low, high, early, late, _ = plan
+    shape, kind, number = y.shape, y.dtype, y.dtype.type
+    apply_whitened_inverse(blas, y, N, ratio, scores, inner)
+    if early + late < 0:
+        return
+    x, change = np.empty(shape, kind), np.empty(shape, kind)
+    rest, rho = inner, np.empty(shape[0])
+    for i in range(shape[0]):
+        middle = (high[i] + low[i]) / 2
+        rho[i] = (high[i] - low[i]) / 2 / middle
+        for j in range(shape[1]):
+            x[i, j] = change[i, j] = rest[i, j] / number(middle)
+    iterate = x, change, rest, rho
+    take_corrections(blas, iterate, whitened, plan, early, scores)
+    if late > 0:
+        take_late_corrections(blas, iterate, whitened, plan)
+    if plain:
+        copy(x, inner)
+        return
+    apply_ridge_gap(blas, x, whitened, rest, change)
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            y[i, j] -= change[i, j]
+    apply_whitened_inverse(blas, y, N, ratio, scores, inner)

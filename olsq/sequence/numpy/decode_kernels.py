@@ -13,6 +13,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import inverse_factor, whiten
+from olsq.sequence.numpy.tokens import absorb_token
 
 # With an inverse refreshed this often a query takes about 2 steps to 1e-4, instead of 19 from a
 # Jacobi start.
@@ -21,37 +22,6 @@ REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than 
 # or where a token's leverage k.P k, beside its gate, times the rounding unit is above this: what a
 # rank-one update leaves of P along the key is a difference, off by so much of itself.
 REFRESH_LOSS = 0.01
-
-
-@kernel()
-def add_outer(A, left, right, gate, weight, absent, out):
-    """Compute ``gate A + weight left right^T``; only decay where ``absent``.
-
-    A gate of 0 drops NaN.
-    """
-    number = A.dtype.type
-    for i in range(A.shape[0]):
-        row = number(0) if absent else weight * left[i]
-        for j in range(A.shape[1]):
-            a = A[i, j]
-            a = number(0) if gate == 0 and not math.isfinite(a) else gate * a
-            out[i, j] = a if absent else a + row * right[j]
-
-
-@kernel()
-def absorb_token(gram, cross, key, value, gate, weight, new_gram, new_cross):
-    """Update ``H' = gate H + w k k^T``, ``G' = gate G + w v k^T``; a gate of 0 drops even a NaN."""
-    number, d, m = gram.dtype.type, gram.shape[0], cross.shape[0]
-    # H' = gate H + w k k^T,  G' = gate G + w v k^T
-    gate, weight = number(gate), number(weight)
-    absent = False  # of weight 0 and not finite: left out
-    if weight == 0:
-        for j in range(d):
-            absent = absent or not math.isfinite(key[j])
-        for j in range(m):
-            absent = absent or not math.isfinite(value[j])
-    add_outer(gram, key, key, gate, weight, absent, new_gram)
-    add_outer(cross, value, key, gate, weight, absent, new_cross)
 
 
 @kernel()

@@ -39,7 +39,7 @@ class NumpyDense(NumpySolver):
         _, exponent = np.frexp(np.diagonal(system, axis1=-2, axis2=-1))
         scale = np.ldexp(np.ones_like(chunk.keys), -(exponent // 2))
         system = scale[..., :, None] * system * scale[..., None, :]
-        return scale, guarded_inverse_factors(system, definite)[0]
+        return scale, guarded_inverse_factors(system, definite)
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
         """Solve (H_t + Lambda_t) x_t = b_t for every token."""

@@ -7,6 +7,7 @@ arithmetic, so that one form serves mild chunks and hard ones.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,19 +21,18 @@ from olsq.sequence.numpy.blas import (
     multiply_nt,
     multiply_tn,
 )
+from olsq.sequence.numpy.chunk import SINGULAR, cap_leverages
 from olsq.sequence.numpy.chunks import Chunk
 from olsq.sequence.numpy.products import apply_factors
-
-SINGULAR = 0.02  # relative error of S or P beyond which a leverage is capped
+from olsq.solvers.thresholds import MAX_LOG_SCALE, MILD_LOG_SCALE
 
 
 class Factor(NamedTuple):
-    """P_t of every token: R (B, d, d), N (B, C, d), f (B, C, 1) or None if f is 1, growth (B,)."""
+    """P_t of every token: R (B, d, d), N (B, C, d), and f (B, C, 1) or None if f is 1."""
 
     inverse: NDArray
     rows: NDArray
     scale: NDArray | None
-    growth: NDArray  # largest 1 + k~ R k~, how much R - sum n n^T may cancel
 
 
 @kernel()
@@ -43,8 +43,8 @@ def factor_all(blas, systems, inverses, sound):
 
 
 @kernel()
-def factor_chunks(blas, keys, half, cap, inverse, rows, growth):
-    """Compute R (B, d, d) and N (B, C, d) from ``X`` = half and scaled keys; raise ``growth`` (B,).
+def factor_chunks(blas, keys, half, cap, inverse, rows):
+    """Compute R (B, d, d) and N (B, C, d) from ``X`` = half and scaled keys.
 
     A leverage above ``cap`` enters as ``cap``; N is NaN where S has no factor.
     """
@@ -55,15 +55,7 @@ def factor_chunks(blas, keys, half, cap, inverse, rows, growth):
     for b in range(streams):
         multiply_tn(blas, half[b], half[b], inverse[b])  # R = X^T X
         multiply_nt(blas, keys[b], half[b], Y)  # Y = K~ X^T
-        for t in range(count):
-            leverage = number(0)
-            for j in range(d):
-                leverage += Y[t, j] * Y[t, j]
-            growth[b] = max(growth[b], 1 + float(leverage))
-            if leverage > cap:
-                shrunk = number(math.sqrt(cap / leverage))
-                for j in range(d):
-                    Y[t, j] *= shrunk
+        cap_leverages(Y, count, cap)
         multiply_nt(blas, Y, Y, S)  # S = 1 + Y Y^T = C C^T
         for t in range(count):
             S[t, t] += number(1)
@@ -89,14 +81,11 @@ def inverse_factors(systems: NDArray) -> NDArray:
     return inverses.reshape(systems.shape)
 
 
-def guarded_inverse_factors(
-    systems: NDArray, definite: NDArray | bool = True
-) -> tuple[NDArray, NDArray]:
+def guarded_inverse_factors(systems: NDArray, definite: NDArray | bool = True) -> NDArray:
     """Compute :func:`inverse_factors`, of ``A + 4 d eps diag(A)`` where A is singular to rounding.
 
-    The dtype cannot tell such an A from that neighbour. Also returns a mask (...) of these
-    matrices. ``definite`` (...) says which matrices are positive definite in exact arithmetic; the
-    others, and those that contain a NaN, stay NaN.
+    The dtype cannot tell such an A from that neighbour. ``definite`` (...) says which matrices are
+    positive definite in exact arithmetic; the others, and those that contain a NaN, stay NaN.
     """
     inverses = inverse_factors(systems)
     lost = np.logical_and(np.isnan(inverses).any((-2, -1)), definite)
@@ -105,7 +94,7 @@ def guarded_inverse_factors(
         diagonal = np.diagonal(systems[lost], axis1=-2, axis2=-1) + info.tiny
         shift = 4 * d * float(info.eps) * diagonal[..., None] * np.eye(d, dtype=systems.dtype)
         inverses[lost] = inverse_factors(systems[lost] + shift)
-    return inverses, lost
+    return inverses
 
 
 def reference_ridge(chunk: Chunk) -> NDArray | None:
@@ -136,12 +125,11 @@ def factorise(
     keys = keys * np.sqrt(chunk.weight)[..., None].astype(dtype)
     if ridge is not None:
         system += ridge * np.eye(d, dtype=dtype)
-    half, lost = guarded_inverse_factors(system)
-    growth = np.where(lost, np.inf, 0.0)
+    half = guarded_inverse_factors(system)
     inverse, rows = np.empty_like(half), np.empty_like(chunk.keys)
     if d > 0:
-        factor_chunks(addresses(), keys, half, SINGULAR / (c * eps), inverse, rows, growth)
-    return Factor(inverse, rows, scale, growth)
+        factor_chunks(addresses(), keys, half, SINGULAR / (c * eps), inverse, rows)
+    return Factor(inverse, rows, scale)
 
 
 def apply_inverses(factor: Factor, x: NDArray) -> NDArray:
@@ -149,7 +137,40 @@ def apply_inverses(factor: Factor, x: NDArray) -> NDArray:
     b, c, _ = x.shape
     y, scores = np.empty_like(x), np.empty((c, c), x.dtype)
     scale = np.ones((b, c), x.dtype) if factor.scale is None else factor.scale[..., 0]
-    apply_factors(
-        addresses(), x, factor.inverse, factor.rows, scale, factor.scale is not None, scores, y
-    )
+    apply_factors(addresses(), x, factor.inverse, factor.rows, scale, scores, y)
     return y
+
+
+def chunk_preconditioner(chunk: Chunk) -> Callable[[NDArray], NDArray]:
+    """Factorise every chunk; return ``r -> P_t r_t``, or a multiple of r where nothing covers it.
+
+    One reference, and a second where the gates forget most.  The multiple has the units of an
+    inverse: it is also the first iterate.
+    """
+    sums, ridge = chunk.logs, reference_ridge(chunk)
+    if sums is None:
+        only = factorise(chunk, None, ridge)
+        return lambda r: apply_inverses(only, r)
+    b, c = sums.shape
+    split = np.full(b, c)
+    if ((sums[:, 0] - sums[:, -1]) / 2 > MILD_LOG_SCALE).any():
+        # The first token after the smallest gate; `append` keeps the last position from being
+        # chosen.
+        split = np.argmin(np.diff(sums, axis=1, append=np.inf), 1) + 1
+    every, limit = np.arange(b), math.exp(2 * MAX_LOG_SCALE)
+    first = factorise(chunk, (sums[:, 0] + sums[every, split - 1]) / 2, ridge, limit)
+    if (split == c).all():
+        return lambda r: apply_inverses(first, r)
+    start = sums[every, np.minimum(split, c - 1)]
+    second = factorise(chunk, (start + sums[:, -1]) / 2, ridge, limit)
+    after = (np.arange(c) >= split[:, None])[..., None]
+    scale = np.where(after, np.asarray(second.scale), np.asarray(first.scale))
+    within_scale = np.abs(np.log(scale)) <= MAX_LOG_SCALE
+    unit = np.diagonal(first.inverse, axis1=1, axis2=2).min(-1)[:, None, None]
+    unit = np.where(np.isfinite(unit), unit, 1)  # a lost stream has no finite inverse
+
+    def inner(r: NDArray) -> NDArray:
+        y = np.where(after, apply_inverses(second, r), apply_inverses(first, r))
+        return np.where(within_scale, y, unit * r)
+
+    return inner

@@ -15,11 +15,13 @@ from olsq.sequence.numpy.blas import multiply_nn, multiply_nt
 
 
 @kernel()
-def multiply_systems(blas, x, keys, decay, zeta, gram, ridge, gated, scores, y):
+def multiply_systems(blas, x, keys, moments, scores, y):
     """Compute y = ((x K^T) * D) K + zeta (x H) + ridge x for every stream (B, C, d); scores (C, C).
 
-    ``decay`` (B or 1, C, C); ``ridge`` (B, 1 or C, d), or (B, 0, d) where there is none.
+    ``moments`` = D (B or 1, C, C), zeta (B, C), H (B, d, d), ridge (B, 1 or C, d), or (B, 0, d)
+    where there is none, and whether any gate is not 1.
     """
+    decay, zeta, gram, ridge, gated = moments
     streams, count, d = x.shape
     for b in range(streams):
         D = decay[b if decay.shape[0] > 1 else 0]
@@ -106,7 +108,7 @@ def neumann_step(x, q, product, scale):
 
 
 @kernel()
-def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
+def apply_factors(blas, x, inverse, rows, scale, scores, y):
     """Compute y = f (x R - tril(x N^T) N) for every stream, applying the chunk's inverses.
 
     The scores are (C, C).
@@ -120,10 +122,9 @@ def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
         multiply_nn(blas, x[b], inverse[b], y[b])
         # y_t = f_t (R x_t - sum_{i<=t} n_i (n_i . x_t))
         multiply_nn(blas, scores, rows[b], y[b], -1.0, 1.0)
-        if scaled:
-            for t in range(count):
-                for j in range(d):
-                    y[b, t, j] *= scale[b, t]
+        for t in range(count):
+            for j in range(d):
+                y[b, t, j] *= scale[b, t]
 
 
 @kernel()

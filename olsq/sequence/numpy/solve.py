@@ -1,7 +1,6 @@
 """Least squares over whole sequences of NumPy arrays on the CPU, without JAX.
 
-The default solver goes through kernels that choose chunks and precision as they go
-(:mod:`.stream`); every other one through :func:`solve_by_chunks`, in chunks of its own length.
+The solver's form solves pieces of the batch on several threads; errors are bounded from outside it.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_real, check_streams
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
-from olsq.sequence.numpy import stream as kernels
-from olsq.sequence.numpy.blas import addresses
-from olsq.sequence.numpy.chunks import Streams, iterate_chunks, read_out, system_product
+from olsq.sequence.numpy.chunks import Streams
 from olsq.sequence.numpy.inputs import (
     check_gates,
     check_ridge,
@@ -29,21 +26,13 @@ from olsq.sequence.numpy.inputs import (
     spread,
     working_dtype,
 )
-from olsq.sequence.numpy.products import residual_norms, row_norms
-from olsq.sequence.numpy.solver import NumpySolver
+from olsq.sequence.numpy.products import row_norms
 from olsq.sequence.numpy.tokens import moment_sizes
 from olsq.solvers import ChunkExact, Solver
 from olsq.threads import cores, one_blas_thread
 
 CHUNK = 64  # tokens per chunk of solvers without a default: Python runs between two chunks
 LITTLE_WORK = 2e6  # multiply-adds below which starting threads costs more than it gains
-
-
-def chunk_length(d: int) -> int:
-    """Return the kernels' largest chunk length: a longer chunk shares a factor of size d among more
-    tokens.
-    """
-    return 16 if d <= 8 else 32 if d <= 32 else 64
 
 
 def run_in_threads(
@@ -105,15 +94,9 @@ class CheckedProblem(NamedTuple):
 
     batch: tuple[int, ...]
     out: np.dtype  # of the outputs
-    keys: NDArray  # (B, T, d)
-    values: NDArray  # (B, T, m)
-    queries: NDArray  # (B, T, d)
-    weights: NDArray  # (B, T)
-    gates: NDArray  # (B, T)
-    ridges: NDArray  # (B, 1 or T, d); zeros in the discounted problem, whose gram holds it
+    streams: Streams  # without a ridge in the discounted problem, whose gram holds it
     gram: NDArray  # (B, d, d)
     cross: NDArray  # (B, m, d)
-    discounted: bool
 
 
 def check(
@@ -144,7 +127,6 @@ def check(
     discounted = ridge_mode == "discounted"
     if discounted:
         gram += ridges * np.eye(d)  # 0 with a state, which holds its ridge
-        ridges = np.zeros((*batch, 1, d))
     arrays = (
         spread("keys", keys, (*batch, length, d), dtype, "batch, T, d"),
         spread("values", values, (*batch, length, m), dtype, "batch, T, m"),
@@ -156,13 +138,10 @@ def check(
         cross,
     )
     count = int(np.prod(batch, dtype=np.int64))
-    flat: Any = [x.reshape(count, *x.shape[len(batch) :]) for x in arrays]
-    return CheckedProblem._make([batch, out, *flat, discounted])
-
-
-def has_kernels(solver: Solver) -> bool:
-    """Test whether the kernels of whole streams serve a solver: the default one, in any chunks."""
-    return solver == ChunkExact(chunk=solver.chunk, shards=solver.shards)
+    *flat, gram, cross = (x.reshape(count, *x.shape[len(batch) :]) for x in arrays)
+    streams = Streams._make(flat)
+    streams = streams._replace(ridge=None) if discounted else streams
+    return CheckedProblem(batch, out, streams, gram, cross)
 
 
 @one_blas_thread
@@ -174,115 +153,38 @@ def solve_whole(
     Gates, weights, ridges and moments are float64 throughout, whatever the dtype of the stream.
     Streams run on as many threads as Numba would use, and do not see one another's bits.
     """
-    given = check(keys, values, queries, **problem)
-    chosen = (ChunkExact() if solver is None else solver).sized(CHUNK)
-    forgets = not (given.gates == 1).all()
-    chosen.check_ridge_mode(problem.get("ridge_mode", "fixed"), forgets)
+    batch, out, streams, gram, cross = check(keys, values, queries, **problem)
+    description = (ChunkExact() if solver is None else solver).sized(CHUNK)
+    gates, discounted = streams.gates, streams.ridge is None
+    forgets = not (gates == 1).all()
+    description.check_ridge_mode(problem.get("ridge_mode", "fixed"), forgets)
     if forgets:
         with np.errstate(divide="ignore"):
-            chosen.review(np.log(given.gates), given.gates)
-    count, length, d = given.keys.shape
-    dtype, m = given.keys.dtype, given.values.shape[-1]
+            description.review(np.log(gates), gates)
+    (count, length, d), m, dtype = streams.keys.shape, cross.shape[1], streams.keys.dtype
     value, norms = np.zeros((count, length, m), dtype), np.zeros((count, length, 2))
     trace, cross_size = np.zeros((count, length)), np.zeros((count, length))
     steps = np.zeros((count, length), np.int32)
-    least = least_eigenvalue(given.gram).reshape(count, 1) if given.discounted else None
-    arrays = given.keys, given.values, given.queries, given.weights, given.gates, given.ridges
-    assert chosen.chunk is not None  # it is sized
-    options = largest_spread(given), min(chosen.chunk, chunk_length(d))
-    form = None if has_kernels(chosen) else chosen.numpy()
+    # the ridge of a token is a lower bound of its system's eigenvalues
+    ridges = streams.arrays()[-1]
+    floor = ridges.min(-1, initial=np.inf)
+    if discounted:
+        least = least_eigenvalue(gram).reshape(count, 1)
+        floor = np.maximum(least, 0) * np.cumprod(gates, axis=1)
+    form = description.numpy()
 
     def piece(first: int, last: int) -> None:
-        moment_sizes(first, last, arrays, given.gram, given.cross, trace, cross_size)
-        if form is not None:
-            part = slice(first, last)
-            solve_by_chunks(form, given, part, value[part], steps[part], norms[part])
-            return
-        kernels.solve_streams(
-            first, last, addresses(), arrays, options, given.gram, given.cross, value, steps, norms
-        )
+        part = slice(first, last)
+        some, moments = streams.part(part), (gram[part], cross[part])
+        moment_sizes(some.arrays(), moments, trace[part], cross_size[part])
+        form.solve_streams(some, moments, (value[part], steps[part], norms[part]))
 
     if d > 0:  # BLAS takes no matrix without columns
-        run_in_threads(count, 16.0 * count * length * d * (d + m), piece, 8 if form is None else 1)
-    if given.discounted:
-        value[~has_unique_solution(given.gates, given.weights, d)] = np.nan
-    # the ridge of a token is a lower bound of its system's eigenvalues
-    floor = given.ridges.min(-1, initial=np.inf)
-    if least is not None:
-        floor = np.maximum(least, 0) * np.cumprod(given.gates, axis=1)
-    certificate = certify(
-        given.queries, value, norms, trace, cross_size, given.ridges, floor, given.out
-    )
-    batch = given.batch
+        run_in_threads(count, 16.0 * count * length * d * (d + m), piece, form.pieces)
+    if discounted:
+        value[~has_unique_solution(gates, streams.weight, d)] = np.nan
+    certificate = certify(streams.queries, value, norms, trace, cross_size, ridges, floor, out)
     with np.errstate(over="ignore"):  # float64 moments of huge float32 samples
-        moments = (given.gram, given.cross)
-        final = Moments(*(s.reshape(*batch, *s.shape[1:]).astype(dtype) for s in moments))
+        final = Moments(*(s.reshape(*batch, *s.shape[1:]).astype(dtype) for s in (gram, cross)))
         stats = Stats(*(s.reshape(*batch, length) for s in (steps, *certificate)))
-        return Solution(value.reshape(*batch, length, m).astype(given.out), final, stats)
-
-
-def largest_spread(given: CheckedProblem) -> float:
-    """Return the largest log spread of the gates of a chunk, for the kernels."""
-    return kernels.LOG_SPREAD_DISCOUNTED if given.discounted else kernels.LOG_SPREAD
-
-
-def clean(given: CheckedProblem, part: slice) -> tuple[Streams, NDArray]:
-    """Remove non-finite numbers from streams.
-
-    Also masks the tokens (B, T) that a lost sample or state reaches.
-
-    A sample that is not finite, or too large to square, is left out. It is lost unless its weight
-    is 0: everything after it is unknown until a gate of 0.
-    """
-    keys, values, queries = given.keys[part], given.values[part], given.queries[part]
-    weights, gates = given.weights[part], given.gates[part]
-    with np.errstate(over="ignore", invalid="ignore"):
-        sound = np.isfinite(np.einsum("bti,bti->bt", keys, keys)) & np.isfinite(values).all(-1)
-    sample_lost = (~sound & (weights != 0)) | ~np.isfinite(weights) | np.isnan(gates)
-    order = np.arange(1, keys.shape[1] + 1)
-    latest_lost = np.maximum.accumulate(np.where(sample_lost, order, 0), axis=1)
-    latest_reset = np.maximum.accumulate(np.where(gates == 0, order, 0), axis=1)
-    state: Any = np.isfinite(given.gram[part]).all((1, 2))
-    state = state & np.isfinite(given.cross[part]).all((1, 2))
-    output_lost = (latest_lost > 0) & (latest_lost >= latest_reset)
-    output_lost |= ~state[:, None] & (latest_reset == 0)
-    streams = Streams(
-        np.where(sound[..., None], keys, 0),
-        np.where(sound[..., None], values, 0),
-        np.where(np.isfinite(queries).all(-1, keepdims=True), queries, 0),
-        np.where(sound & np.isfinite(weights), weights, 0),
-        np.where(np.isnan(gates), 1, gates),
-        None if given.discounted else given.ridges[part],
-    )
-    return streams, output_lost
-
-
-def solve_by_chunks(
-    form: NumpySolver,
-    given: CheckedProblem,
-    part: slice,
-    value: NDArray,
-    steps: NDArray,
-    norms: NDArray,
-) -> None:
-    """Solve some streams chunk by chunk: outputs, steps and ``norms``.
-
-    Moments are updated in place.
-    """
-    streams, output_lost = clean(given, part)
-    gram, cross = given.gram[part], given.cross[part]
-    for moments in (gram, cross):
-        sound = np.asarray(np.isfinite(moments).all((1, 2)))
-        moments[~sound] = 0
-    query_finite = np.isfinite(given.queries[part]).all(-1)
-    if streams.ridge is not None:
-        query_finite = query_finite & np.isfinite(streams.ridge).all(-1)
-    for first, chunk in iterate_chunks(streams, form.options.chunk, gram, cross):
-        own = slice(first, first + chunk.keys.shape[1])
-        with np.errstate(all="ignore"):
-            x, steps[:, own] = form.solve(chunk, form.prepare(chunk), chunk.queries)
-            value[:, own] = read_out(chunk, x)
-            residual_norms(chunk.queries, system_product(chunk, x), x, norms[:, own])
-    value[output_lost | ~query_finite] = np.nan
-    state_lost = output_lost[:, -1] if output_lost.shape[1] else np.zeros(len(gram), bool)
-    gram[state_lost], cross[state_lost] = np.nan, np.nan
+        return Solution(value.reshape(*batch, length, m).astype(out), final, stats)

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from olsq.sequence.numpy.chunks import Chunk
+from olsq.problem import Gradients
+from olsq.sequence.numpy.adjoint import gradient_of_solutions
+from olsq.sequence.numpy.blas import addresses
+from olsq.sequence.numpy.chunks import (
+    Chunk,
+    Streams,
+    clean,
+    iterate_chunks,
+    read_back,
+    read_out,
+    system_product,
+)
+from olsq.sequence.numpy.products import residual_norms
 
 
 class NumpySolver:
@@ -17,6 +30,9 @@ class NumpySolver:
 
     options: Any
     """The description, an :class:`olsq.solvers.Solver`."""
+
+    pieces: int = 1
+    """Pieces of a batch per thread: one is best where Python runs between kernels."""
 
     def prepare(self, chunk: Chunk) -> Any:
         """Compute what several solves can share, such as a factorisation."""
@@ -32,3 +48,54 @@ class NumpySolver:
     def solve_transposed(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
         """Solve the same systems, which are symmetric, for the implicit gradient."""
         return self.solve(chunk, prepared, b)
+
+    def solve_streams(
+        self,
+        streams: Streams,
+        moments: tuple[NDArray, NDArray],
+        outputs: tuple[NDArray, NDArray, NDArray],
+    ) -> None:
+        """Solve every token, chunk by chunk.
+
+        Fills ``outputs`` = values, steps, and norms (B, T, 2) of residuals and solutions; updates
+        ``moments`` = (gram, cross), float64, in place.
+        """
+        (value, steps, norms), (gram, cross) = outputs, moments
+        streams, lost, query_lost = clean(streams, gram, cross)
+        if streams.ridge is not None:
+            query_lost = query_lost | ~np.isfinite(streams.ridge).all(-1)
+        for part, chunk in iterate_chunks(streams, self.options.chunk, gram, cross):
+            with np.errstate(all="ignore"):
+                x, steps[:, part] = self.solve(chunk, self.prepare(chunk), chunk.queries)
+                value[:, part] = read_out(chunk, x)
+                residual_norms(chunk.queries, system_product(chunk, x), x, norms[:, part])
+        value[lost | query_lost] = np.nan
+        state_lost = lost[:, -1] if lost.shape[1] else np.zeros(len(gram), bool)
+        gram[state_lost], cross[state_lost] = np.nan, np.nan
+
+    def differentiate_streams(
+        self,
+        streams: Streams,
+        moments: tuple[NDArray, NDArray],
+        upstream: NDArray,
+        slopes: Gradients,
+    ) -> None:
+        """Fill ``slopes``, zeros, with the gradients of finite float64 streams."""
+        x, e, before = np.zeros_like(streams.keys), np.zeros_like(streams.keys), []
+        for part, chunk in iterate_chunks(streams, self.options.chunk, *moments):
+            before.append((chunk.gram, chunk.cross))
+            with np.errstate(all="ignore"):
+                prepared = self.prepare(chunk)
+                x[:, part] = self.solve(chunk, prepared, chunk.queries)[0]
+                right = read_back(chunk, upstream[:, part])
+                e[:, part] = self.solve_transposed(chunk, prepared, right)[0]
+        if before:
+            grams, crosses = (np.stack(s, axis=1) for s in zip(*before, strict=True))
+            gradient_of_solutions(
+                addresses(),
+                streams.arrays(),
+                self.options.chunk,
+                (grams, crosses),
+                (upstream, x, e),
+                tuple(slopes),
+            )

@@ -4,9 +4,10 @@ Moments are carried and factorised in float64 whatever the dtype of the stream, 
 rounding accumulates in.  A chunk is tried in the stream's dtype, then in float64, then token by
 token: each is taken where the one before would cancel too many digits.
 
-``chunk`` = keys (T, d), values (T, m), queries (T, d) and weights (T,) of the stream; gates (T,),
-ridge (1 or T, d), value (T, m), steps (T,), norms (T, 2) = ``|q - M x|`` and ``|x|``.  A chunk is
-the tokens ``first`` to ``first + count``, at most ``most``; ``work`` are four matrices (d, d).
+The tuples are those of :mod:`.chunk`.  ``options`` = (largest log spread of the gates of a chunk,
+most tokens of one, tolerance, corrections or -1); ``moments`` = (gram, cross) in float64;
+``outputs`` = value (T, m), steps (T,) and norms (T, 2) = ``|q - M x|`` and ``|x|``; ``work`` are
+four matrices (d, d).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.sequence.numpy.blas import copy, inflation, multiply_nt, multiply_tn, scale, whiten
-from olsq.sequence.numpy.chunk import solve_chunk
-from olsq.sequence.numpy.tokens import count_keys_in_range, solve_tokens
+from olsq.sequence.numpy.blas import copy, inflation, multiply_nt, scale, whiten
+from olsq.sequence.numpy.chunk import absorb_chunk, solve_chunk
+from olsq.sequence.numpy.pairs import solve_chunk_pairs
+from olsq.sequence.numpy.tokens import count_keys_in_range, has_cotangent, solve_tokens
+from olsq.solvers.thresholds import FLOOR
 
-LOG_SPREAD = 1.4  # |log| of the gates' product within a chunk, fixed ridge: f stays within 2
-LOG_SPREAD_DISCOUNTED = 3.0  # no corrections needed: only the keys' weights must stay comparable
 RIDGE_SPREAD = 0.5  # |log| by which ridges of one chunk may differ
 SHORT = 8  # tokens solved one by one before a chunk is tried again
 FEWEST = 3  # fewest tokens solved as a chunk; fewer (harsh gates) are solved one by one
@@ -34,8 +35,9 @@ LIMITS_DOUBLE = (1e-14, 30.0, 1e-13)
 
 
 @kernel()
-def is_lost(t, keys, values, gates, weights):
+def is_lost(stream, t):
     """Test whether the sample of token t makes everything after it unknown."""
+    keys, values, _, weights, gates, _ = stream
     if math.isnan(gates[t]) or not math.isfinite(weights[t]):
         return True
     if weights[t] == 0:
@@ -63,49 +65,25 @@ def compare_ridges(ridge, a, b):
 
 
 @kernel()
-def find_chunk_end(chunk, gates, ridge, spread, first, most):
+def find_chunk_end(gates, ridge, spread, first, longest):
     """Find the end of the longest chunk from ``first`` that one reference serves, and whether one
     ridge does.
 
     Gates and ridges decide it, never samples: a later sample must not change an earlier output.
+    An infinite ``spread`` takes any of them.
     """
-    keys = chunk[0]
     total, uniform, t = 0.0, True, first + 1
-    while t < min(first + most, keys.shape[0]):
-        if not gates[t] > 0:
-            break
-        total -= math.log(gates[t])
+    while t < min(first + longest, gates.shape[0]):
+        total -= math.log(gates[t]) if gates[t] > 0 else -np.inf
         if total > spread:
             break
         if ridge.shape[0] > 1:
             relation = compare_ridges(ridge, first, t)
-            if relation == 2:
+            if relation == 2 and spread < np.inf:
                 break
             uniform = uniform and relation == 0
         t += 1
     return t, uniform
-
-
-@kernel()
-def absorb_chunk(blas, chunk, first, count, ratio, gram, cross):
-    """Advance the moments over a chunk: ``H <- (zeta_C / zeta_r) (zeta_r H + K~^T K~)``, in
-    float64.
-    """
-    keys, values, _, weights = chunk
-    d, m = keys.shape[1], values.shape[1]
-    K, V = np.empty((count, d)), np.empty((count, m))
-    last = ratio[count - 1]
-    for i in range(count):
-        t = first + i
-        root = math.sqrt(weights[t] * (ratio[i] / last))
-        for j in range(d):
-            K[i, j] = root * float(keys[t, j]) if weights[t] > 0 else 0.0
-        for j in range(m):
-            V[i, j] = root * float(values[t, j]) if weights[t] > 0 else 0.0
-    # H <- (f_1 / f_C) H + sum_i (f_i / f_C) w_i k_i k_i^T, with f_t = zeta_r / zeta_t
-    decay = ratio[0] / last
-    multiply_tn(blas, K, K, gram, 1.0, decay)
-    multiply_tn(blas, V, K, cross, 1.0, decay)
 
 
 @kernel()
@@ -118,13 +96,13 @@ def fits_float32(system):
 
 
 @kernel()
-def compute_chunk_scales(chunk, gates, ridge, first, count, uniform):
-    """Compute ``f_t`` (count,), ridges (count, d) and their reference L (d,) of one chunk."""
+def compute_chunk_scales(gates, ridge, first, count, uniform):
+    """Compute the ``scales`` of a chunk, see :mod:`.chunk`."""
     d = ridge.shape[1]
     ratio, own, reference = np.empty(count), np.empty((count, d)), np.empty(d)
     total = 0.0
     for i in range(count):
-        total += math.log(gates[first + i]) if i > 0 else 0.0
+        total += max(math.log(gates[first + i]), FLOOR) if i > 0 else 0.0
         ratio[i] = total
         for j in range(d):
             own[i, j] = ridge[first + i if ridge.shape[0] > 1 else 0, j]
@@ -137,143 +115,101 @@ def compute_chunk_scales(chunk, gates, ridge, first, count, uniform):
             for i in range(count):
                 logs += math.log(own[i, j])
             reference[j] = math.exp(logs / count)
-    return ratio, own, reference
+    return ratio, own, reference, uniform
 
 
 @kernel()
-def count_sound_tokens(chunk, gates, first, count):
+def count_sound_tokens(stream, first, count):
     """Count the tokens from ``first`` on, up to ``count``, before the first with a lost sample."""
-    keys, values, _, weights = chunk
     for i in range(count):
-        if is_lost(first + i, keys, values, gates, weights):
+        if is_lost(stream, first + i):
             return i
     return count
 
 
-@kernel(inline="always")
-def solve_in_cheapest_precision(
-    blas, chunk, first, count, sound, uniform, parts, singular, cross, work, value, steps, norms
-):
+@kernel()
+def choose_limits(limits, options, singular):
+    """Return the limits of a chunk: a tolerance raises them, given corrections lift them."""
+    _, _, tol, corrections = options
+    if corrections >= 0:
+        return 0.0, np.inf, np.inf, corrections
+    backward = np.inf if singular else max(limits[2], tol)
+    return max(limits[0], tol), limits[1], backward, corrections
+
+
+@kernel()
+def solve_in_cheapest_precision(blas, stream, span, scales, moments, work, options, outputs):
     """Solve a chunk in the cheapest precision that keeps its digits.
 
     Returns how many tokens were solved.
-
-    Tokens from ``sound`` on are not solved.
     """
-    ratio, own, reference = parts
-    keys = chunk[0]
-    system, W, _, _ = work
-    m, d = cross.shape
+    singular, (system, W, _, _), cross = span[3], work, moments[1]
+    kind, (m, d), span = stream[0].dtype, cross.shape, span[:3]
     Z = np.empty((m, d))
-    multiply_nt(blas, cross, W, Z, ratio[0])
+    multiply_nt(blas, cross, W, Z, scales[0][0])
     done = np.int64(0)  # np.int64: a literal would give `done` a second type in Numba
-    if keys.itemsize == 4:
+    wide = LIMITS_DOUBLE
+    if stream[0].itemsize == 4:
+        wide = LIMITS_DOUBLE_OF_SINGLE
         if fits_float32(system) and inflation(system, W) < INFLATION:
-            kind = keys.dtype
             single = np.empty((d, d), kind), np.empty((d, d), kind), np.empty((m, d), kind)
-            done, corrections = solve_chunk(
-                blas,
-                chunk,
-                first,
-                count,
-                (done, sound),
-                copy(system, single[0]),
-                copy(W, single[1]),
-                copy(Z, single[2]),
-                ratio,
-                own,
-                reference,
-                uniform,
-                LIMITS_SINGLE,
-                value,
-                norms,
-            )
-            steps[first : first + done] = corrections
-        limits = LIMITS_DOUBLE_OF_SINGLE
-    else:
-        limits = LIMITS_DOUBLE
-    if done < sound:
-        allowed = (limits[0], limits[1], np.inf if singular else limits[2])
-        single_done = done
-        done, corrections = solve_chunk(
-            blas,
-            chunk,
-            first,
-            count,
-            (done, sound),
-            system,
-            W,
-            Z,
-            ratio,
-            own,
-            reference,
-            uniform,
-            allowed,
-            value,
-            norms,
-        )
-        steps[first + single_done : first + done] = corrections
+            factors = copy(system, single[0]), copy(W, single[1]), copy(Z, single[2])
+            limits = choose_limits(LIMITS_SINGLE, options, False)
+            done = solve_chunk(blas, stream, span, factors, scales, limits, done, outputs)
+    if done < span[2]:
+        limits = choose_limits(wide, options, singular)
+        done = solve_chunk(blas, stream, span, (system, W, Z), scales, limits, done, outputs)
     return done
 
 
-@kernel(inline="always")
-def solve_next_chunk(
-    blas, chunk, gates, ridge, spread, most, first, moments, work, value, steps, norms
-):
-    """Solve the next chunk from ``first`` on; return the first token not solved."""
-    gram, cross = moments
-    system, W, scratch, spare = work
-    d = gram.shape[0]
-    end, uniform = find_chunk_end(chunk, gates, ridge, spread, first, most)
-    count = end - first
-    parts = compute_chunk_scales(chunk, gates, ridge, first, count, uniform)
-    ratio, own, reference = parts
-    sound, done = count_sound_tokens(chunk, gates, first, count), np.int64(0)
-    if count >= FEWEST or end == gates.shape[0]:
-        for i in range(d):
-            for j in range(d):
-                system[i, j] = ratio[0] * gram[i, j]
-            system[i, i] += reference[i]
-        rank = whiten(blas, system, W, scratch, spare)
-        answered = sound if rank == d else np.int64(0)
-        if 0 <= rank < d:
-            answered = count_keys_in_range(W, system, chunk[0], chunk[3], first, sound)
-        if answered > 0:
-            done = solve_in_cheapest_precision(
-                blas,
-                chunk,
-                first,
-                count,
-                answered,
-                uniform,
-                parts,
-                rank < d,
-                cross,
-                work,
-                value,
-                steps,
-                norms,
-            )
+@kernel()
+def solve_next_chunk(blas, stream, options, first, moments, work, outputs, pairs):
+    """Solve the next chunk from ``first`` on; return the first token not solved.
+
+    Fills ``outputs``, or with ``pairs`` the two solutions of :mod:`.pairs`.
+    """
+    keys, values, _, weights, gates, ridge = stream
+    (gram, cross), (system, W, _, _) = moments, work
+    samples, (spread, most, _, _) = (keys, values, weights, gates), options
+    # Blocks of the gradient, and given corrections, have chunks on a grid.
+    aligned = pairs is not None or spread == np.inf
+    longest = most - first % most if aligned else most
+    end, uniform = find_chunk_end(gates, ridge, spread, first, longest)
+    count, done = end - first, np.int64(0)
+    if pairs is not None and not has_cotangent(pairs[0], first, count):
+        absorb_chunk(blas, samples, first, count, gram, cross)
+        return end
+    scales = compute_chunk_scales(gates, ridge, first, count, uniform)
+    sound = count_sound_tokens(stream, first, count)
+    if count >= FEWEST or (aligned and count == longest) or end == gates.shape[0]:
+        copy(gram, system)
+        scale(system, scales[0][0])
+        for i in range(gram.shape[0]):
+            system[i, i] += scales[2][i]
+        rank = whiten(blas, *work)
+        singular, known = rank < gram.shape[0], sound
+        if singular:
+            known = np.int64(0)
+            if rank >= 0:
+                known = count_keys_in_range(W, system, keys, weights, first, sound)
+        if known > 0:
+            span = first, count, known, singular
+            # Numba leaves out what is None: nothing may stand in an else
+            if outputs is not None:
+                done = solve_in_cheapest_precision(
+                    blas, stream, span, scales, moments, work, options, outputs
+                )
+            if pairs is not None:
+                limits = choose_limits(LIMITS_DOUBLE, options, singular)
+                done = solve_chunk_pairs(blas, stream, span[:3], scales, cross, work, limits, pairs)
         if done > 0:
-            absorb_chunk(blas, chunk, first, done, ratio, gram, cross)
+            absorb_chunk(blas, samples, first, done, gram, cross)
     left = min(sound - done, SHORT)
     if left > 0:
         if done > 0:
             scale(gram, gates[first + done])
             scale(cross, gates[first + done])
-        solve_tokens(
-            blas,
-            chunk,
-            gates,
-            first + done,
-            left,
-            own[done:] if ridge.shape[0] > 1 else ridge,
-            gram,
-            cross,
-            work,
-            value,
-            norms,
-        )
+        solve_tokens(blas, stream, first + done, left, moments, work, outputs, pairs)
     return first + done + left
 
 
@@ -307,11 +243,11 @@ def erase_lost_query(t, queries, ridge, value):
             return
 
 
-@kernel(inline="always")
-def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps, norms):
+@kernel()
+def solve_stream(blas, stream, options, moments, outputs):
     """Solve every token of one stream; update ``moments`` = (gram, cross), float64, in place."""
-    keys, values, queries, weights = chunk
-    gram, cross = moments
+    _, _, queries, _, gates, ridge = stream
+    (gram, cross), (value, _, norms) = moments, outputs
     d = gram.shape[0]
     work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
     state_lost = not (is_finite(gram) and is_finite(cross))
@@ -319,7 +255,7 @@ def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps,
     while t < gates.shape[0]:
         if gates[t] == 0:
             state_lost = False
-        state_lost = state_lost or is_lost(t, keys, values, gates, weights)
+        state_lost = state_lost or is_lost(stream, t)
         if state_lost:
             erase_output(value, t)
             norms[t] = np.nan
@@ -328,9 +264,7 @@ def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps,
         if gates[t] < 1:
             scale(gram, gates[t])
             scale(cross, gates[t])
-        t = solve_next_chunk(
-            blas, chunk, gates, ridge, spread, most, t, moments, work, value, steps, norms
-        )
+        t = solve_next_chunk(blas, stream, options, t, moments, work, outputs, None)
     for t in range(gates.shape[0]):
         erase_lost_query(t, queries, ridge, value)
     for i in range(d):
@@ -342,22 +276,11 @@ def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps,
 
 
 @kernel()
-def solve_streams(first, last, blas, arrays, options, gram, cross, value, steps, norms):
-    """Solve streams first..last of a batch; no stream touches another's arrays."""
+def solve_streams(blas, arrays, options, moments, outputs):
+    """Solve a batch of streams."""
     keys, values, queries, weights, gates, ridge = arrays
-    spread, most = options
-    for b in range(first, last):
-        chunk = keys[b], values[b], queries[b], weights[b]
-        own = ridge[b] if ridge.shape[0] > 1 else ridge[0]
-        solve_stream(
-            blas,
-            chunk,
-            gates[b],
-            own,
-            spread,
-            most,
-            (gram[b], cross[b]),
-            value[b],
-            steps[b],
-            norms[b],
-        )
+    (gram, cross), (value, steps, norms) = moments, outputs
+    for b in range(keys.shape[0]):
+        own = ridge[b if ridge.shape[0] > 1 else 0]
+        stream = keys[b], values[b], queries[b], weights[b], gates[b], own
+        solve_stream(blas, stream, options, (gram[b], cross[b]), (value[b], steps[b], norms[b]))

@@ -34,48 +34,101 @@ def solve_refined(system, W, rank, q, x, r, inner):
 
 
 @kernel()
-def solve_tokens(blas, chunk, gates, first, count, ridge, gram, cross, work, value, norms):
+def add_outer(A, left, right, gate, weight, absent, out):
+    """Compute ``gate A + weight left right^T``; only decay where ``absent``.
+
+    A gate of 0 drops NaN.
+    """
+    number = A.dtype.type
+    for i in range(A.shape[0]):
+        row = number(0) if absent else weight * left[i]
+        for j in range(A.shape[1]):
+            a = A[i, j]
+            a = number(0) if gate == 0 and not math.isfinite(a) else gate * a
+            out[i, j] = a if absent else a + row * right[j]
+
+
+@kernel()
+def absorb_token(gram, cross, key, value, gate, weight, new_gram, new_cross):
+    """Update ``H' = gate H + w k k^T``, ``G' = gate G + w v k^T``; a gate of 0 drops even a NaN."""
+    number, d, m = gram.dtype.type, gram.shape[0], cross.shape[0]
+    # H' = gate H + w k k^T,  G' = gate G + w v k^T
+    gate, weight = number(gate), number(weight)
+    absent = False  # of weight 0 and not finite: left out
+    if weight == 0:
+        for j in range(d):
+            absent = absent or not math.isfinite(key[j])
+        for j in range(m):
+            absent = absent or not math.isfinite(value[j])
+    add_outer(gram, key, key, gate, weight, absent, new_gram)
+    add_outer(cross, value, key, gate, weight, absent, new_cross)
+
+
+@kernel()
+def has_cotangent(upstream, first, count):
+    """Test whether any of ``count`` upstream gradients from ``first`` on is not 0."""
+    for t in range(first, first + count):
+        for j in range(upstream.shape[1]):
+            if upstream[t, j] != 0:
+                return True
+    return False
+
+
+@kernel()
+def read_out_token(t, system, cross, q, x, outputs):
+    """Write the output G x of token t and its norms ``|q - M x|`` and ``|x|``."""
+    value, _, norms = outputs
+    left = length = 0.0
+    for i in range(x.shape[0]):
+        error = q[i]
+        for j in range(x.shape[0]):
+            error -= system[i, j] * x[j]
+        left += error * error
+        length += x[i] * x[i]
+    norms[t, 0], norms[t, 1] = math.sqrt(left), math.sqrt(length)
+    for k in range(value.shape[1]):
+        total = 0.0
+        for j in range(x.shape[0]):
+            total += cross[k, j] * x[j]
+        value[t, k] = value.dtype.type(total)
+
+
+@kernel()
+def solve_tokens(blas, stream, first, count, moments, work, outputs, pairs):
     """Solve tokens one by one, each from its own moments, where a chunk would lose digits.
 
     A system without a unique solution (a ridge of 0 or forgotten, and too few samples) gets the one
-    of smallest norm. ``gates[first]`` is already applied to the moments.
+    of smallest norm. ``gates[first]`` is already applied to the moments.  With ``pairs``, both
+    systems of :mod:`.pairs`.
     """
-    keys, values, queries, weights = chunk
-    d, m = keys.shape[1], values.shape[1]
-    system, W, scratch, spare = work
+    keys, values, queries, weights, gates, ridge = stream
+    (gram, cross), (system, W, _, _) = moments, work
+    d = gram.shape[0]
     q, x, r, inner = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     for t in range(first, first + count):
         gate = gates[t] if t > first else 1.0
-        weight, size, length = weights[t], 0.0, 0.0
-        for i in range(d):
-            scale = weight * float(keys[t, i]) if weight > 0 else 0.0
-            for j in range(d):
-                gram[i, j] = gate * gram[i, j] + (scale * float(keys[t, j]) if scale else 0.0)
-            for j in range(m):
-                cross[j, i] = gate * cross[j, i] + (scale * float(values[t, j]) if scale else 0.0)
-            q[i] = float(queries[t, i])
-            size += q[i] * q[i]
+        absorb_token(gram, cross, keys[t], values[t], gate, weights[t], gram, cross)
+        if pairs is not None and not has_cotangent(pairs[0], t, 1):
+            continue
         copy(gram, system)
-        own = t - first if ridge.shape[0] > 1 else 0
+        size = 0.0
         for j in range(d):
-            system[j, j] += ridge[own, j]
-        rank = whiten(blas, system, W, scratch, spare)
+            system[j, j] += ridge[t if ridge.shape[0] > 1 else 0, j]
+            q[j] = float(queries[t, j])
+            size += q[j] * q[j]
+        rank = whiten(blas, *work)
         for i in range(d):
             q[i] = q[i] if math.isfinite(size) else 0.0
         solve_refined(system, W, rank, q, x, r, inner)
-        left = 0.0
-        for i in range(d):
-            error = q[i]
-            for j in range(d):
-                error -= system[i, j] * x[j]
-            left += error * error
-            length += x[i] * x[i]
-        norms[t, 0], norms[t, 1] = math.sqrt(left), math.sqrt(length)
-        for k in range(m):
-            total = 0.0
-            for j in range(d):
-                total += cross[k, j] * x[j]
-            value[t, k] = value.dtype.type(total)
+        if outputs is not None:
+            read_out_token(t, system, cross, q, x, outputs)
+        if pairs is not None:
+            upstream, solutions, adjoints = pairs
+            for i in range(d):
+                solutions[t, i], q[i] = x[i], 0.0
+                for k in range(cross.shape[0]):
+                    q[i] += cross[k, i] * upstream[t, k]
+            solve_refined(system, W, rank, q, adjoints[t], r, inner)
 
 
 @kernel()
@@ -112,15 +165,15 @@ def count_keys_in_range(W, system, keys, weights, first, count):
 
 
 @kernel()
-def moment_sizes(first, last, arrays, gram, cross, trace, cross_size):
+def moment_sizes(arrays, moments, trace, cross_size):
     """Compute per token the trace of H_t and a bound of the norm of G_t, a sum of norms.
 
     See ``problem``.
 
     Samples that are not finite are left out: the tokens they reach are NaN anyway.
     """
-    keys, values, _, weights, gates, _ = arrays
-    for b in range(first, last):
+    (keys, values, _, weights, gates, _), (gram, cross) = arrays, moments
+    for b in range(keys.shape[0]):
         h = g = 0.0
         for i in range(gram.shape[2]):
             h += gram[b, i, i]
