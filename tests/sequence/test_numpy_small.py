@@ -279,10 +279,12 @@ def test_corrections_are_the_chebyshev_iterates_of_the_plain_loop(steps):
     low, high = np.array([0.5, 1.0, 0.7]), np.array([3.0, 9.0, 20.0])  # bounds need not be right
     got, scores, inner = q.copy(), np.zeros((count, count)), np.zeros((count, D))
     whitened = np.zeros((count, D)), W, np.zeros((D, D)), ratio, gap, False
-    plan = low, high, steps, 0, np.zeros((D, D))
-    corrections.solve_whitened(blas.addresses(), got, whitened, plan, False, scores, inner)
+    plan = low, high, steps, np.zeros((D, D))
+    corrections.solve_whitened(blas.addresses(), got, whitened, plan, None, False, scores, inner)
     plain, unchanged = np.zeros((count, D)), q.copy()
-    corrections.solve_whitened(blas.addresses(), unchanged, whitened, plan, True, scores, plain)
+    corrections.solve_whitened(
+        blas.addresses(), unchanged, whitened, plan, None, True, scores, plain
+    )
     for t in range(count):
         left = W @ np.diag(gap[t]) @ W.T
         x = iterations.chebyshev(

@@ -133,7 +133,7 @@ def gradient_of_block(blas, stream, first, count, moments, pairs, slopes):
     multiply_tn(blas, g, scaled, d_cross, 1.0, end)
 
 
-@kernel()
+@kernel(inline="always")
 def gradient_of_blocks(blas, stream, size, before, pairs, slopes):
     """Compute every gradient of a stream from its solutions, 0 where no gradient arrives.
 
@@ -154,7 +154,7 @@ def gradient_of_blocks(blas, stream, size, before, pairs, slopes):
         gradient_of_block(blas, stream, first, count, moments, pairs, slopes)
 
 
-@kernel()
+@kernel(inline="always")
 def solve_pairs(blas, stream, options, moments, pairs, before):
     """Fill the solutions of one stream, and the moments ``before`` every block of it; no chunk
     crosses into the next block.
@@ -191,7 +191,7 @@ def gradient_of_streams(blas, arrays, options, moments, upstream, slopes):
         gradient_of_blocks(blas, stream, most, before, pairs, slopes_of(slopes, b))
 
 
-@kernel()
+@kernel(inline="always")
 def slopes_of(slopes, b):
     """Return the slopes of stream b."""
     keys, values, queries, gates, weights, ridge, gram, cross = slopes

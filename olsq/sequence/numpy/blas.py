@@ -68,30 +68,21 @@ def product_of(number: Any) -> Any:
     """Return the type signature of :func:`multiply`, explicit so that constants cause no second
     compilation.
     """
-    block = types.Tuple((number[:, ::1], types.int64, types.int64))
-    size, factor, transposed = types.int64, types.float64, types.boolean
-    return types.void(
-        types.int64[::1],
-        size,
-        size,
-        size,
-        factor,
-        block,
-        transposed,
-        block,
-        transposed,
-        factor,
-        block,
-    )
+    offsets = types.int64, types.int64
+    factor, result = types.float64, types.Tuple((number[:, ::1], *offsets))
+    factors = types.Tuple((number[:, ::1], *offsets, types.boolean))
+    sizes = types.UniTuple(types.int64, 3)
+    return types.void(types.int64[::1], sizes, factor, factors, factors, factor, result)
 
 
 @kernel([product_of(types.float32), product_of(types.float64)])
-def multiply(blas, m, n, k, alpha, a, a_turned, b, b_turned, beta, c):
-    """Compute C = alpha op(A) op(B) + beta C, C m by n, in row-major tiles.
+def multiply(blas, sizes, alpha, a, b, beta, c):
+    """Compute C = alpha op(A) op(B) + beta C, in row-major tiles.
 
-    ``a``, ``b``, ``c`` = (array, row, column): a block of a C-contiguous matrix from there on.
+    ``sizes`` = (rows of C, its columns, terms of the sums).  ``a`` and ``b`` = (array, row, column,
+    whether it is transposed): a block of a C-contiguous matrix from there on; ``c`` likewise.
     """
-    A, B, C = a[0], b[0], c[0]
+    (m, n, k), (A, _, _, a_turned), (B, _, _, b_turned), C = sizes, a, b, c[0]
     lda, ldb, ldc = A.shape[1], B.shape[1], C.shape[1]
     start_a, start_b, start_c = a[1] * lda + a[2], b[1] * ldb + b[2], c[1] * ldc + c[2]
     number = C.dtype.type
@@ -103,11 +94,11 @@ def multiply(blas, m, n, k, alpha, a, a_turned, b, b_turned, beta, c):
             for p in range(0, k, TILE):
                 at_a = start_a + (p * lda + i if a_turned else i * lda + p)
                 at_b = start_b + (j * ldb + p if b_turned else p * ldb + j)
-                sizes = min(TILE, n - j), min(TILE, m - i), min(TILE, k - p)
+                tile = min(TILE, n - j), min(TILE, m - i), min(TILE, k - p)
                 # row major C = A B is column major C^T = B^T A^T
                 call_gemm(  # pyright: ignore[reportCallIssue] (Numba gives the first argument)
                     address,
-                    (turn_b, turn_a, sizes[0], sizes[1], sizes[2], number(alpha), rest),
+                    (turn_b, turn_a, tile[0], tile[1], tile[2], number(alpha), rest),
                     (B, at_b, ldb),
                     (A, at_a, lda),
                     (C, start_c + i * ldc + j, ldc),
@@ -118,22 +109,22 @@ def multiply(blas, m, n, k, alpha, a, a_turned, b, b_turned, beta, c):
 @kernel()
 def multiply_nn(blas, A, B, out, alpha=1.0, beta=0.0):
     """Compute out = alpha A B + beta out; sizes are those of ``out`` and the columns of A."""
-    n, m = out.shape
-    multiply(blas, n, m, A.shape[1], alpha, (A, 0, 0), False, (B, 0, 0), False, beta, (out, 0, 0))
+    a, b = (A, 0, 0, False), (B, 0, 0, False)
+    multiply(blas, (*out.shape, A.shape[1]), alpha, a, b, beta, (out, 0, 0))
 
 
 @kernel()
 def multiply_nt(blas, A, B, out, alpha=1.0, beta=0.0):
     """Compute out = alpha A B^T + beta out."""
-    n, m = out.shape
-    multiply(blas, n, m, A.shape[1], alpha, (A, 0, 0), False, (B, 0, 0), True, beta, (out, 0, 0))
+    a, b = (A, 0, 0, False), (B, 0, 0, True)
+    multiply(blas, (*out.shape, A.shape[1]), alpha, a, b, beta, (out, 0, 0))
 
 
 @kernel()
 def multiply_tn(blas, A, B, out, alpha=1.0, beta=0.0):
     """Compute out = alpha A^T B + beta out."""
-    n, m = out.shape
-    multiply(blas, n, m, A.shape[0], alpha, (A, 0, 0), True, (B, 0, 0), False, beta, (out, 0, 0))
+    a, b = (A, 0, 0, True), (B, 0, 0, False)
+    multiply(blas, (*out.shape, A.shape[0]), alpha, a, b, beta, (out, 0, 0))
 
 
 @kernel()
@@ -192,7 +183,8 @@ def inverse_factor(blas, A, W, n, floor):
     for j in range(0, n, BLOCK):
         size = min(BLOCK, n - j)
         if j > 0:
-            multiply(blas, n - j, size, j, -1, (A, j, 0), False, (A, j, 0), True, 1, (A, j, j))
+            left, right = (A, j, 0, False), (A, j, 0, True)
+            multiply(blas, (n - j, size, j), -1, left, right, 1, (A, j, j))
         for i in range(size):
             for c in range(BLOCK):
                 work[i, c] = A[j + i, j + c] if c < size else number(0)
@@ -205,25 +197,16 @@ def inverse_factor(blas, A, W, n, floor):
                 A[j + i, j + c] = work[c, i]
         after = j + size
         if after < n:
-            multiply(
-                blas,
-                n - after,
-                size,
-                size,
-                1,
-                (A, after, j),
-                False,
-                (W, j, j),
-                True,
-                0,
-                (panel, 0, 0),
-            )
+            left, right = (A, after, j, False), (W, j, j, True)
+            multiply(blas, (n - after, size, size), 1, left, right, 0, (panel, 0, 0))
             for i in range(after, n):
                 for c in range(size):
                     A[i, j + c] = panel[i - after, c]
         if j > 0:
-            multiply(blas, size, j, j, 1, (A, j, 0), False, (W, 0, 0), False, 0, (strip, 0, 0))
-            multiply(blas, size, j, size, -1, (W, j, j), False, (strip, 0, 0), False, 0, (W, j, 0))
+            left, right = (A, j, 0, False), (W, 0, 0, False)
+            multiply(blas, (size, j, j), 1, left, right, 0, (strip, 0, 0))
+            left, right = (W, j, j, False), (strip, 0, 0, False)
+            multiply(blas, (size, j, size), -1, left, right, 0, (W, j, 0))
     return True
 
 
@@ -299,11 +282,14 @@ def whiten(blas, A, W, scratch, spare):
     for i in range(d):
         for j in range(rank):
             C[i, j] = spare[i, j]
-    multiply(blas, rank, rank, d, 1, (C, 0, 0), True, (C, 0, 0), False, 0, (inner, 0, 0))
-    if rank == 0 or not inverse_factor(blas, inner, scratch, rank, 0.0):
-        scale(W, 0.0)
-        return 0
-    multiply(blas, rank, d, rank, 1, (scratch, 0, 0), False, (C, 0, 0), True, 0, (inner, 0, 0))
+    half, turned = (C, 0, 0, False), (C, 0, 0, True)
+    multiply(blas, (rank, rank, d), 1, turned, half, 0, (inner, 0, 0))
+    regular = rank > 0 and inverse_factor(blas, inner, scratch, rank, 0.0)
+    if regular:
+        multiply(blas, (rank, d, rank), 1, (scratch, 0, 0, False), turned, 0, (inner, 0, 0))
     scale(W, 0.0)
-    multiply(blas, rank, d, rank, 1, (scratch, 0, 0), True, (inner, 0, 0), False, 0, (W, 0, 0))
+    if not regular:
+        return 0
+    right = inner, 0, 0, False
+    multiply(blas, (rank, d, rank), 1, (scratch, 0, 0, True), right, 0, (W, 0, 0))
     return rank

@@ -121,7 +121,7 @@ def cap_leverages(Y, count, cap):
                 Y[i, j] *= shrunk
 
 
-@kernel()
+@kernel(inline="always")
 def factor_chunk(blas, stream, span, W, ratio, limits):
     """Compute what all tokens of a chunk share: the number of good tokens, X, V~, Y, N, C^-1, and S
     as scratch.
@@ -217,12 +217,12 @@ def solve_chunk(blas, stream, span, factors, scales, limits, skip, outputs):
         sound = count_finite_rows(E, sound)
         zero_rows(E, sound, count)
     plan = plan_corrections(blas, W, scales, limits)
-    corrections = plan[2] + plan[3]
+    corrections = plan[2]
     if corrections > MOST_CORRECTIONS and not fixed:
         return skip
-    whitened = N, W, plan[4], ratio, ridge_gaps(scales, X), uniform
+    whitened = N, W, plan[3], ratio, ridge_gaps(scales, X), uniform
     inner, x = np.empty((count, W.shape[0]), kind), np.empty((count, W.shape[0]), kind)
-    solve_whitened(blas, y, whitened, plan, fixed, S, inner)
+    solve_whitened(blas, y, whitened, plan, None, fixed, S, inner)
     if not fixed:
         # o_t = Z y_t + sum_{i<=t} (n_i . y_t) e_i
         multiply_nt(blas, y, Z, out)

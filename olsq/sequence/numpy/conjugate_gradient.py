@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.sequence.numpy.chunks import Chunk, system_diagonal, system_product
 from olsq.sequence.numpy.factor import chunk_preconditioner
-from olsq.sequence.numpy.iterations import (
-    balanced,
-    divide,
-    plain_conjugate_gradient,
-    preconditioned_conjugate_gradient,
-    scaled,
-)
+from olsq.sequence.numpy.iterations import balanced, conjugate_gradient, divide, scaled
 from olsq.sequence.numpy.solver import NumpySolver
 from olsq.solvers import ConjugateGradient
 
@@ -36,21 +30,25 @@ class NumpyConjugateGradient(NumpySolver):
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the steps of each."""
         options = self.options
-        stop = {"tol": options.tol, "max_steps": options.max_steps}
-
-        def product(x: NDArray) -> NDArray:
-            return system_product(chunk, x)
 
         def run(b: NDArray) -> tuple[NDArray, NDArray]:
-            start = divide(b, prepared) if options.start == "jacobi" else b
+            # with factors P from 0, not from P b: a P that is far too large there would cost the
+            # start's digits
+            precondition, start = (lambda r: r), None
+            if options.preconditioner == "chunk":
+                precondition = balanced(prepared, b)
+            else:
+                start = divide(b, prepared) if options.start == "jacobi" else b
             if options.max_steps == 0:
-                return start, np.zeros(b.shape[:-1], np.int32)
-            return plain_conjugate_gradient(product, b, start, **stop)
+                first = prepared(b) if start is None else start
+                return first, np.zeros(b.shape[:-1], np.int32)
+            return conjugate_gradient(
+                lambda x: system_product(chunk, x),
+                precondition,
+                b,
+                start,
+                tol=options.tol,
+                max_steps=options.max_steps,
+            )
 
-        def run_preconditioned(b: NDArray) -> tuple[NDArray, NDArray]:
-            if options.max_steps == 0:
-                return prepared(b), np.zeros(b.shape[:-1], np.int32)
-            # from 0, not from P b: a P that is far too large there would cost the start's digits
-            return preconditioned_conjugate_gradient(product, balanced(prepared, b), b, **stop)
-
-        return scaled(b, run if options.preconditioner is None else run_preconditioned)
+        return scaled(b, run)

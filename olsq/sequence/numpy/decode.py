@@ -183,18 +183,9 @@ def _update_one(
     if not _plain(dtype, (ridge, (d,)), (inverse, (d, d)), (since, ())):
         return None
     new_inverse = np.empty((d, d), dtype)
-    since, age = kernels.update_one(
-        addresses(),
-        (gram, cross),
-        inverse,
-        ridge,
-        (key, value),
-        gate,
-        weight,
-        since.item(),
-        int(age),
-        (*new, new_inverse),
-    )
+    own, token = (gram, cross, inverse, ridge), (key, value, gate, weight)
+    clock = since.item(), int(age)
+    since, age = kernels.update_one(addresses(), own, token, clock, (*new, new_inverse))
     return DecodeState(new, ridge, new_inverse, np.array(since, dtype), np.int32(age))
 
 

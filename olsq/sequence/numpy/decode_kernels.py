@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.sequence.numpy.blas import inverse_factor, whiten
-from olsq.sequence.numpy.tokens import absorb_token
+from olsq.sequence.numpy.blas import copy, inverse_factor, whiten
+from olsq.sequence.numpy.tokens import absorb_token, add_inverse
 
 # With an inverse refreshed this often a query takes about 2 steps to 1e-4, instead of 19 from a
 # Jacobi start.
@@ -115,16 +115,17 @@ def ridge_head_start(gates):
 
 
 @kernel()
-def update_one(blas, moments, inverse, ridge, token, gate, weight, since, age, new):
+def update_one(blas, state, token, clock, new):
     """Update one stream and its inverse by one token.
 
-    Returns the product of gates and the age after it.
+    ``state`` = gram, cross, inverse, ridge; ``token`` = key, value, gate, weight; ``clock`` = the
+    product of gates since the last refresh and its age, of which the new ones are returned;
+    ``new`` = the new gram, cross and inverse, which are written.
     """
-    gram, cross = moments
-    key, value = token
+    (gram, cross, inverse, ridge), (key, value, gate, weight) = state, token
     new_gram, new_cross, new_inverse = new
     absorb_token(gram, cross, key, value, gate, weight, new_gram, new_cross)
-    since, age = gram.dtype.type(since * gate), age + 1
+    since, age = gram.dtype.type(clock[0] * gate), clock[1] + 1
     fresh = age >= REFRESH_EVERY or since < REFRESH_BELOW
     if not fresh and update_inverse(inverse, key, gate, weight, new_inverse):
         return since, age
@@ -133,32 +134,33 @@ def update_one(blas, moments, inverse, ridge, token, gate, weight, since, age, n
 
 
 @kernel()
+def multiply_vector(A, x, y):
+    """Compute y = A x."""
+    for i in range(A.shape[0]):
+        total = x.dtype.type(0)
+        for j in range(A.shape[1]):
+            total += A[i, j] * x[j]
+        y[i] = y.dtype.type(total)
+
+
+@kernel()
 def solve_densely(blas, gram, cross, query, ridge, value):
     """Compute ``G (H + Lambda)^-1 q`` by a factorisation in float64, the smallest solution if
     singular.
     """
-    d, m = gram.shape[0], cross.shape[0]
+    d = gram.shape[0]
     system, W = np.empty((d, d)), np.empty((d, d))
     scratch, spare = np.empty((d, d)), np.empty((d, d))
-    inner, x = np.empty(d), np.empty(d)
+    q, x, inner = np.empty(d), np.zeros(d), np.empty(d)
+    copy(gram, system)
     for i in range(d):
-        for j in range(d):
-            system[i, j] = gram[i, j]
         system[i, i] += ridge[i]
+        q[i] = query[i]
     rank = whiten(blas, system, W, scratch, spare)
-    for i in range(d):
-        inner[i] = 0.0
-        for j in range(d):
-            inner[i] += W[i, j] * query[j]
-    for j in range(d):
-        x[j] = 0.0 if rank >= 0 else np.nan
-        for i in range(d):
-            x[j] += W[i, j] * inner[i]
-    for j in range(m):
-        total = 0.0
-        for i in range(d):
-            total += cross[j, i] * x[i]
-        value[j] = value.dtype.type(total)
+    if rank < 0:
+        x[:] = np.nan
+    add_inverse(W, rank, q, inner, x)
+    multiply_vector(cross, x, value)
 
 
 @kernel()
@@ -166,16 +168,6 @@ def solve_densely_all(blas, gram, cross, queries, ridge, value):
     """Run :func:`solve_densely` for every stream of a batch."""
     for b in range(gram.shape[0]):
         solve_densely(blas, gram[b], cross[b], queries[b], ridge[b], value[b])
-
-
-@kernel()
-def multiply_vector(A, x, y):
-    """Compute y = A x."""
-    for i in range(A.shape[0]):
-        total = A.dtype.type(0)
-        for j in range(A.shape[1]):
-            total += A[i, j] * x[j]
-        y[i] = total
 
 
 @kernel()

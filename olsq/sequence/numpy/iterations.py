@@ -10,14 +10,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.sequence.numpy.products import chebyshev_step, conjugate_step
+from olsq.sequence.numpy.products import advance, chebyshev_step, turn
 
 Product = Callable[[NDArray], NDArray]
-
-
-def dot(a: NDArray, b: NDArray) -> NDArray:
-    """Compute the inner product over the last axis, kept as an axis of size 1."""
-    return np.einsum("...i,...i->...", a, b)[..., None]
 
 
 def scaled(
@@ -48,61 +43,28 @@ def balanced(precondition: Product, b: NDArray) -> Product:
     return lambda r: np.where(sound, precondition(r) / unit, r)
 
 
-def plain_conjugate_gradient(
-    product: Product, b: NDArray, start: NDArray, *, tol: float, max_steps: int
-) -> tuple[NDArray, NDArray]:
-    """Run conjugate gradient; every token stops at ``|b - M x| <= tol |b|``."""
-    goal = (tol * tol * dot(b, b))[..., 0]
-    x = start.copy()
-    r = b - product(x)
-    p, size = r.copy(), dot(r, r)[..., 0]
-    active, steps = size > goal, np.zeros(b.shape[:-1], np.int32)
-    go_on = bool(active.any())
-    for _ in range(max_steps):
-        if not go_on:
-            break
-        go_on = conjugate_step(x, r, p, product(p), size, goal, active, steps)
-    return x, steps
-
-
-def preconditioned_conjugate_gradient(
+def conjugate_gradient(
     product: Product,
     precondition: Product,
     b: NDArray,
+    start: NDArray | None,
     *,
     tol: float,
     max_steps: int,
 ) -> tuple[NDArray, NDArray]:
-    """Run preconditioned conjugate gradient from 0; every token stops at ``|b - M x| <= tol |b|``.
-
-    A stopped token is frozen; a step that would overflow is not taken and ends its token.
-    """
-    goal = tol * tol * dot(b, b)
-    x, r = np.zeros_like(b), b
-    z = precondition(r)
-    rz, left = dot(r, z), dot(r, r)
-    p, active = z, left > goal
+    """Run conjugate gradient from ``start`` or 0; every token stops at ``|b - M x| <= tol |b|``."""
+    goal = tol * tol * np.einsum("...i,...i->...", b, b)
+    x = np.zeros_like(b) if start is None else start.copy()
+    r = b.copy() if start is None else b - product(x)
+    p = precondition(r).copy()
+    active = np.einsum("...i,...i->...", r, r) > goal
     steps = np.zeros(b.shape[:-1], np.int32)
+    iterate = x, r, p, np.einsum("...i,...i->...", r, p)
     with np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(max_steps):
-            if not active.any():
+        for _ in range(max_steps if active.any() else 0):
+            if not advance(iterate, product(p), goal, active, steps):
                 break
-            mp = product(p)
-            alpha = divide(rz, np.where(active, dot(p, mp), 0))
-            x_new, r_new = x + alpha * p, r - alpha * mp
-            left, size = dot(r_new, r_new), dot(x_new, x_new)
-            taken = active & np.isfinite(left) & np.isfinite(size)
-            if not taken.all():
-                x_new, r_new = np.where(taken, x_new, x), np.where(taken, r_new, r)
-            x, r = x_new, r_new
-            z = precondition(r)
-            rz_new = dot(r, z)
-            turn = divide(rz_new, np.where(taken, rz, 0))
-            p_new = turn * p
-            p_new += z
-            p = p_new if taken.all() else np.where(taken, p_new, p)
-            steps += active[..., 0]
-            rz, active = rz_new, taken & (left > goal)
+            turn(iterate, precondition(r), active)
     return x, steps
 
 

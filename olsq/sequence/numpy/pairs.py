@@ -18,7 +18,7 @@ from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import multiply_nn, multiply_nt
 from olsq.sequence.numpy.chunk import factor_chunk, true_residual
 from olsq.sequence.numpy.corrections import (
-    defer_corrections,
+    count_early_corrections,
     plan_corrections,
     ridge_gaps,
     solve_whitened,
@@ -52,11 +52,12 @@ def solve_chunk_pairs(blas, stream, span, scales, cross, work, limits, pairs):
     if sound == 0:
         return sound
     plan = plan_corrections(blas, W, scales, limits)
-    if plan[2] + plan[3] > MOST_CORRECTIONS:
+    low, high, steps, B = plan
+    if steps > MOST_CORRECTIONS:
         return np.int64(0)
-    if scales[3]:
-        plan = defer_corrections(plan, limits[0])
-    whitened = N, W, plan[4], ratio, ridge_gaps(scales, X), scales[3]
+    early = count_early_corrections(plan, limits[0]) if scales[3] else steps
+    plan, late = (low, high, early, B), steps - early
+    whitened = N, W, B, ratio, ridge_gaps(scales, X), scales[3]
     b, y = X[count:], Y[count:]
     inner, solution = np.empty(b.shape), np.empty(b.shape)
     norms, backward = np.empty((count, 2)), np.empty(count)
@@ -65,7 +66,7 @@ def solve_chunk_pairs(blas, stream, span, scales, cross, work, limits, pairs):
             g = upstream[first : first + count]
             fill_right_sides(blas, g, (X[:count], V), cross, ratio, S, b)
             multiply_nt(blas, b, W, y)
-        solve_whitened(blas, y, whitened, plan, False, S, inner)
+        solve_whitened(blas, y, whitened, plan, late, False, S, inner)
         multiply_nn(blas, inner, W, solution)
         true_residual(blas, X, solution, system, scales, S, norms, backward)
         into = x if side == 0 else e

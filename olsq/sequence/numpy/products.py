@@ -42,12 +42,13 @@ def multiply_systems(blas, x, keys, moments, scores, y):
 
 
 @kernel()
-def conjugate_step(x, r, p, product, size, goal, active, steps):
-    """Take one conjugate-gradient step at every ``active`` token, without a preconditioner.
+def advance(iterate, product, limits, active, steps):
+    """Take the first half of a conjugate-gradient step at every ``active`` token.
 
-    ``size`` (B, C) is |r|^2. A step that would overflow is not taken and ends its token. Returns
-    whether any token is still active.
+    ``iterate`` = x, r, p and r.z (B, C); ``limits`` (B, C) are those of |r|^2.  A step that would
+    overflow is not taken and ends its token.  Returns whether any token is still active.
     """
+    x, r, p, rz = iterate
     streams, count, d = x.shape
     number, go_on = x.dtype.type, False
     for b in range(streams):
@@ -57,26 +58,43 @@ def conjugate_step(x, r, p, product, size, goal, active, steps):
             curvature = left = length = number(0)
             for j in range(d):
                 curvature += p[b, t, j] * product[b, t, j]
-            # alpha = |r|^2 / p.Mp;  x += alpha p;  r -= alpha Mp;  p = r + (|r'|^2 / |r|^2) p
-            alpha = size[b, t] / curvature if curvature > 0 else number(0)
+            # alpha = r.z / p.Mp;  x += alpha p;  r -= alpha Mp
+            alpha = rz[b, t] / curvature if curvature > 0 else number(0)
             for j in range(d):
                 new = r[b, t, j] - alpha * product[b, t, j]
                 left += new * new
                 new = x[b, t, j] + alpha * p[b, t, j]
                 length += new * new
             steps[b, t] += 1
-            if not (math.isfinite(left) and math.isfinite(length)):
-                active[b, t] = False
+            active[b, t] = math.isfinite(left) and math.isfinite(length)
+            if not active[b, t]:
                 continue
-            turn = left / size[b, t] if size[b, t] > 0 else number(0)
             for j in range(d):
                 x[b, t, j] += alpha * p[b, t, j]
                 r[b, t, j] -= alpha * product[b, t, j]
-                p[b, t, j] = r[b, t, j] + turn * p[b, t, j]
-            size[b, t] = left
-            active[b, t] = left > goal[b, t]
+            active[b, t] = left > limits[b, t]
             go_on = go_on or active[b, t]
     return go_on
+
+
+@kernel()
+def turn(iterate, z, active):
+    """Take the second half: the next direction p from the preconditioned residual z."""
+    _, r, p, rz = iterate
+    streams, count, d = p.shape
+    number = p.dtype.type
+    for b in range(streams):
+        for t in range(count):
+            if not active[b, t]:
+                continue
+            # p = z + (r'.z' / r.z) p
+            new = number(0)
+            for j in range(d):
+                new += r[b, t, j] * z[b, t, j]
+            ratio = new / rz[b, t] if rz[b, t] > 0 else number(0)
+            for j in range(d):
+                p[b, t, j] = z[b, t, j] + ratio * p[b, t, j]
+            rz[b, t] = new
 
 
 @kernel()

@@ -137,7 +137,7 @@ def choose_limits(limits, options, singular):
     return max(limits[0], tol), limits[1], backward, corrections
 
 
-@kernel()
+@kernel(inline="always")
 def solve_in_cheapest_precision(blas, stream, span, scales, moments, work, options, outputs):
     """Solve a chunk in the cheapest precision that keeps its digits.
 
@@ -162,7 +162,7 @@ def solve_in_cheapest_precision(blas, stream, span, scales, moments, work, optio
     return done
 
 
-@kernel()
+@kernel(inline="always")
 def solve_next_chunk(blas, stream, options, first, moments, work, outputs, pairs):
     """Solve the next chunk from ``first`` on; return the first token not solved.
 
@@ -243,7 +243,7 @@ def erase_lost_query(t, queries, ridge, value):
             return
 
 
-@kernel()
+@kernel(inline="always")
 def solve_stream(blas, stream, options, moments, outputs):
     """Solve every token of one stream; update ``moments`` = (gram, cross), float64, in place."""
     _, _, queries, _, gates, ridge = stream

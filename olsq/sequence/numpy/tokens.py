@@ -11,6 +11,17 @@ from olsq.sequence.numpy.blas import copy, whiten
 
 
 @kernel()
+def add_inverse(W, rank, r, inner, x):
+    """Compute ``x <- x + W^T W r`` with the first ``rank`` rows of W; overwrites ``inner`` (d,)."""
+    for i in range(rank):
+        inner[i] = 0.0
+        for j in range(x.shape[0]):
+            inner[i] += W[i, j] * r[j]
+        for j in range(x.shape[0]):
+            x[j] += W[i, j] * inner[i]
+
+
+@kernel()
 def solve_refined(system, W, rank, q, x, r, inner):
     """Solve ``system x = q`` with ``W^T W`` its (pseudo-)inverse; NaN for a rank of -1.
 
@@ -24,13 +35,7 @@ def solve_refined(system, W, rank, q, x, r, inner):
             r[i] = q[i]
             for j in range(d):
                 r[i] -= system[i, j] * x[j]
-        for i in range(d):
-            inner[i] = 0.0
-            for j in range(d):
-                inner[i] += W[i, j] * r[j]
-        for i in range(rank):
-            for j in range(d):
-                x[j] += W[i, j] * inner[i]
+        add_inverse(W, rank, r, inner, x)
 
 
 @kernel()
