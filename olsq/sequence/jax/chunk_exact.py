@@ -168,11 +168,8 @@ class JaxChunkExact(JaxSolver):
         if harsh is None:
             factor = factorise(chunks, sums, _log_middle(sums), ridge)
         else:
-
-            def made() -> Factor:
-                return factorise(chunks, sums, _log_middle(sums), ridge, LIMIT)
-
-            factor = cond(harsh, lambda: _zeros_of_result(made), made)
+            plain = partial(factorise, chunks, sums, _log_middle(sums), ridge, LIMIT)
+            factor = cond(harsh, partial(_zeros_of_result, plain), plain)
         return self._add_bounds(chunks, factor, sums, harsh)
 
     def _is_harsh(self, sums: Any) -> Any:

@@ -135,7 +135,7 @@ def walk(
     if stacked:
         tiles = over(stack, parts._replace(streams=()))
     else:
-        shapes = jax.eval_shape(lambda: step(first, over(partial(read, 0), parts)))[1]
+        shapes = jax.eval_shape(step, first, over(partial(read, 0), parts))[1]
         rooms = over(allocate, shapes)
     state = (first, () if grid.groups == 1 else start, rooms)
     over_tiles = jnp.arange(count), tiles
