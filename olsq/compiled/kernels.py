@@ -25,7 +25,14 @@ from olsq.compiled.state import (
 )
 from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels
-from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY, WAIT
+from olsq.online.forms.covariance_kernels import (
+    COVARIANCE,
+    IN_FORM,
+    SQUARE_ROOT,
+    TO_RETRY,
+    WAIT,
+    predicted,
+)
 from olsq.online.forms.limits import limits_for
 from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.square_root_kernels import DECAY, absorb, absorb_alone, noise_level
@@ -225,15 +232,12 @@ def read_coefficients(matrix, coefs, totals, counts, theta):
 def predict_row(matrix, coefs, totals, counts, x):
     """Return the prediction for x (d,); NaN where x has a missing value."""
     d = matrix.shape[0]
-    total = 0.0
     if counts[FORM] == COVARIANCE:
-        for k in range(d):
-            total += coefs[0, k] * x[k]
+        total = predicted(coefs[0], x, False)
     else:
         theta = np.empty(d)
         read_coefficients(matrix, coefs, totals, counts, theta)
-        for k in range(d):
-            total += theta[k] * x[k]
+        total = predicted(theta, x, False)
     # only a total that is not finite needs a look at every entry of x
     if not abs(total) < math.inf:
         for k in range(d):

@@ -108,6 +108,7 @@ class Estimator(Parameters):
 
     _estimator_type = "regressor"
     missing: str
+    metadata_: dict[str, Any]
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
@@ -220,6 +221,28 @@ class Estimator(Parameters):
     def _columns(self) -> int:
         """Return how many columns the state's matrices have, about."""
         return getattr(self, "n_features_in_", 0)
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def _copied(self) -> dict[str, Any]:
+        """Return copies of the attributes that two estimators must not share, by name."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickle and copy, with arrays of its own and without the lock."""
+        with self._at_work():
+            state = self.__dict__ | self._copied()
+        for name in ("_lock", "_short_way"):
+            state.pop(name, None)
+        return state
+
+    def __copy__(self) -> Self:
+        """Copy the estimator with a state of its own, so that the two streams stay independent."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__getstate__())
+        if "metadata_" in other.__dict__:
+            other.metadata_ = copy.deepcopy(other.metadata_)
+        return other
 
     # -- files ------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ def build(
     *,
     whole: bool,
     output: str,
-    options: dict[str, Any],
+    **options: Any,
 ) -> pl.Expr:
     """Return the expression of a regression of ``target`` on ``regressors``.
 

@@ -133,9 +133,8 @@ class LeastSquares:
         >>> frame.group_by("g", maintain_order=True).agg(fit)["a"].to_list()
         [2.0, 5.0]
         """
-        options = {"ridge": ridge, "fit_intercept": fit_intercept, "missing": missing, "cov": cov}
-        options |= {"sample_weight": sample_weight, "noise_variance": noise_variance}
-        return build(self._target, regressors, whole=True, output=output, options=options)
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        return build(self._target, whole=True, **arguments)
 
     def expanding(
         self,
@@ -181,16 +180,8 @@ class LeastSquares:
         >>> frame.select(mean.struct.field("mean").round(6))["mean"].to_list()
         [1.0, 1.5, 3.0]
         """
-        options = {
-            "ridge": ridge,
-            "fit_intercept": fit_intercept,
-            "sample_weight": sample_weight,
-            "missing": missing,
-            "cov": cov,
-            "method": method,
-            "noise_variance": noise_variance,
-        }
-        return build(self._target, regressors, whole=False, output=output, options=options)
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        return build(self._target, whole=False, **arguments)
 
     def rls(
         self,
@@ -248,20 +239,8 @@ class LeastSquares:
         >>> frame.select(pl.col("y").olsq.rls("a", forget=0.5, output="prediction"))["y"].to_list()
         [0.0, 4.0, 4.0]
         """
-        options = {
-            "forget": forget,
-            "half_life": half_life,
-            "times": times,
-            "ridge": ridge,
-            "ridge_mode": ridge_mode,
-            "fit_intercept": fit_intercept,
-            "sample_weight": sample_weight,
-            "missing": missing,
-            "cov": cov,
-            "method": method,
-            "noise_variance": noise_variance,
-        }
-        return build(self._target, regressors, whole=False, output=output, options=options)
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        return build(self._target, whole=False, **arguments)
 
     def rolling(
         self,
@@ -331,21 +310,7 @@ class LeastSquares:
         >>> frame.select(beta)["a"].to_list()
         [4.0, 3.0, 1.0]
         """
-        options = {
-            "window": window,
-            "forget": forget,
-            "half_life": half_life,
-            "min_samples": min_samples,
-            "window_of": window_of,
-            "times": times,
-            "ridge": ridge,
-            "fit_intercept": fit_intercept,
-            "sample_weight": sample_weight,
-            "missing": missing,
-            "cov": cov,
-            "maxlags": maxlags,
-            "noise_variance": noise_variance,
-        }
+        arguments = {name: value for name, value in locals().items() if name != "self"}
         if window is None:
             raise ValueError("window must be a number of rows or a length of time, got None")
-        return build(self._target, regressors, whole=False, output=output, options=options)
+        return build(self._target, whole=False, **arguments)

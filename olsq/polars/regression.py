@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.online import CoefficientPath, coefficient_path
 from olsq.online.many.group_fits import fit_groups, predict_groups
+from olsq.online.paths.path import predict_each
 
 TESTS = {"tvalues": "tvalue", "pvalues": "pvalue", "lower": "lower", "upper": "upper"}
 GOODNESS = ("r_squared", "adj_r_squared", "n_rows", "in_sample_residual")
@@ -116,9 +117,7 @@ class Regression:
         """
         prediction = np.empty(len(rows.y))
         with np.errstate(invalid="ignore", over="ignore"):
-            np.einsum("ij,ij->i", rows.X[1:], path.coef[:-1], out=prediction[1:])
-            if self.options["fit_intercept"]:
-                prediction[1:] += path.intercept[:-1]
+            prediction[1:] = predict_each(path.coef[:-1], path.intercept[:-1], rows.X[1:])
         prediction[rows.begins()] = np.nan if self.options.get("min_samples") else 0.0
         prediction[~np.isfinite(rows.X).all(axis=1)] = np.nan
         return prediction

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -210,24 +209,8 @@ class EstimatorState(Estimator):
         """Return the forgotten log weights (m,) as numbers, zeros while all weights were 1."""
         return np.zeros(self._origin.columns) if self._log_weights is None else self._log_weights
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle and copy, with an engine of its own and without the lock."""
-        if not hasattr(self, "_engine"):
-            state = self.__dict__.copy()
-        else:
-            with self._at_work():
-                state = self.__dict__ | {"_engine": self._engine.copy()}
-        state.pop("_lock", None)
-        state.pop("_short_way", None)
-        return state
-
-    def __copy__(self) -> Self:
-        """Copy the estimator with a state of its own, so that the two streams stay independent."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__getstate__())
-        if hasattr(self, "metadata_"):
-            other.metadata_ = copy.deepcopy(self.metadata_)
-        return other
+    def _copied(self) -> dict[str, Any]:
+        return {"_engine": self._engine.copy()} if hasattr(self, "_engine") else {}
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
@@ -418,11 +417,3 @@ class FilterBank(BankMaking, BankUncertainty):
         logs = np.full(origin.columns, state.logs[f]) if state.logs[f] else None
         est._settle(origin, engine, residual=empty, samples=int(state.seen[f]), logs=logs)
         return est
-
-    def __copy__(self) -> Self:
-        """Copy the bank with states of its own."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__getstate__())
-        if "metadata_" in other.__dict__:
-            other.metadata_ = copy.deepcopy(self.metadata_)
-        return other

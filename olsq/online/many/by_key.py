@@ -1,8 +1,7 @@
-"""Base class of regressions by group: keys, labels of calls, copies."""
+"""Base class of regressions by group: learning, keys, labels of calls."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Self
 
@@ -52,14 +51,89 @@ class ByKey(Estimator):
             self.__dict__.update(fresh.__getstate__())
         return self
 
-    def _learn_path(
-        self, X: Any, y: Any, sample_weight: Any, by: Any, times: Any, **options: Any
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        by: Any,
+        forget: ArrayLike | None = None,
+        times: Any = None,
+    ) -> Self:
+        """Learn the rows of X, y, each for its group, in order.
+
+        Parameters
+        ----------
+        X : array (n, d)
+        y : array (n,) or (n, m)
+        sample_weight : array (n,), optional
+        by : sequence (n,) or str
+            The label of every row: numbers, text, dates, tuples, a categorical, anything that can
+            be the key of a dict.  Or the name of the column of a frame X that holds them, which is
+            no regressor then.
+        forget : float or array (n,), optional
+            Forgetting factors for these rows; a row's multiplies what its own group learnt before.
+        times : array, series or index (n,), optional
+            When the rows were, for a window or half-life that is a length of time: dates, or
+            numbers if the length is one.  They go up within every group, also across calls, but not
+            from one group to the next.  Default: the index of X, or else of y, if it is one of
+            dates.  Or, like ``by``, the name of a level of that index (pandas).
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`RecursiveLeastSquares.partial_fit`, and for labels that are not one per row or
+            cannot be keys.  After an error the states are what they were.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> groups = olsq.GroupedLeastSquares(half_life="1D", fit_intercept=False)
+        >>> days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "datetime64[D]")
+        >>> _ = groups.partial_fit([[1.0]] * 3, [1.0, 5.0, 4.0], by=["a", "b", "a"], times=days)
+        >>> groups.coef_[:, 0].round(3)  # of "a": 1 and 4, two days apart, with weights 1/4 and 1
+        array([3.4, 5. ])
+        """
+        with self._locked():
+            self._learn(X, y, sample_weight, by, times, forget)
+        return self
+
+    def partial_fit_path(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        by: Any,
+        forget: ArrayLike | None = None,
+        times: Any = None,
     ) -> CoefficientPath:
-        """Learn the rows, and return their path with the labels of the call."""
+        """Learn like :meth:`partial_fit` and return every row's estimate of its group.
+
+        Returns
+        -------
+        CoefficientPath
+            For these rows, where they are; NaN in rows without a label.  Over the blocks of a
+            stream it is what ``coefficient_path(..., by=)`` of all rows gives, with this object's
+            parameters.  O(n d) memory.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> groups = olsq.GroupedLeastSquares(fit_intercept=False)
+        >>> _ = groups.partial_fit([[1.0], [1.0]], [2.0, 5.0], by=["a", "b"])
+        >>> groups.partial_fit_path([[1.0], [1.0]], [4.0, 5.0], by=["a", "b"]).coef[:, 0]
+        array([3., 5.])
+        """
         labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
         times = named_times(times, X, y)
         with self._locked():
-            path = self._learn(X, y, sample_weight, by, times, want_path=True, **options)
+            path = self._learn(X, y, sample_weight, by, times, forget, want_path=True)
             assert path is not None
             labels = with_times(labels, times, in_order=False)
             labels = with_groups(labels, taken_out(X, by)[1], by if isinstance(by, str) else None)
@@ -144,15 +218,3 @@ class ByKey(Estimator):
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise inputs.not_fitted(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle and copy, with states of its own and without the lock."""
-        raise NotImplementedError
-
-    def __copy__(self) -> Self:
-        """Copy the groups with states of their own."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__getstate__())
-        if "metadata_" in other.__dict__:
-            other.metadata_ = copy.deepcopy(self.metadata_)
-        return other

@@ -30,49 +30,29 @@ def learn_one(state, f, x, y, gates, settings, prediction, residual):
     """
     forms, matrix, coefs, columns, tally, loss, clock, seen, logs = state
     intercept, settled, limits = settings
-    n, m, k = coefs.shape
-    first = 1 if intercept else 0
+    n = coefs.shape[0]
     if (
         forms.shape != (n,)
-        or matrix.shape != (n, k, k)
-        or columns.shape != (n, 2, k)
-        or tally.shape != (n, 4)
-        or loss.shape != (n, m)
+        or matrix.shape[0] != n
+        or columns.shape[0] != n
+        or tally.shape[0] != n
+        or loss.shape[0] != n
         or clock.shape != (n, 3)
         or seen.shape != (n,)
         or logs.shape != (n,)
+        or (gates.shape != (n,) and gates.shape != (1,))
         or not 0 <= f < n
     ):
         raise ValueError("the arrays of a bank do not have shapes that fit together")
-    if (
-        x.shape != (k - first,)
-        or y.shape != (m,)
-        or prediction.shape != (m,)
-        or residual.shape != (m,)
-        or (gates.shape != (n,) and gates.shape != (1,))
-    ):
-        raise ValueError("the shapes of the row and its factors do not fit the bank")
     outside = 0
     for gate in gates:
         outside += 0 if (gate >= 0) & (gate <= 1) else 1
-    squares, fine = 0.0, outside == 0
-    for j in range(k - first):
-        squares += x[j] * x[j]
-    for target in range(m):
-        fine = fine and y[target] * y[target] <= settled
-    if not (squares <= settled and fine) or forms[f] != COVARIANCE:
+    if outside > 0 or forms[f] != COVARIANCE:
         return False
-    row, u = np.ones(k), np.empty(k)
-    for j in range(k - first):
-        row[first + j] = x[j]
-    for target in range(m):
-        total = 0.0
-        for j in range(k):
-            total += coefs[f, target, j] * row[j]
-        prediction[target] = total
     gate = gates[f if gates.shape[0] == n else 0]
     form = matrix[f], coefs[f], columns[f], tally[f], loss[f]
-    if not covariance_kernels.absorb_row(form, row, y, gate, 1.0, limits, u, residual):
+    row_settings = gate, intercept, settled
+    if not covariance_kernels.take_row(form, x, y, row_settings, limits, residual, prediction):
         return False
     clock[f, IN_FORM] += 1
     seen[f] += 1
@@ -108,9 +88,7 @@ def predict(theta, filters, X, intercept, begin, end, out):
                 for j in range(k - first):
                     finite = finite and math.isfinite(x[j])
             for target in range(m):
-                total = coefs[target, 0] if intercept else 0.0
-                for j in range(k - first):
-                    total += coefs[target, first + j] * x[j]
+                total = covariance_kernels.predicted(coefs[target], x, intercept)
                 out[s, target] = total if finite else math.nan
 
 

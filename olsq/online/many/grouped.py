@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
@@ -97,87 +97,6 @@ class GroupedLeastSquares(GroupReading):
     noise_variance: Any = None
 
     # -- learning ---------------------------------------------------------------------------------
-
-    def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        by: Any,
-        forget: ArrayLike | None = None,
-        times: Any = None,
-    ) -> Self:
-        """Learn the rows of X, y, each for its group, in order.
-
-        Parameters
-        ----------
-        X : array (n, d)
-        y : array (n,) or (n, m)
-        sample_weight : array (n,), optional
-        by : sequence (n,) or str
-            The label of every row: numbers, text, dates, tuples, a categorical, anything that can
-            be the key of a dict.  Or the name of the column of a frame X that holds them, which is
-            no regressor then.
-        forget : float or array (n,), optional
-            Forgetting factors for these rows; a row's multiplies what its own group learnt before.
-        times : array, series or index (n,), optional
-            When the rows were, for a half-life that is a length of time: dates, or numbers if the
-            length is one.  They go up within every group, also across calls, but not from one
-            group to the next.  Default: the index of X, or else of y, if it is one of dates.  Or,
-            like ``by``, the name of a level of that index (pandas).
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            As :meth:`RecursiveLeastSquares.partial_fit`, and for labels that are not one per row or
-            cannot be keys.  After an error the states are what they were.
-
-        Examples
-        --------
-        >>> import numpy as np, olsq
-        >>> groups = olsq.GroupedLeastSquares(half_life="1D", fit_intercept=False)
-        >>> days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "datetime64[D]")
-        >>> _ = groups.partial_fit([[1.0]] * 3, [1.0, 5.0, 4.0], by=["a", "b", "a"], times=days)
-        >>> groups.coef_[:, 0].round(3)  # of "a": 1 and 4, two days apart, with weights 1/4 and 1
-        array([3.4, 5. ])
-        """
-        with self._locked():
-            self._learn(X, y, sample_weight, by, times, forget)
-        return self
-
-    def partial_fit_path(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        by: Any,
-        forget: ArrayLike | None = None,
-        times: Any = None,
-    ) -> CoefficientPath:
-        """Learn like :meth:`partial_fit` and return every row's estimate of its group.
-
-        Returns
-        -------
-        CoefficientPath
-            For these rows, where they are; NaN in rows without a label.  Over the blocks of a
-            stream it is what ``coefficient_path(..., by=)`` of all rows gives, with this object's
-            ridge and intercept.  O(n d) memory.
-
-        Examples
-        --------
-        >>> import numpy as np, olsq
-        >>> groups = olsq.GroupedLeastSquares(fit_intercept=False)
-        >>> _ = groups.partial_fit([[1.0], [1.0]], [2.0, 5.0], by=["a", "b"])
-        >>> groups.partial_fit_path([[1.0], [1.0]], [4.0, 5.0], by=["a", "b"]).coef[:, 0]
-        array([3., 5.])
-        """
-        return self._learn_path(X, y, sample_weight, by, times, forget=forget)
 
     def _learn(
         self,
@@ -312,14 +231,10 @@ class GroupedLeastSquares(GroupReading):
         names = self._bank._made_with.keys() & set(self._parameter_names())
         frozen.check(self, frozen.MadeWith({name: self._bank._made_with[name] for name in names}))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle and copy, with states of its own and without the lock."""
-        with self._locked():
-            state = self.__dict__.copy()
-            if "_bank" in state:
-                state |= {"_bank": copy.copy(self._bank), "_places": dict(self._places)}
-        state.pop("_lock", None)
-        return state
+    def _copied(self) -> dict[str, Any]:
+        if "_bank" not in self.__dict__:
+            return {}
+        return {"_bank": copy.copy(self._bank), "_places": dict(self._places)}
 
     def _snapshot(
         self, metadata: dict[str, Any] | None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
+from olsq.arrays.checks import shown
 from olsq.online.files import frozen
 from olsq.online.forms import form_switch
 from olsq.online.forms.square_root_kernels import DECAY
@@ -15,7 +17,7 @@ from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.paths import untouched
 from olsq.online.many.state import BankState
-from olsq.online.rows.durations import half_life_duration
+from olsq.online.rows.durations import half_life_duration, is_duration, parse_duration
 from olsq.online.rows.times import same_clock, time_shown
 
 ZONE_IN_ONE = "cannot merge: the times of one have a time zone, those of the other have none"
@@ -42,17 +44,43 @@ def _check_same(first: FilterBank, second: FilterBank) -> None:
     a, b = first.get_params(), second.get_params()
     if first._kind.is_complex != second._kind.is_complex:
         raise ValueError("cannot merge: one has learned complex rows, the other real ones")
-    for name in a.keys() - _MAY_DIFFER:
-        if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
-            raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")
-    for name, label in (
-        ("n_features_in_", "number of features"),
-        ("_dtype", "dtype"),
-        ("_n_targets", "targets"),
-    ):
+    check_parameters(a, b, a.keys() - _MAY_DIFFER)
+    check_attributes(
+        first,
+        second,
+        {"n_features_in_": "number of features", "_dtype": "dtype", "_n_targets": "targets"},
+    )
+
+
+def check_parameters(a: dict[str, Any], b: dict[str, Any], names: Collection[str]) -> None:
+    """Raise ValueError if parameters of these names differ."""
+    for name in names:
+        same = np.array_equal(np.asarray(a[name]), np.asarray(b[name]))
+        if not (same or (name == "window" and _same_length(a[name], b[name]))):
+            one, other = shown(a[name]), shown(b[name])
+            raise ValueError(f"cannot merge: {name} differs ({one} and {other})")
+
+
+def _same_length(one: Any, other: Any) -> bool:
+    """Test whether two windows are the same length of time, however it is written."""
+    if not (is_duration(one) and is_duration(other)):
+        return False
+    return parse_duration(one, "window") == parse_duration(other, "window")
+
+
+def check_attributes(first: Any, second: Any, labels: dict[str, str]) -> None:
+    """Raise ValueError if attributes differ; ``labels`` are what they are called, by name."""
+    for name, label in labels.items():
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
+
+
+def check_names(first: Any, second: Any) -> None:
+    """Raise ValueError if both have names of features, and these differ."""
+    names, others = (getattr(one, "feature_names_in_", None) for one in (first, second))
+    if names is not None and others is not None and list(names) != list(others):
+        raise ValueError("cannot merge: feature names differ")
 
 
 def _merged(
@@ -94,11 +122,9 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
         groups._check_frozen()
     a, b = first._bank_or_raise(), second._bank_or_raise()
     _check_same(a, b)
-    names, others = (getattr(own, "feature_names_in_", None) for own in (first, second))
-    if names is not None and others is not None and list(names) != list(others):
-        raise ValueError("cannot merge: feature names differ")
-    if names is not None:
-        second.feature_names_in_ = names
+    check_names(first, second)
+    if hasattr(first, "feature_names_in_"):
+        second.feature_names_in_ = first.feature_names_in_
     places = {**first._places}
     for key in second._places:
         places.setdefault(key, len(places))

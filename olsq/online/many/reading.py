@@ -62,15 +62,8 @@ class BankReading(Estimator):
     _begin: Callable[..., None]
     _check_parameters: Callable[[], None]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle and copy, with states of its own and without the lock."""
-        with self._locked():
-            state = self.__dict__.copy()
-            if "_state" in state:
-                state["_state"] = self._state.copy()
-        state.pop("_lock", None)
-        state.pop("_short_way", None)
-        return state
+    def _copied(self) -> dict[str, Any]:
+        return {"_state": self._state.copy()} if "_state" in self.__dict__ else {}
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_state" in self.__dict__ or self.n_features is not None or self.prior is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,67 +91,6 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
     _zoned: bool | None  # whether the times of a window of time have a time zone
 
     # -- learning ---------------------------------------------------------------------------------
-
-    def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        by: Any,
-        forget: ArrayLike | None = None,
-        times: Any = None,
-    ) -> Self:
-        """Learn the rows of X, y, each for its group, in order.
-
-        Parameters
-        ----------
-        X : array (n, d)
-        y : array (n,) or (n, m)
-        sample_weight : array (n,), optional
-        by : sequence (n,) or str
-            The label of every row, or the name of the column of a frame X that holds them; see
-            :meth:`GroupedLeastSquares.partial_fit`.
-        forget : float or array (n,), optional
-            Forgetting factors for these rows; a row's multiplies what its own group learnt before.
-        times : array, series or index (n,), optional
-            When the rows were, for a window of time; in order within every group.  Default: the
-            index of X, or else of y, if it is one of dates.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            As :meth:`RollingLeastSquares.partial_fit`, and for labels that are not one per row or
-            cannot be keys.  After an error the states are what they were.
-        """
-        with self._locked():
-            self._learn(X, y, sample_weight, by, times, forget)
-        return self
-
-    def partial_fit_path(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        by: Any,
-        forget: ArrayLike | None = None,
-        times: Any = None,
-    ) -> CoefficientPath:
-        """Learn like :meth:`partial_fit` and return every row's estimate of its group.
-
-        Returns
-        -------
-        CoefficientPath
-            For these rows, where they are; NaN in rows without a label.  Over the blocks of a
-            stream it is what ``coefficient_path(..., by=, window=)`` of all rows gives, with this
-            object's ridge and intercept.
-        """
-        return self._learn_path(X, y, sample_weight, by, times, forget=forget)
 
     def _learn(
         self,
@@ -325,14 +264,9 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
     def __sklearn_is_fitted__(self) -> bool:
         return bool(self.__dict__.get("_windows"))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle and copy, with states of its own and without the lock."""
-        with self._locked():
-            state = self.__dict__.copy()
-            if "_windows" in state:
-                state["_windows"] = {key: copy.copy(w) for key, w in self._windows.items()}
-        state.pop("_lock", None)
-        return state
+    def _copied(self) -> dict[str, Any]:
+        windows = {key: copy.copy(window) for key, window in self._known().items()}
+        return {"_windows": windows} if "_windows" in self.__dict__ else {}
 
     def _snapshot(
         self, metadata: dict[str, Any] | None

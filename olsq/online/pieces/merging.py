@@ -7,7 +7,6 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from olsq.arrays.checks import shown
 from olsq.arrays.masked import takes_masked
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.constant_columns import values_of_both
@@ -20,7 +19,6 @@ from olsq.online.many import merging as bank_merging
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
-from olsq.online.rows.durations import is_duration, parse_duration
 from olsq.online.rows.options import check_forget
 from olsq.online.rows.times import Timing, same_clock, time_shown
 from olsq.online.variants.engine import VariantSwitch
@@ -163,11 +161,9 @@ def _merge_rolling_groups(
     for kept in windows.values():
         kept.set_params(**{name: getattr(second, name) for name in kept.CHANGEABLE})
     check_same(next(iter(windows.values())), next(iter(others.values())))
-    names, given = (getattr(own, "feature_names_in_", None) for own in (first, second))
-    if names is not None and given is not None and list(names) != list(given):
-        raise ValueError("cannot merge: feature names differ")
-    if names is not None:
-        second.feature_names_in_ = names
+    bank_merging.check_names(first, second)
+    if hasattr(first, "feature_names_in_"):
+        second.feature_names_in_ = first.feature_names_in_
     zoned = same_clock(first._zoned, second._zoned, bank_merging.ZONE_IN_ONE)
     for key, other in others.items():
         try:
@@ -214,13 +210,6 @@ def timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Tim
     return Timing(a.kind, a.first, b.last, zoned)
 
 
-def _same_length(one: Any, other: Any) -> bool:
-    """Test whether two windows are the same length of time, however it is written."""
-    if not (is_duration(one) and is_duration(other)):
-        return False
-    return parse_duration(one, "window") == parse_duration(other, "window")
-
-
 def check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
     a, b = first.get_params(), second.get_params()
     if b.get("prior") is not None:
@@ -235,23 +224,15 @@ def check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
                 f"cannot merge: what forget={type(forget).__name__}(...) does to a row depends on "
                 "the rows before it. Learn the streams one after the other, or use a factor"
             )
-    for name in a.keys() - _MAY_DIFFER - type(first).CHANGEABLE:
-        same = np.array_equal(np.asarray(a[name]), np.asarray(b[name]))
-        if not (same or (name == "window" and _same_length(a[name], b[name]))):
-            one, other = shown(a[name]), shown(b[name])
-            raise ValueError(f"cannot merge: {name} differs ({one} and {other})")
+    bank_merging.check_parameters(a, b, a.keys() - _MAY_DIFFER - type(first).CHANGEABLE)
     if first._origin.is_complex != second._origin.is_complex:
         raise ValueError("cannot merge: one has learned complex rows, the other real ones")
-    for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
-        one, other = (getattr(e._origin, name) for e in (first, second))
-        if one != other:
-            raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
+    labels = {"n_features": "number of features", "dtype": "dtype"}
+    bank_merging.check_attributes(first._origin, second._origin, labels)
     if first._engine.parting != second._engine.parting:
         raise ValueError("cannot merge: missing='skip_target' in one of the two only")
     if first._engine.engine.positions != second._engine.engine.positions:
         raise ValueError("cannot merge: window_of differs")
     if first._origin.n_targets != second._origin.n_targets:
         raise ValueError("cannot merge: the targets' shapes differ")
-    names, others = (getattr(e, "feature_names_in_", None) for e in (first, second))
-    if names is not None and others is not None and list(names) != list(others):
-        raise ValueError("cannot merge: feature names differ")
+    bank_merging.check_names(first, second)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from olsq.online.forms import form_switch
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath, predict_each
 from olsq.online.variants.steps import ABSORBED, DONE
 
 
@@ -114,13 +114,14 @@ def path_of(
     """
     first = int(intercept)
     last = np.concatenate([before[None], theta[:-1]]) if len(theta) else theta
-    predicted = np.einsum("nmk,nk->nm", last[:, :, first:], X)
+    before_row = last[:, :, 0] if intercept else 0.0
+    predicted = predict_each(last[:, :, first:], before_row, X)
     coef = theta[:, :, first:].astype(dtype)
     unknown = np.full(Y.shape, np.nan)
     return CoefficientPath(
         coef=coef,
         intercept=theta[:, :, 0].astype(dtype) if intercept else np.zeros(Y.shape, dtype),
-        residual=(Y - predicted - (last[:, :, 0] if intercept else 0.0)).astype(dtype),
+        residual=(Y - predicted).astype(dtype),
         recursive_residual=unknown,
         sigma2=unknown.copy(),
         stderr=np.full(coef.shape, np.nan),
