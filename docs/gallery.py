@@ -21,6 +21,8 @@ STREAMS = {
     "bandit": "stream-bandit.png",
     "force_readout": "stream-force.png",
     "seasonal_forecast": "stream-co2.png",
+    "year_ahead": "gallery-year_ahead.png",
+    "fisher_effect": "gallery-fisher_effect.png",
     "inflation_persistence": "gallery-inflation_persistence.png",
     "self_tuning": "gallery-self_tuning.png",
     "filters_in_prange": "gallery-filters_in_prange.png",

@@ -17,6 +17,8 @@ SCRIPTS = ROOT / "examples" / "gallery"
 FIVE = ["rolling_betas", "echo_canceller", "bandit", "force_readout", "seasonal_forecast"]
 STREAMS = [
     "sensor_calibration",
+    "year_ahead",
+    "fisher_effect",
     "inflation_persistence",
     "self_tuning",
     "filters_in_prange",
