@@ -216,8 +216,28 @@ def test_rows_that_fade_inside_a_window(intercept, window_of):
             continue
         regressors = np.column_stack([np.ones(N), X])[:, 0 if intercept else 1 :][rows]
         fit = sm.WLS(y[rows], regressors, weights=left).fit()
-        got = path.r_squared[t], path.n_rows[t]
-        np.testing.assert_allclose(got, [fit.rsquared, left.sum()], 1e-9, err_msg=f"row {t}")
+        np.testing.assert_allclose(path.r_squared[t], fit.rsquared, 1e-9, err_msg=f"row {t}")
+        assert path.n_rows[t] == len(rows)  # whole rows, however much is left of them
+
+
+def test_columns_that_are_constant_in_some_windows_only():
+    # What most paths need not be asked row by row: one that repeats late, or is 0 somewhere.
+    rng = np.random.default_rng(5)
+    for at, n, value in ((70, 30, 2.0), (3, 30, 2.0), (70, 1, 0.0)):
+        rows = rng.standard_normal((120, 2))
+        rows[at : at + n, 1] = value
+        y = rows @ [1.0, 2.0] + rng.standard_normal(120)
+        for options in ({"window": 8}, {}, {"forget": np.where(np.arange(120) == 75, 0.0, 1.0)}):
+            path = olsq.coefficient_path(rows, y, **options)
+            for t in range(8, 120):
+                first = max(t - 7, 0) if "window" in options else 0
+                first = 75 if "forget" in options and t >= 75 else first
+                if t - first < 3:
+                    continue
+                fit = sm.OLS(y[first : t + 1], rows[first : t + 1]).fit()
+                if "forget" in options and t >= 75 and fit.k_constant:
+                    continue  # after a reset a column that repeats is not looked for
+                np.testing.assert_allclose(path.r_squared[t], fit.rsquared, 1e-8, 1e-10)
 
 
 def test_frames_pickles_and_groups_carry_them():

@@ -16,7 +16,8 @@ from olsq.online.paths.goodness import (
     RowsInside,
     SumsOfSquares,
     complex_squares_before,
-    constant_since,
+    constant_since_of_one,
+    one_number,
     squares_before,
 )
 from olsq.online.windows.window import RollingWindow
@@ -64,13 +65,13 @@ class History(NamedTuple):
         pair = 2 if origin.is_complex else 1
         n = (len(self.weights) + len(call.weights)) // pair
         Y = _after(self.Y, call.Y.astype(np.float64)).reshape(n, pair * call.Y.shape[1])
-        gates = _after(self.gates, call.factors.copy())[::pair]
-        weights = _after(self.weights, call.weights.copy())[::pair]
+        gates = _after(self.gates, one_number(call.factors))[::pair]
+        weights = _after(self.weights, one_number(call.weights))[::pair]
         usable = None
         if call.usable is not None:
             usable = np.concatenate([np.ones(len(self.weights), np.bool_), call.usable])[::pair]
             weights = np.where(usable, weights, 0.0)
-        groups = np.arange(n), np.zeros(1, np.int64), np.array([n])
+        ends = np.zeros(1, np.int64), np.array([n])
         times = duration = None
         if windowed and engine.duration is not None:
             assert self.times is not None
@@ -82,7 +83,7 @@ class History(NamedTuple):
             usable = None
 
         def inside() -> RowsInside:
-            rows = RowsInside.of_groups(*groups, usable, gates, weights)
+            rows = RowsInside.of_groups(np.arange(n), *ends, usable, gates, weights)
             if times is not None and duration is not None:
                 oldest = np.searchsorted(times, duration.expired(times), side="right")
                 return rows.no_older(rows.order, oldest)
@@ -92,9 +93,10 @@ class History(NamedTuple):
         if not intercept and not origin.is_complex:
             X = call.X if self.X is None else _after(self.X, call.X)
             values = np.full(X.shape[1], np.nan) if self.values is None else self.values
-            since = constant_since(*groups, weights, X, values[None].copy(), not windowed)
+            since = constant_since_of_one(weights, X, values, not windowed)
         skip = len(self.weights) // pair
-        return SumsOfSquares(inside, Y, self.before, since, intercept, skip, origin.is_complex)
+        how = intercept, skip, origin.is_complex, windowed
+        return SumsOfSquares(inside, Y, self.before, since, *how)
 
     def regressors(self, call: Call, origin: Origin) -> NDArray[np.float64]:
         """Return the rows of the window before the call and of the call (p + n, k), in float64."""

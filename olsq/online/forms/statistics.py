@@ -13,14 +13,15 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Trace
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, USED, WEIGHT
 
-ROWS, COEFFICIENTS, FREEDOM = range(3)  # columns of FitArrays.degrees
+ROWS, COEFFICIENTS, SQUARED = range(3)  # columns of FitArrays.degrees
 
 
 class FitArrays(NamedTuple):
     """Residual sums of squares and degrees of freedom of n states, for their goodness of fit.
 
     squares (n, m) are the weighted residual sums of squares; degrees (n, 3) the forgotten number of
-    rows, the effective number of coefficients, and the degrees of freedom as in ``Counts``.
+    rows, the effective number of coefficients, and the number of rows with squared forgetting
+    weights, as in ``Counts``.
     """
 
     squares: NDArray[np.float64]
@@ -29,6 +30,14 @@ class FitArrays(NamedTuple):
     @classmethod
     def empty(cls, n: int, m: int) -> FitArrays:
         return cls(np.empty((n, m)), np.empty((n, 3)))
+
+    @property
+    def freedom(self) -> NDArray[np.float64]:
+        """Degrees of freedom (n, 1) of t statistics; see :attr:`Counts.freedom`."""
+        rows, coefficients, squared = (self.degrees[:, i : i + 1] for i in range(3))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            whole = np.where(squared == 0, 0.0, rows**2 / squared)
+        return np.maximum(whole - coefficients, 0.0)
 
     @property
     def arrays(self) -> tuple[NDArray, NDArray]:
@@ -111,9 +120,7 @@ def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, s
         freedom = rows - coefficients * share
         degrees[t, ROWS] = rows
         degrees[t, COEFFICIENTS] = coefficients
-        # See ``Counts.freedom``.
-        squared = counts[t, COUNT_SQUARED]
-        degrees[t, FREEDOM] = max((rows**2 / squared if squared > 0 else 0.0) - coefficients, 0.0)
+        degrees[t, SQUARED] = counts[t, COUNT_SQUARED]
         if robust:
             rows = counts[t, WEIGHT]
             freedom = rows - counts[t, USED]

@@ -169,7 +169,10 @@ def statistics_of_rows(
     if not kind.intercept:  # of rows before this call a bank does not keep the columns' values
         values = np.where(known[:, None], 0.0, np.full(X.shape[1], np.nan))
         since = constant_since(*groups, weights, X, values, window is None)
-    sums = SumsOfSquares(inside, np.array(Y), before, since, kind.intercept)
+    known_since = None if since is None else lambda: since
+    sums = SumsOfSquares(
+        inside, np.array(Y), before, known_since, kind.intercept, windowed=window is not None
+    )
     fit = FitArrays(path.squares, path.degrees)
     return lambda: row_statistics(clip_to(residual, dtype), fit, sums, noise)
 

@@ -12,9 +12,36 @@ from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.forms.statistics import FitArrays, statistics_of, statistics_of_trace
 from olsq.online.paths.goodness import SumsOfSquares, row_statistics
-from olsq.online.paths.goodness_kernels import fill_own_residuals
+from olsq.online.paths.goodness_kernels import fill_own_residuals, rises_evenly
 from olsq.online.paths.path import CoefficientPath, RowStatistics
 from olsq.online.rows import complex_rows
+
+
+class Degrees:
+    """The degrees of freedom (n, 3) of the rows of a path, as ``FitArrays`` has them, by block.
+
+    A block in which they are constant, or rise by the same with every row, takes two rows of them:
+    usual without forgetting, and in windows.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[slice | NDArray, NDArray[np.float64], int]] = []
+
+    def add(self, block: slice | NDArray, degrees: NDArray[np.float64]) -> None:
+        """Add the rows of a block."""
+        n = len(degrees)
+        short = n > 2 and rises_evenly(read_only(degrees))
+        self._blocks.append((block, degrees[:2].copy() if short else degrees, n))
+
+    def of_rows(self, n: int) -> NDArray[np.float64]:
+        """Return the degrees (n, 3) of n rows; of those in no block they are anything."""
+        whole = np.empty((n, 3))
+        for block, degrees, length in self._blocks:
+            if len(degrees) < length:
+                step = degrees[1] - degrees[0]
+                degrees = degrees[0] + np.arange(length)[:, None] * step
+            whole[block] = degrees
+        return whole
 
 
 class PathCollector:
@@ -36,7 +63,8 @@ class PathCollector:
         self.noise = noise
         # Of rows that nothing was known in: sigma2, standard errors, squares and degrees.
         self.before: tuple[Any, ...] = noise, np.inf, 0.0, 0.0
-        self.fit = FitArrays.empty(n if noise is not None else 0, m)
+        self.squares = np.empty((n if noise is not None else 0, m))
+        self.degrees = Degrees()
         self.in_sample = np.full((n if noise is not None else 0, m), np.nan, dtype)
         if noise is not None:
             self.stderr, self.sigma2 = np.empty((n, m, d)), np.tile(noise, (n, 1))
@@ -44,6 +72,9 @@ class PathCollector:
             self.stderr = np.broadcast_to(np.nan, (n, m, d))
             self.sigma2 = np.broadcast_to(np.nan, (n, m))
         self.scratch = Trace.empty(0, m, d)
+        # Set by finish: rows that are skipped, and the rows whose estimates they have.
+        self.need = 0
+        self.carried, self.carried_from = np.empty(0, np.int64), None
 
     def begin(self, form: Any, ridge: NDArray, discounted: bool, sandwich: bool) -> None:
         """Set the estimate of the rows that are skipped before the call's first usable one."""
@@ -75,46 +106,59 @@ class PathCollector:
         if self.noise is None:
             return
         # Copies, unless it is a slice.
-        sigma2, stderr = self.sigma2[block], self.stderr[block]
-        fit = FitArrays(*(array[block] for array in self.fit))
+        sigma2, stderr, squares = self.sigma2[block], self.stderr[block], self.squares[block]
+        fit = FitArrays(squares, np.empty((len(squares), 3)))
         statistics_of_trace(trace, ridge, discounted, sigma2, stderr, fit)
+        self.degrees.add(block, fit.degrees)
         if not isinstance(block, slice):
-            self.sigma2[block], self.stderr[block] = sigma2, stderr
-            self.fit.squares[block], self.fit.degrees[block] = fit
+            self.sigma2[block], self.stderr[block], self.squares[block] = sigma2, stderr, squares
         theta = trace.coef
         if isinstance(rows, PairedRows):
             # The estimate of the whole pair.
             theta = trace.coef[1::2].repeat(2, axis=0)
-        residual = np.empty(rows.Y.shape)
+        residual = self.in_sample[block]
+        in_place = isinstance(block, slice) and residual.dtype == np.float64
+        residual = residual if in_place else np.empty(rows.Y.shape)
         fill_own_residuals(read_only(theta), rows.X, rows.Y, residual)
-        self.in_sample[block] = clip_to(residual, self.in_sample.dtype)
-
-    @property
-    def of_estimates(self) -> tuple[NDArray, ...]:
-        """The arrays of :attr:`before`."""
-        return () if self.noise is None else (self.sigma2, self.stderr, *self.fit)
+        if not in_place:
+            self.in_sample[block] = clip_to(residual, self.in_sample.dtype)
 
     def finish(self, need: int) -> None:
         """Fill skipped rows with the estimate before them; NaN where it has fewer than ``need``
         rows.
         """
-        estimates = self.coef, *self.of_estimates
+        self.need = need
         if not self.filled.all():
-            for array, value in zip(self.of_estimates, self.before, strict=False):
-                array[~self.filled] = value
             last = np.maximum.accumulate(np.where(self.filled, np.arange(self.filled.size), -1))
-            carried = np.flatnonzero(~self.filled & (last >= 0))
-            for array in (*estimates, self.count):
-                array[carried] = array[last[carried]]
-        if need > 0:
-            of_row = () if self.noise is None else (self.in_sample,)
-            for array in (*estimates, *of_row):
-                array[self.count < need] = np.nan
+            self.carried = np.flatnonzero(~self.filled & (last >= 0))
+            self.carried_from = last[self.carried]
+            self.count[self.carried] = self.count[self.carried_from]
+        self._complete(self.coef)
+        if self.noise is not None:
+            estimates = self.sigma2, self.stderr, self.squares
+            for array, before in zip(estimates, self.before, strict=False):
+                self._complete(array, before)
+            if need > 0:
+                self.in_sample[self.count < need] = np.nan
+
+    def _complete(self, array: NDArray, before: Any = None) -> None:
+        """Fill the skipped rows of an array of estimates, and hide those of too few rows.
+
+        ``before`` are the values before the first row that is not skipped; None leaves them.
+        """
+        if self.carried_from is not None:
+            if before is not None:
+                array[~self.filled] = before
+            array[self.carried] = array[self.carried_from]
+        if self.need > 0:
+            array[self.count < self.need] = np.nan
 
     def row_statistics(self, sums: SumsOfSquares | None) -> RowStatistics:
         """Return the statistics of every row, after :meth:`finish`; see the function."""
         assert self.noise is not None
-        return row_statistics(self.in_sample, self.fit, sums, self.noise)
+        degrees = self.degrees.of_rows(len(self.squares))
+        self._complete(degrees, self.before[-1])
+        return row_statistics(self.in_sample, FitArrays(self.squares, degrees), sums, self.noise)
 
 
 def joined(
@@ -132,9 +176,12 @@ def joined(
         for name in ("coef", "stderr", "sigma2", "recursive")
     )
     known = collectors[0].noise is not None
-    seen = sigma2 if known else coef[:, :, 0]
-    hidden = np.where(np.isnan(seen), np.nan, 0.0).astype(coef.dtype)  # not enough samples
-    first = 1 if intercept else 0
+    first, hidden = 1 if intercept else 0, np.empty(0, coef.dtype)
+    if not intercept and not any(c.need > 0 for c in collectors):
+        hidden = np.zeros(recursive.shape, coef.dtype)
+    elif not intercept:
+        seen = sigma2 if known else coef[:, :, 0]
+        hidden = np.where(np.isnan(seen), np.nan, 0.0).astype(coef.dtype)  # not enough samples
     path = CoefficientPath(
         coef=coef[:, :, first:],
         intercept=coef[:, :, 0] if intercept else hidden,

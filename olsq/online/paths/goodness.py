@@ -17,14 +17,19 @@ from olsq.online.forms.rows import read_only
 from olsq.online.forms.square_root_kernels import WEIGHT
 from olsq.online.forms.statistics import (
     COEFFICIENTS,
-    FREEDOM,
     ROWS,
     FitArrays,
     objective_of,
     squares_about_mean,
 )
-from olsq.online.paths.goodness_kernels import fill_constant_since, fill_sums_of_squares
+from olsq.online.paths.goodness_kernels import (
+    fill_constant_since,
+    fill_sums_of_squares,
+    repeats,
+)
 from olsq.online.paths.path import RowStatistics
+
+FIRST_ROWS = 64  # in which some row usually shows that no column is constant
 
 
 class RowsInside(NamedTuple):
@@ -86,16 +91,25 @@ class SumsOfSquares(NamedTuple):
 
     ``before`` (g, m, 3) and ``since`` (s,) as in the kernels; None for an intercept, which is
     constant always.  Rows from ``skip`` on are the call's.  The arrays are copies: nothing may
-    depend on what the user does with his.
+    depend on what the user does with his.  Few bytes a row, as most paths are never asked.
     """
 
     inside: Callable[[], RowsInside]
     Y: NDArray[np.float64]
     before: Callable[[], NDArray[np.float64]]
-    since: NDArray[np.int64] | None
+    since: Callable[[], NDArray[np.int64]] | None
     intercept: bool
     skip: int = 0
     is_complex: bool = False  # a row here is two of the state, a target two columns
+    windowed: bool = False
+
+    def rows_inside(self) -> NDArray[np.float64]:
+        """Count the rows (n,) of positive weight in the window at every row, faded or not."""
+        rows = self.inside()
+        learned = np.concatenate([[0], np.cumsum(rows.weights[rows.order] > 0)])
+        counts = np.full(len(self.Y), np.nan)
+        counts[rows.order] = learned[1:] - learned[rows.oldest]
+        return counts[self.skip :]
 
     def compute(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return the sums (n, m) by row, and whether they are about the mean (n,)."""
@@ -103,7 +117,7 @@ class SumsOfSquares(NamedTuple):
         size, (N, m) = rows.order.size, self.Y.shape
         centred = np.full(size, self.intercept)
         if self.since is not None:
-            centred = self.since <= rows.oldest
+            centred = self.since() <= rows.oldest
         longest = int((rows.ends - rows.begins).max(initial=0))
         out = np.zeros((size, m))
         fill_sums_of_squares(
@@ -122,7 +136,14 @@ class SumsOfSquares(NamedTuple):
 
 
 def _in_kernels(order: NDArray, Y: NDArray, gates: NDArray, weights: NDArray) -> Any:
-    return read_only(order), read_only(Y), read_only(gates), read_only(weights)
+    return tuple(read_only(np.ascontiguousarray(a)) for a in (order, Y, gates, weights))
+
+
+def one_number(values: NDArray) -> NDArray:
+    """Return a copy of a vector, which takes no memory where all its entries are the same."""
+    if values.size and values.min() == values.max():
+        return np.broadcast_to(values[0].copy(), values.shape)
+    return values.copy()
 
 
 def constant_since(
@@ -142,6 +163,30 @@ def constant_since(
         rows, regressors, read_only(begins), read_only(ends), values, expanding, since
     )
     return since
+
+
+def constant_since_of_one(
+    weights: NDArray[np.float64], X: NDArray, values: NDArray[np.float64], expanding: bool
+) -> Callable[[], NDArray[np.int64]]:
+    """Return what rebuilds :func:`constant_since` of one group of all rows X (n, d), in few bytes.
+
+    In a window of rows that all differ from the one before, a column is constant in one row only.
+    Of rows that all stay the first few show that no column is constant.
+    """
+    n, X = len(X), np.ascontiguousarray(X, np.float64)
+    if not expanding and n and weights.min() > 0 and not repeats(read_only(X)):
+        return lambda: np.arange(n)
+
+    def of_first(rows: int) -> NDArray[np.int64]:
+        ends = np.zeros(1, np.int64), np.array([rows])
+        first = weights[:rows], X[:rows], values[None].copy(), expanding
+        return constant_since(np.arange(rows), *ends, *first)
+
+    few = of_first(min(n, FIRST_ROWS))
+    if expanding and few.size < n and few[-1] >= 0 and (weights[: few.size] > 0).any():
+        return lambda: np.concatenate([few, np.full(n - few.size, n)])
+    since = of_first(n)
+    return lambda: since
 
 
 def _sequence(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -171,13 +216,19 @@ def row_statistics(
         m = fit.squares.shape[1]
         total = (total[:, :m] + total[:, m:]).repeat(2, axis=0)
         slopes_less = 2 * slopes_less.repeat(2)
-    rows, coefficients, freedom = (fit.degrees[:, i : i + 1] for i in (ROWS, COEFFICIENTS, FREEDOM))
+    rows, coefficients = (fit.degrees[:, i : i + 1] for i in (ROWS, COEFFICIENTS))
+    freedom = fit.freedom
     with np.errstate(divide="ignore", invalid="ignore"):
         unexplained = np.where(total > 0, fit.squares / total, np.nan)
         slopes = coefficients - slopes_less[:, None]
         adjusted = np.where(freedom > 0, 1 - unexplained * (freedom + slopes) / freedom, np.nan)
     shape = fit.squares.shape
     known = np.isfinite(noise) & ~np.isnan(rows)
+    if sums is not None and sums.windowed:
+        inside = sums.rows_inside()[:, None]
+        rows = np.where(
+            np.isnan(rows), np.nan, 2 * inside.repeat(2, 0) if sums.is_complex else inside
+        )
     return RowStatistics(
         in_sample_residual,
         1 - unexplained,

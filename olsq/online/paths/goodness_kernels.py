@@ -75,6 +75,16 @@ def fill_sums_of_squares(rows, begins, ends, oldest, before, centred, scratch, o
 
 
 @kernel()
+def rises_evenly(values):
+    """Test whether the rows of values (n, 3) rise by the same from each to the next, exactly."""
+    for t in range(2, values.shape[0]):
+        for j in range(3):
+            if values[t, j] != values[0, j] + t * (values[1, j] - values[0, j]):
+                return False
+    return True
+
+
+@kernel()
 def fill_own_residuals(coef, X, Y, out):
     """Compute ``y_t - x_t . coef_t`` (n, m) of rows X (n, d) and coefficients (n, m, k).
 
@@ -88,6 +98,21 @@ def fill_own_residuals(coef, X, Y, out):
             for j in range(d):
                 predicted += coef[t, target, first + j] * X[t, j]
             out[t, target] = Y[t, target] - predicted
+
+
+@kernel()
+def repeats(X):
+    """Test whether an entry of X (n, d) is 0, or that of the row before."""
+    for j in range(X.shape[1]):
+        if X.shape[0] and X[0, j] == 0:
+            return True
+    for t in range(1, X.shape[0]):
+        same = 0
+        for j in range(X.shape[1]):
+            same |= (X[t, j] == X[t - 1, j]) | (X[t, j] == 0)
+        if same:
+            return True
+    return False
 
 
 @kernel()

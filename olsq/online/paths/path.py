@@ -81,8 +81,11 @@ class CoefficientPath(PathArrays):
     weights.  Without a ridge they equal what statsmodels' ``OLS`` or ``WLS`` of these rows gives.
     A column of X that has one value (not 0) in all of them is an intercept, as there.  They are NaN
     with ``statistics=False`` and for estimators other than least squares; ``in_sample_residual``
-    also in a row that was skipped; ``r_squared`` also where the targets do not vary, and with the
-    strategies of :mod:`olsq.forgetting` that forget coefficients instead of rows.
+    also in a row that was skipped; ``r_squared`` also where the targets do not vary, and with
+    strategies of :mod:`olsq.forgetting` that forget directions or choose their factors while they
+    learn (all but ``Exponential``, ``Stabilised`` and ``ByTime``): no weights of rows stand for
+    such an estimate.  ``summary()`` compares it with an intercept alone by what its state holds,
+    at the end.
 
     Examples
     --------
@@ -181,7 +184,9 @@ class CoefficientPath(PathArrays):
     def n_rows(self) -> NDArray[np.float64]:
         """Number of rows (n,) or (n, m) that the estimate is made of.
 
-        Rows of weight 0 are none.  Forgetting counts a row by what is left of it.
+        Rows of weight 0 are none.  With a window a whole number, of the rows inside, also where
+        they fade.  Without one, forgetting counts a row by what is left of it, as the effective
+        rows of ``summary()``.
         """
         return self._statistics_or_nan.n_rows
 

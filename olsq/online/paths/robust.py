@@ -45,7 +45,7 @@ class RobustErrors(NamedTuple):
         inside = sums.inside()
         rows = inside.order, sums.Y, inside.gates, inside.weights
         robust_kernels.fill_robust_errors(
-            tuple(map(read_only, rows)),
+            tuple(read_only(np.ascontiguousarray(array)) for array in rows),
             read_only(X),
             inside.oldest,
             sums.skip,
