@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.files.invariants import check_form
+from olsq.online.files.invariants import check_orthonormal
 from olsq.online.forms import solved_moments, square_root
 
 KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
@@ -164,7 +164,7 @@ def test_files_whose_basis_is_none_are_refused():
     X, y = stream("plain", 3, 6, 0)
     est = olsq.RecursiveLeastSquares(ridge=0.0).fit(X, y)
     basis = est._engine.form.basis
-    check_form({"basis": basis})
+    check_orthonormal("basis", basis)
     for wrong in (2 * basis, np.where(basis != 0, 0.5, 0.0)):
         with pytest.raises(ValueError, match="basis cannot be"):
-            check_form({"basis": wrong})
+            check_orthonormal("basis", wrong)
