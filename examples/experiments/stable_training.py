@@ -219,16 +219,16 @@ def figure(results: dict[str, Any]) -> Any:
     """Loss and largest gradient along training, with a cross at steps that are not finite."""
     fig, axes = panels(2, 2, height=2.3)
     for (left, right), length in zip(axes, LENGTHS, strict=True):
-        for way, found in results[length].items():
+        for way, trained in results[length].items():
             colour = COLOURS[list(WAYS).index(way)]
-            runs = list(found["seeds"].values())
+            runs = list(trained["seeds"].values())
             steps = runs[0]["step"]
             for ax, column in ((left, "loss"), (right, "largest_gradient")):
                 seed_lines(ax, steps, [run[column] for run in runs], colour, way)
             for run in runs:
                 broken = np.array(run["not_finite"]) > 0
-                right.plot(np.array(steps)[broken], np.array(run["largest_gradient"])[broken], "x",
-                           color=colour, label="_not finite")  # fmt: skip
+                norms = np.array(run["largest_gradient"])[broken]
+                right.plot(np.array(steps)[broken], norms, "x", color=colour, label="_not finite")
         tokens = f"{int(length):,} tokens"
         left.set(title=f"{tokens}: loss, nats a byte", ylim=(0.55, 1.6))
         right.set(title=f"{tokens}: largest gradient (cross: not finite)")

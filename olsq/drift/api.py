@@ -158,7 +158,7 @@ def time_varying(
 
 
 def _fit(data: Data, drift: Array, noise: float | None) -> TimeVaryingFit:
-    """Fit one series."""
+    """Fit the drifts and the noise of one series by maximum likelihood, then smooth it."""
     constant = _constant_coefficients(data, len(drift), noise, bool(np.isnan(drift).any()))
     rows = data.rows(constant)
     if np.isnan(drift).any() and not rows.steps.any():

@@ -24,7 +24,7 @@ from olsq.online.forms.student import check_level
 from olsq.online.inference.robust import bartlett_products
 from olsq.online.known_rows import NO_ROW, check_horizon, fewest_rows, last_known_rows
 from olsq.online.many.labels import rows_of_groups, taken_out
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath, predict_each
 from olsq.online.rows.complex_rows import complex_array, holds_complex
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.times import check_kind, read_times_in_any_order, times_or_index
@@ -111,7 +111,7 @@ def predictions_from(path: CoefficientPath, X: NDArray, source: NDArray[np.int64
     """
     begun = (source != NO_ROW).reshape(-1, *[1] * (path.residual.ndim - 1))
     with np.errstate(invalid="ignore"):
-        fitted = np.einsum("n...d,nd->n...", path.coef[source], X) + path.intercept[source]
+        fitted = predict_each(path.coef[source], path.intercept[source], X)
     return np.where(begun, fitted, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Which rows' targets are known when a forecast of a horizon is made, in one call or over several.
+"""Rows whose targets are known when a forecast of a horizon is made, in one call or over several.
 
 Row t is predicted from the rows up to s, the last one whose target is known by then: ``s = t - h``
 for a horizon of h rows, the last row at or before ``time_t - h`` for a length of time.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.paths.path import predict_each
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
 
 NO_ROW = -1
@@ -81,7 +82,7 @@ def predict_from(estimates: NDArray[np.float64], X: NDArray) -> NDArray[np.float
     n, d = X.shape
     m = estimates.shape[1] // (d + 1)
     coef = estimates[:, : m * d].reshape(n, m, d)
-    return np.einsum("nmd,nd->nm", coef, X) + estimates[:, m * d :]
+    return predict_each(coef, estimates[:, m * d :], X)
 
 
 class Held(NamedTuple):
@@ -121,21 +122,21 @@ class HeldRows:
         """
         known, begun = np.full(values.shape, np.nan), np.zeros(len(values), np.bool_)
         for label, rows in groups.items():
-            own, own_times = values[rows], None if times is None else times[rows]
+            series, clock = values[rows], None if times is None else times[rows]
             held = self.groups.get(label)
             if held is not None:
-                own = np.concatenate([held.values, own])
-                if own_times is not None:
+                series = np.concatenate([held.values, series])
+                if clock is not None:
                     assert held.times is not None
-                    own_times = np.concatenate([held.times, own_times])
-            place = known_places(len(own), self.horizon, own_times)[len(own) - rows.size :]
-            there = place >= 0
-            begun[rows] = there
-            known[rows[there]] = own[place[there]]
+                    clock = np.concatenate([held.times, clock])
+            place = known_places(len(series), self.horizon, clock)[len(series) - rows.size :]
+            has_source = place >= 0
+            begun[rows] = has_source
+            known[rows[has_source]] = series[place[has_source]]
             # The next row's forecast rests on the one after the last row's, or (time) on that.
-            oldest = max(int(place[-1]) + (own_times is None), 0)
-            own_times = None if own_times is None else own_times[oldest:].copy()
-            self.groups[label] = Held(own[oldest:].copy(), own_times)
+            oldest = max(int(place[-1]) + (clock is None), 0)
+            clock = None if clock is None else clock[oldest:].copy()
+            self.groups[label] = Held(series[oldest:].copy(), clock)
         return known, begun
 
     def followed_by(self, later: Self) -> Self:

@@ -25,7 +25,7 @@ PLACE, LEARNED, FIRST, LAST, SHIFTED = range(5)
 
 
 class Known(NamedTuple):
-    """What the forecasts of one target rest on, by row (n,): the mean and the last target known.
+    """Basis of the forecasts of one target, by row (n,): the mean and the last target known.
 
     ``scored`` marks the rows whose errors count.
     """

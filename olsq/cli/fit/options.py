@@ -306,7 +306,7 @@ class FitOptions(TableFormat):
 
     @property
     def ahead(self) -> str:
-        """How far ahead rows are predicted, for the titles of tables."""
+        """The horizon of the forecasts as an adjective, for the titles of tables."""
         if not self.forecasts:
             return "One-step-ahead"
         return (
