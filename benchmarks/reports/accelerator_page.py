@@ -113,7 +113,8 @@ def measured_table(stored: dict[str, Any]) -> str:
 
 def errors_table(stored: dict[str, Any]) -> str:
     """Table of the rules by the size of their errors on the device, the smallest first."""
-    errors = stored["errors"]
+    narrow = {f"{rule} (d 64)": e for rule, e in stored.get("narrow_errors", {}).items()}
+    errors = stored["errors"] | narrow
     edges = (1e-5, 1e-3, 1.0)
     lines = ["| largest error beside the largest output | rules |", "|---|---|"]
     for low, high in zip((0.0, *edges), edges, strict=False):
