@@ -196,12 +196,12 @@ class Backbone(eqx.Module):
             return None
         if state is None:
             return tokens
-        found = [
+        rooms = [
             block.mixer.room(each)
             for block, each in zip(self.blocks, state, strict=True)
             if block.mixer.grows
         ]
-        room, taken = max(room for room, _ in found), max(taken for _, taken in found)
+        room, taken = max(room for room, _ in rooms), max(taken for _, taken in rooms)
         return room if taken + tokens <= room else max(taken + tokens, 2 * room)
 
     @property
@@ -223,9 +223,9 @@ class Backbone(eqx.Module):
                 f"returned; got a {type(state).__name__} of {[type(s).__name__ for s in each]}"
             )
         shapes = (jnp.shape(leaf) for leaf in jax.tree.leaves(state))
-        if others := {shape[0] for shape in shapes if shape and shape[0] != batch}:
+        if batches := {shape[0] for shape in shapes if shape and shape[0] != batch}:
             raise ValueError(
-                f"state has a batch of {min(others)} rows, but the input has {batch}: choose "
+                f"state has a batch of {min(batches)} rows, but the input has {batch}: choose "
                 "its rows with olsq.nn.take_rows"
             )
         return state
@@ -254,6 +254,6 @@ def _block(
     first, second = jax.random.split(key)
     sized = key_size is not None and MIXERS[name].takes_key_size
     sizes = {"key_size": key_size} if sized else {}
-    given = {**sizes, "output_gain": gain, **options}
+    arguments = {**sizes, "output_gain": gain, **options}
     mlp = SwiGLU(dim, ratio=mlp_ratio, output_gain=gain, key=second) if mlp_ratio else None
-    return Block(dim, mixer(name, dim, heads=heads, key=first, **given), mlp, norm_eps, dropout)
+    return Block(dim, mixer(name, dim, heads=heads, key=first, **arguments), mlp, norm_eps, dropout)

@@ -41,13 +41,13 @@ def _plain(x: Any) -> Any:
     raise TypeError(f"{name} cannot be written to a file as an option of a model")
 
 
-def _revive(found: dict[str, Any]) -> Any:
-    name = found.get("solver")
+def _revive(entries: dict[str, Any]) -> Any:
+    name = entries.get("solver")
     if not isinstance(name, str):
-        return found
+        return entries
     if name not in SOLVERS:
         raise ValueError(f"unknown solver {name!r}; known are {', '.join(SOLVERS)}")
-    fields = {k: v for k, v in found.items() if k != "solver"}
+    fields = {k: v for k, v in entries.items() if k != "solver"}
     for field, value in fields.items():
         _check_field(name, field, value)
     return SOLVERS[name](**fields)
@@ -59,10 +59,10 @@ def _check_field(name: str, field: str, value: Any) -> None:
     Solvers loop on their integers: a file must not make that a loop without end.
     """
     solver: Any = SOLVERS[name]
-    known = {f.name: str(f.type) for f in dataclasses.fields(solver)}
-    if field not in known:
+    types = {f.name: str(f.type) for f in dataclasses.fields(solver)}
+    if field not in types:
         raise ValueError(f"{name} has no field {field!r}")
-    kind, allowed = known[field], type(value).__name__
+    kind, allowed = types[field], type(value).__name__
     fits = (
         allowed in kind
         or (value is None and "None" in kind)

@@ -101,8 +101,8 @@ class PreconditionedGatedDelta(GatedDelta):
     ) -> None:
         options |= {"weighted": True, "strength_bias": strength_bias, "key": key}
         super().__init__(dim, heads=heads, **options)
-        own = jax.random.fold_in(key, 2)
-        self.curvature = Curvature(dim, heads, strength_bias=strength_bias, key=own)
+        curvature_key = jax.random.fold_in(key, 2)
+        self.curvature = Curvature(dim, heads, strength_bias=strength_bias, key=curvature_key)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         return {**super().arguments(x), **self.curvature(x)}
@@ -149,8 +149,8 @@ class PreconditionedKDA(KDA):
         super().__init__(
             dim, heads=heads, separate_gates=False, strength_bias=strength_bias, key=key, **options
         )
-        own = jax.random.fold_in(key, 2)
-        self.curvature = Curvature(dim, heads, strength_bias=strength_bias, key=own)
+        curvature_key = jax.random.fold_in(key, 2)
+        self.curvature = Curvature(dim, heads, strength_bias=strength_bias, key=curvature_key)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         return {**super().arguments(x), **self.curvature(x)}

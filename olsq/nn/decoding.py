@@ -151,12 +151,12 @@ class Decoder(eqx.Module):
         attention grow outside ``jax.jit`` only; where one is full under it the logits are NaN: give
         ``capacity`` to :meth:`prefill`.
         """
-        given = jnp.asarray(token)
-        if given.ndim != 1 or not jnp.issubdtype(given.dtype, jnp.integer):
+        ids = jnp.asarray(token)
+        if ids.ndim != 1 or not jnp.issubdtype(ids.dtype, jnp.integer):
             raise ValueError(
-                f"token must be integers of shape (batch,), got {given.dtype} {given.shape}"
+                f"token must be integers of shape (batch,), got {ids.dtype} {ids.shape}"
             )
-        y, after = self.hidden(given[:, None], state=state)
+        y, after = self.hidden(ids[:, None], state=state)
         return self.logits(y)[:, 0], after
 
     def generate(self, prompts: Any, steps: int, **options: Any) -> Any:
@@ -178,30 +178,32 @@ def _prefill(
 ) -> tuple[Array, Any]:
     """Run :meth:`Decoder.prefill`, without converting its state for decoding."""
     backbone = model.backbone
-    given, own = read_prompts(tokens, lengths, model.vocab_size, 0 if state is not None else 1)
-    if own is not None and segment_ids is not None:
+    prompts, prompt_lengths = read_prompts(
+        tokens, lengths, model.vocab_size, 0 if state is not None else 1
+    )
+    if prompt_lengths is not None and segment_ids is not None:
         raise ValueError(
             "give lengths or segment_ids, not both; padding on the left can be a segment of its own"
         )
     if capacity is not None and not isinstance(capacity, (int, np.integer)):
         raise ValueError(f"capacity must be a whole number (static under jit), got {capacity!r}")
     if state is not None:
-        backbone.check_state(state, given.shape[0])
-        if given.shape[1] > 1 or own is not None or segment_ids is not None:
+        backbone.check_state(state, prompts.shape[0])
+        if prompts.shape[1] > 1 or prompt_lengths is not None or segment_ids is not None:
             state = backbone.stop_decoding(state)  # one token is a step, which compiles sooner too
         if capacity is None and backbone.grows and _traced(state):
             raise ValueError(
                 "capacity is needed under jax.jit, where a cache of softmax attention cannot grow "
                 "by itself: give capacity=, all tokens it is to hold, those before included"
             )
-    if own is None:
-        y, after = model.hidden(given, state=state, segment_ids=segment_ids, capacity=capacity)
+    if prompt_lengths is None:
+        y, after = model.hidden(prompts, state=state, segment_ids=segment_ids, capacity=capacity)
         return model.logits(y[:, -1:])[:, 0], after
     if state is None:
-        given, ids = padded_on_the_left(given, own)
-        y, after = model.hidden(given, state=None, segment_ids=ids, capacity=capacity)
+        prompts, ids = padded_on_the_left(prompts, prompt_lengths)
+        y, after = model.hidden(prompts, state=None, segment_ids=ids, capacity=capacity)
         return model.logits(y[:, -1:])[:, 0], after
-    y, after = _read_rows_in_pieces(model, given, state, own, capacity)
+    y, after = _read_rows_in_pieces(model, prompts, state, prompt_lengths, capacity)
     return model.logits(y[:, None])[:, 0], after
 
 
@@ -242,7 +244,7 @@ def _piece_sizes(most: int, lengths: Any) -> Iterator[int]:
     common = 0 if lengths is None else int(lengths.min())
     if common:
         yield common
-    rest = most - common if lengths is None else int(lengths.max()) - common
-    for bit in reversed(range(rest.bit_length())):
+    most_left = most - common if lengths is None else int(lengths.max()) - common
+    for bit in reversed(range(most_left.bit_length())):
         if lengths is None or ((lengths - common) >> bit & 1).any():
             yield 1 << bit

@@ -49,8 +49,12 @@ class ReflectingMixer(HeadMixer):
         self.negative_eigenvalues = negative_eigenvalues
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        given = super().arguments(x)
-        return {**given, "weight": 2 * given["weight"]} if self.negative_eigenvalues else given
+        arguments = super().arguments(x)
+        return (
+            {**arguments, "weight": 2 * arguments["weight"]}
+            if self.negative_eigenvalues
+            else arguments
+        )
 
 
 class Delta(ReflectingMixer, SteppedMixer):
@@ -221,8 +225,8 @@ class PreconditionedDelta(Gated):
             self.vector = ChannelDecay(dim, heads, width, self.value_size, key=key)
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        given = super().arguments(x)
+        arguments = super().arguments(x)
         keep = jax.nn.sigmoid(self.curvature_forget(x))
         if self.vector is not None:
-            given["log_forget"] = self.vector(x)
-        return {**given, "curvature_forget": keep, "curvature_weight": given["weight"]}
+            arguments["log_forget"] = self.vector(x)
+        return {**arguments, "curvature_forget": keep, "curvature_weight": arguments["weight"]}

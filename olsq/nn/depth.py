@@ -54,23 +54,23 @@ def run_blocks(
     """
     after: list[Any] = []
     ids = None if segment_ids is None else jnp.asarray(segment_ids)
-    given = ids, None if capacity is None else int(capacity), remat, keep
+    settings = ids, None if capacity is None else int(capacity), remat, keep
     for at, period, times in _plan_loops(blocks, x, past, capacity):
         here = slice(at, at + period * times)
         if times > 1:
-            own = tuple(past[here]), tuple(keys[here])
-            x, left = _run_as_loop(tuple(blocks[here]), x, *own, period, given)
+            turn = tuple(blocks[here]), x, tuple(past[here]), tuple(keys[here])
+            x, left = _run_as_loop(*turn, period, settings)
         else:
-            x, left = _run_one_by_one(blocks[here], x, past[here], keys[here], given)
+            x, left = _run_one_by_one(blocks[here], x, past[here], keys[here], settings)
         after.extend(left)
     return x, tuple(after)
 
 
 def _run_one_by_one(
-    blocks: Any, x: Array, past: Any, keys: Any, given: Any
+    blocks: Any, x: Array, past: Any, keys: Any, settings: Any
 ) -> tuple[Array, tuple[Any, ...]]:
     """Run the blocks one after the other."""
-    segment_ids, capacity, remat, keep = given
+    segment_ids, capacity, remat, keep = settings
     after = []
     for block, before, key in zip(blocks, past, keys, strict=True):
         call = block
@@ -83,22 +83,22 @@ def _run_one_by_one(
 
 @eqx.filter_jit  # so that a gradient taken outside of jit compiles the loop only once
 def _run_as_loop(
-    blocks: Any, x: Array, past: Any, keys: Any, period: int, given: Any
+    blocks: Any, x: Array, past: Any, keys: Any, period: int, settings: Any
 ) -> tuple[Array, tuple[Any, ...]]:
     """Run blocks, each like the one ``period`` before it, as a loop over the periods."""
     parts = [slice(i, i + period) for i in range(0, len(blocks), period)]
     turns = [(blocks[part], past[part], keys[part]) for part in parts]
-    arrays, rest = zip(*(eqx.partition(turn, _is_array) for turn in turns), strict=True)
+    arrays, static = zip(*(eqx.partition(turn, _is_array) for turn in turns), strict=True)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
 
     def step(x: Array, leaves: Any) -> tuple[Array, Any]:
-        here, before, own = eqx.combine(leaves, rest[0])
-        return _run_one_by_one(here, x, before, own, given)
+        here, before, key = eqx.combine(leaves, static[0])
+        return _run_one_by_one(here, x, before, key, settings)
 
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
     if jax.eval_shape(lambda: step(x, first)[0]).dtype != x.dtype:
         # a loop cannot carry an array whose dtype changes
-        return _run_one_by_one(blocks, x, past, keys, given)
+        return _run_one_by_one(blocks, x, past, keys, settings)
     x, after = scan(step, x, stacked)
     left = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in range(len(turns)))
     return x, tuple(state for turn in left for state in turn)
@@ -135,8 +135,8 @@ def _plan_loops(
 
 def _static_structure(tree: Any) -> Any:
     """Return all of a tree but the values of its arrays; equal for trees that one loop can run."""
-    arrays, rest = eqx.partition(tree, _is_array)
-    leaves, structure = jax.tree.flatten(rest)
+    arrays, static = eqx.partition(tree, _is_array)
+    leaves, structure = jax.tree.flatten(static)
     try:
         hash((structure, tuple(leaves)))
     except TypeError:  # jax.jit could not compare such a tree either

@@ -95,8 +95,8 @@ def _condition(keys: Array, log_forget: Array, weight: Array, ridge: Array, t: A
     """Compute condition numbers (B, H) of ``H_t + Lambda``: keys (B, H, T, K), gates (B, H, T)."""
     logs = jnp.cumsum(log_forget, -1)
     here = jnp.take(logs, t, -1)[..., None]
-    seen = jnp.arange(keys.shape[2]) <= t
-    share = jnp.where(seen, jnp.exp(jnp.where(seen, here - logs, 0)) * weight, 0)
+    past = jnp.arange(keys.shape[2]) <= t
+    share = jnp.where(past, jnp.exp(jnp.where(past, here - logs, 0)) * weight, 0)
     gram = jnp.einsum("bht,bhti,bhtj->bhij", share, keys, keys)
     eigenvalues = jnp.linalg.eigvalsh(gram + ridge[:, None, :] * jnp.eye(ridge.shape[-1]))
     return eigenvalues[..., -1] / eigenvalues[..., 0]

@@ -164,26 +164,26 @@ def filled(template: Any, arrays: Mapping[str, Any], source: Any) -> Any:
 
     Raises StateFileError if they do not fit.
     """
-    wanted = named_arrays(template)
-    shapes = {name: np.shape(arrays[name]) for name in wanted if name in arrays}
+    outline = named_arrays(template)
+    shapes = {name: np.shape(arrays[name]) for name in outline if name in arrays}
     faults = {
-        "missing": [name for name in wanted if name not in arrays],
-        "not in the model": [name for name in arrays if name not in wanted],
+        "missing": [name for name in outline if name not in arrays],
+        "not in the model": [name for name in arrays if name not in outline],
         "of another shape": [
-            f"{name} {shape}, not {wanted[name].shape}"
+            f"{name} {shape}, not {outline[name].shape}"
             for name, shape in shapes.items()
-            if shape != wanted[name].shape
+            if shape != outline[name].shape
         ],
     }
     if any(faults.values()):
-        found = "; ".join(f"{kind}: {listed(names)}" for kind, names in faults.items() if names)
-        raise olsq.StateFileError(f"tensors of {source} do not fit the model; {found}")
+        problems = "; ".join(f"{kind}: {listed(names)}" for kind, names in faults.items() if names)
+        raise olsq.StateFileError(f"tensors of {source} do not fit the model; {problems}")
     if any(jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype for x in arrays.values()):
         raise olsq.StateFileError(
             f"{source} holds 64-bit weights, which JAX would round here: call "
             'jax.config.update("jax_enable_x64", True) first, or write it with float32 weights'
         )
-    leaves = [jnp.asarray(arrays[name]) for name in wanted]
+    leaves = [jnp.asarray(arrays[name]) for name in outline]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
@@ -197,12 +197,12 @@ def listed(names: Iterable[str]) -> str:
 def _remade(metadata: Mapping[str, str]) -> LanguageModel:
     """Rebuild the model that the metadata describe, with shapes where it has arrays."""
     options = decode(metadata["olsq.configuration"])
-    given = decode(metadata["olsq.solvers"])["solvers"]
+    saved_solvers = decode(metadata["olsq.solvers"])["solvers"]
     model = eqx.filter_eval_shape(lambda: LanguageModel(**options, key=jax.random.key(0)))
     solving = sum(m.solves() for m in mixers_of(model))
-    if len(given) != solving:
-        raise ValueError(f"it has {len(given)} solvers for {solving} mixers that use one")
-    solvers = iter(given)
+    if len(saved_solvers) != solving:
+        raise ValueError(f"it has {len(saved_solvers)} solvers for {solving} mixers that use one")
+    solvers = iter(saved_solvers)
     return map_mixers(lambda m: m.with_solver(next(solvers)) if m.solves() else m, model)
 
 
@@ -229,10 +229,10 @@ def _check_described(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarra
         if value is not None and not (type(value) in (int, float) and 0 <= value < math.inf):
             raise ValueError(f"{name} cannot be {value!r}")
     solvers = decode(metadata["olsq.solvers"])["solvers"]
-    given = solvers if isinstance(solvers, list) else [solvers]
+    saved_solvers = solvers if isinstance(solvers, list) else [solvers]
     for mixer in dict(options.get("mixer_options") or {}).values():
-        given = [*given, mixer.get("solver")]
-    for solver in given:
+        saved_solvers = [*saved_solvers, mixer.get("solver")]
+    for solver in saved_solvers:
         if not (solver is None or isinstance(solver, Solver)):
             raise ValueError(f"solver cannot be {solver!r}")
 
@@ -270,8 +270,8 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def _check_format(path: Path, names: list[str], metadata: Mapping[str, str]) -> None:
-    found = metadata.get("olsq.format")
-    if found is None:
+    written = metadata.get("olsq.format")
+    if written is None:
         theirs = any(name.endswith(("lambda_params", "q_proj.weight")) for name in names)
         hint = (
             "its names are those of flash-linear-attention: read it with "
@@ -281,8 +281,9 @@ def _check_format(path: Path, names: list[str], metadata: Mapping[str, str]) -> 
             else f"it holds {listed(names)}"
         )
         raise olsq.StateFileError(f"{path} was not written by olsq.nn.save; {hint}")
-    if found != FORMAT:
+    if written != FORMAT:
         raise olsq.StateFileError(
-            f"{path} has format {found}, written by olsq {metadata.get('olsq.version')}; this olsq "
-            f"({olsq.__version__}) reads format {FORMAT}: use a matching olsq, or save it again"
+            f"{path} has format {written}, written by olsq {metadata.get('olsq.version')}; this "
+            f"olsq ({olsq.__version__}) reads format {FORMAT}: "
+            f"use a matching olsq, or save it again"
         )

@@ -120,8 +120,8 @@ def to_equinox(module: Adapted) -> Any:
         )
     leaves = []
     for path in module._names:
-        found: Any = module
+        node: Any = module
         for part in path:
-            found = getattr(found, part)
-        leaves.append(found.get_value())
+            node = getattr(node, part)
+        leaves.append(node.get_value())
     return jax.tree.unflatten(module._structure, leaves)

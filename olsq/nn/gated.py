@@ -82,23 +82,23 @@ class Gated(HeadMixer):
         self.forget_bound, self.forget_floor, self.signed = forget_bound, forget_floor, signed
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        given, shrink = {}, 0.0
+        arguments, shrink = {}, 0.0
         if self.strength is not None:
-            given["weight"] = jax.nn.sigmoid(self.strength(x))
+            arguments["weight"] = jax.nn.sigmoid(self.strength(x))
         if self.forget_bound is not None:
             # gamma <- gamma (1 - (1 - bound) beta^2), which keeps the system well conditioned
             # (MesaNet)
-            shrink = -(1 - self.forget_bound) * given.get("weight", 1.0) ** 2
+            shrink = -(1 - self.forget_bound) * arguments.get("weight", 1.0) ** 2
         gate, floor = self.forget(x), self.forget_floor
         if self.signed:
-            return {**given, "forget": jnp.tanh(gate) * (1 + shrink), "signed": True}
+            return {**arguments, "forget": jnp.tanh(gate) * (1 + shrink), "signed": True}
         logs = jax.nn.log_sigmoid(gate)
         if self.speed is not None:
             logs = jnp.exp(self.speed) * logs
         if floor:
             # gamma <- floor + (1 - floor) gamma
             logs = jnp.log(floor + (1 - floor) * jnp.exp(logs))
-        return {**given, "log_forget": logs + jnp.log1p(shrink)}
+        return {**arguments, "log_forget": logs + jnp.log1p(shrink)}
 
 
 def start_bias() -> float:

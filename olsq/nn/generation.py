@@ -25,7 +25,7 @@ class Progress(NamedTuple):
     waiting: Any  # (R,) bool: it was drawn, and the model has not read it
     done: Any  # (R,) bool: nothing more is drawn
     recent: Any  # (R, L) the last tokens drawn, -1 before; None: nothing stops
-    seen: Any  # (R, V) bool: tokens of the prompt and since; None: no penalty
+    occurred: Any  # (R, V) bool: tokens of the prompt and since; None: no penalty
 
 
 def generate(
@@ -127,32 +127,40 @@ def generate(
     stops = read_stops(stop, model.vocab_size)
     pad = check_whole("pad", pad, -(2**31))
     # Checked here, where the values are still concrete.
-    prompts, own = read_prompts(tokens, lengths, model.vocab_size, 0 if state is not None else 1)
-    if own is not None and (seen := concrete(own)) is not None and 0 in seen:
+    prompts, prompt_lengths = read_prompts(
+        tokens, lengths, model.vocab_size, 0 if state is not None else 1
+    )
+    if (
+        prompt_lengths is not None
+        and (counts := concrete(prompt_lengths)) is not None
+        and 0 in counts
+    ):
         raise ValueError("lengths must be at least 1: what follows an empty prompt is not known")
     rows = prompts.shape[0]
     keys = row_keys(0 if key is None else key, rows, samples)
     if state is not None:
         model.backbone.check_state(state, rows)
     capacity = model.backbone.capacity_for(state, prompts.shape[1] + steps)
-    logits, state = compiled_prefill(model, prompts, own, state, capacity)
+    logits, state = compiled_prefill(model, prompts, prompt_lengths, state, capacity)
     shape: tuple[int, ...] = (rows,)
     if num_samples is not None:
         shape = rows, samples
     each = np.repeat(np.arange(rows), samples)
     logits, state = take_rows((logits, state), each) if samples > 1 else (logits, state)
-    seen: Any = None
+    occurred: Any = None
     if sampling.penalty is not None:
-        seen = _tokens_of(prompts, own, model.vocab_size)[each]
+        occurred = _tokens_of(prompts, prompt_lengths, model.vocab_size)[each]
     nothing, recent = np.zeros(len(each), bool), None
     if stops is not None:
         recent = np.full((len(each), stops.shape[1]), -1, np.int32)
-    start = Progress(state, np.zeros(len(each), np.int32), nothing, nothing, recent, seen)
+    start = Progress(state, np.zeros(len(each), np.int32), nothing, nothing, recent, occurred)
     if stream:
         return TokenStream(model, logits, start, (keys, sampling, stops), steps, pad, shape)
-    found, state = _continue(model, logits, start, keys, sampling, stops, pad, steps, return_state)
-    found = found.reshape(*shape, steps)
-    return (found, state) if return_state else found
+    continuations, state = _continue(
+        model, logits, start, keys, sampling, stops, pad, steps, return_state
+    )
+    continuations = continuations.reshape(*shape, steps)
+    return (continuations, state) if return_state else continuations
 
 
 class TokenStream:
@@ -220,8 +228,8 @@ def _tokens_of(prompts: Array, lengths: Any, vocab_size: int) -> Array:
     b, t = prompts.shape
     if lengths is not None:  # padding gets an index outside the vocabulary, which the scatter drops
         prompts = jnp.where(jnp.arange(t) < jnp.asarray(lengths)[:, None], prompts, vocab_size)
-    found = jnp.zeros((b, vocab_size), bool)
-    return found.at[jnp.arange(b)[:, None], prompts].set(True, mode="drop")
+    occurred = jnp.zeros((b, vocab_size), bool)
+    return occurred.at[jnp.arange(b)[:, None], prompts].set(True, mode="drop")
 
 
 def next_tokens(
@@ -233,15 +241,15 @@ def next_tokens(
     stops: Array | None,
 ) -> Progress:
     """Draw a token in every row that has not ended."""
-    token = draw(logits, keys, place, sampling, progress.seen)
-    done, recent, seen = progress.done, progress.recent, progress.seen
+    token = draw(logits, keys, place, sampling, progress.occurred)
+    done, recent, occurred = progress.done, progress.recent, progress.occurred
     if stops is not None and recent is not None:
         recent = jnp.concatenate([recent[:, 1:], token[:, None]], 1)
         ends = ((recent[:, None] == stops) | (stops < 0)).all(-1).any(-1)
         done = done | ends
-    if seen is not None:
-        seen = seen.at[jnp.arange(len(token)), token].set(True)
-    return Progress(progress.state, token, ~progress.done, done, recent, seen)
+    if occurred is not None:
+        occurred = occurred.at[jnp.arange(len(token)), token].set(True)
+    return Progress(progress.state, token, ~progress.done, done, recent, occurred)
 
 
 def advance(model: Any, progress: Progress) -> tuple[Array, Progress]:
@@ -272,25 +280,25 @@ def _continue(
     steps: int,
     return_state: bool,
 ) -> tuple[Array, Any]:
-    def put(found: Array, progress: Progress, place: Any) -> Array:
+    def put(tokens: Array, progress: Progress, place: Any) -> Array:
         token = jnp.where(progress.waiting, progress.token, pad)
-        return jax.lax.dynamic_update_slice_in_dim(found, token[:, None], place, 1)
+        return jax.lax.dynamic_update_slice_in_dim(tokens, token[:, None], place, 1)
 
     def goes_on(carry: tuple[Any, Progress, Array]) -> Array:
         place, progress, _ = carry
         return (place < steps) & ~progress.done.all()
 
     def body(carry: tuple[Any, Progress, Array]) -> tuple[Any, Progress, Array]:
-        place, progress, found = carry
+        place, progress, tokens = carry
         logits, progress = advance(model, progress)
         progress = next_tokens(logits, progress, place, keys, sampling, stops)
-        return place + 1, progress, put(found, progress, place)
+        return place + 1, progress, put(tokens, progress, place)
 
     progress = next_tokens(logits, start, 0, keys, sampling, stops)
-    found = put(jnp.full((len(keys), steps), pad, jnp.int32), progress, 0)
+    tokens = put(jnp.full((len(keys), steps), pad, jnp.int32), progress, 0)
     if steps > 1:
-        carry = jnp.int32(1), progress, found
-        _, progress, found = jax.lax.while_loop(goes_on, body, carry)
+        carry = jnp.int32(1), progress, tokens
+        _, progress, tokens = jax.lax.while_loop(goes_on, body, carry)
     if not return_state:
-        return found, None
-    return found, advance(model, progress)[1].state
+        return tokens, None
+    return tokens, advance(model, progress)[1].state

@@ -128,13 +128,13 @@ class HeadMixer(Mixer):
         check_sizes(key_heads=key_heads)
         if heads % key_heads:
             raise ValueError(f"key_heads must divide the {heads} heads, got {key_heads}")
-        for name, given, known in (
+        for name, value, allowed in (
             ("feature_map", feature_map, FEATURE_MAPS),
             ("value_map", value_map, get_args(ValueMap)),
             ("gate_map", gate_map, get_args(GateMap)),
         ):
-            if given not in known:
-                raise ValueError(f"{name} must be one of {known}, got {given!r}")
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
         self.dim, self.heads, self.key_size, self.value_size = dim, heads, key_size, value_size
         self.key_heads = key_heads
         self.feature_map, self.nu, self.normalise = feature_map, nu, normalise
@@ -145,8 +145,8 @@ class HeadMixer(Mixer):
         self.key_proj = Linear(dim, widths["key"], key=keys["key"])
         self.value_proj = Linear(dim, widths["value"], key=keys["value"])
         self.output_proj = Linear(heads * value_size, dim, key=keys["output"], gain=output_gain)
-        wide, own = heads * value_size, keys["gate"]
-        self.output_gate = Linear(dim, wide, key=own) if output_gate else None
+        wide, gate_key = heads * value_size, keys["gate"]
+        self.output_gate = Linear(dim, wide, key=gate_key) if output_gate else None
         self.norm = RMSNorm(heads, value_size, eps=norm_eps) if output_norm else None
         if key_shift:
             self.convolution, self.convolved = Shift(), ("key",)
@@ -183,8 +183,8 @@ class HeadMixer(Mixer):
         recent : array (B, width - 1, channels) or None
             The convolution's state.
         """
-        made = self.query_proj(x), self.key_proj(x), self.value_proj(x)
-        streams: dict[str, Array] = dict(zip(("query", "key", "value"), made, strict=True))
+        projected = self.query_proj(x), self.key_proj(x), self.value_proj(x)
+        streams: dict[str, Array] = dict(zip(("query", "key", "value"), projected, strict=True))
         if self.convolution is not None:
             joined = jnp.concatenate([streams[name] for name in self.convolved], -1)
             joined, recent = self.convolution(joined, recent, segment_ids)
@@ -226,13 +226,13 @@ class HeadMixer(Mixer):
         return {}
 
     def attend(
-        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
+        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **context: Any
     ) -> tuple[Array, Any]:
         """Run the rule: outputs (B, T, H, V) and its state.
 
-        q and k are (B, T, key_heads, K), v is (B, T, H, V); ``given`` are state and segment_ids.
+        q and k are (B, T, key_heads, K), v is (B, T, H, V); ``context`` are state and segment_ids.
         """
-        return type(self).rule(q, k, v, **arguments, **given)
+        return type(self).rule(q, k, v, **arguments, **context)
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
         """Compute ``q, k, v``, (B, T, heads, size) each, the rule's arguments and the convolution's

@@ -106,12 +106,12 @@ class KDA(HeadMixer):
 
     def arguments(self, x: Array) -> dict[str, Any]:
         most = 2 if self.negative_eigenvalues else 1
-        given: dict[str, Any] = {"log_forget": self.decay(x)}
+        arguments: dict[str, Any] = {"log_forget": self.decay(x)}
         if self.strength is not None:
-            given["weight"] = most * jax.nn.sigmoid(self.strength(x))
+            arguments["weight"] = most * jax.nn.sigmoid(self.strength(x))
         if self.erase is not None:
-            given["erase"] = most * jax.nn.sigmoid(self.split_heads(self.erase(x)))
-        return given
+            arguments["erase"] = most * jax.nn.sigmoid(self.split_heads(self.erase(x)))
+        return arguments
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
         q, k, v, arguments, recent = super().read(x, recent, segment_ids)

@@ -79,22 +79,22 @@ def parameter_kinds(tree: Any) -> Any:
     >>> kinds.query_proj.weight, kinds.convolution.kernel, kinds.ridge.raw, kinds.norm.scale
     ('matrix', 'convolution', 'ridge', 'scale')
     """
-    found, structure = jax.tree_util.tree_flatten_with_path(tree)
-    return jax.tree.unflatten(structure, [_kind(tree, path, leaf) for path, leaf in found])
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return jax.tree.unflatten(structure, [_kind(tree, path, leaf) for path, leaf in leaves])
 
 
 def _kind(node: Any, path: tuple[Any, ...], leaf: Any) -> ParameterKind:
     """Return the kind of the leaf at ``path`` below ``node``."""
-    found: ParameterKind | None = None
+    declared: ParameterKind | None = None
     inside = False
     for part in path:
         if isinstance(node, eqx.Module):
             inside = True
-            found = _declared_kind(type(node), getattr(part, "name", "")) or found
+            declared = _declared_kind(type(node), getattr(part, "name", "")) or declared
         node = _child(node, part)
-    if found is None:
-        found = "matrix" if not inside and getattr(leaf, "ndim", 0) >= 2 else "other"
-    return found
+    if declared is None:
+        declared = "matrix" if not inside and getattr(leaf, "ndim", 0) >= 2 else "other"
+    return declared
 
 
 def _declared_kind(layer: type, name: str) -> ParameterKind | None:

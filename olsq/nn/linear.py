@@ -173,12 +173,12 @@ class GLA(Gated):
             self.vector = LowRank(dim, outputs, rank, key=key, bias=0.0)
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        given = super().arguments(x)
+        arguments = super().arguments(x)
         if self.vector is not None:
             # sigmoid^(1/16), the GLA paper's temperature: gates start near 1
             gates = jax.nn.log_sigmoid(self.vector(at_least_float32(x))) / 16
-            given["log_forget"] = self.split_heads(gates)
-        return given
+            arguments["log_forget"] = self.split_heads(gates)
+        return arguments
 
 
 class Mamba2(Gated):
@@ -252,9 +252,9 @@ class HGRN2(JointlyNormed):
         super().__init__(dim, heads=heads, key=key, **{"normalise": False, **options})
 
     def attend(
-        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
+        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **context: Any
     ) -> tuple[Array, Any]:
-        return attention.hgrn2(q, v, log_forget=k, **given)
+        return attention.hgrn2(q, v, log_forget=k, **context)
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
         streams, recent = self.project(x, recent, segment_ids)

@@ -150,8 +150,10 @@ class Parallax(LocalAttention):
                 f"{self.feature_map!r}, which makes {self.mapped_size} of {self.key_size}: choose "
                 "another"
             )
-        own = jax.random.fold_in(key, 1)
-        self.direction_proj = Linear(dim, heads * self.key_size, key=own, gain=direction_gain)
+        direction_key = jax.random.fold_in(key, 1)
+        self.direction_proj = Linear(
+            dim, heads * self.key_size, key=direction_key, gain=direction_gain
+        )
 
     def arguments(self, x: Array) -> dict[str, Any]:
         r = self.split_heads(self.direction_proj(x))

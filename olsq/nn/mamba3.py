@@ -105,17 +105,17 @@ class Mamba3(HeadMixer):
     def arguments(self, x: Array) -> dict[str, Any]:
         step = jax.nn.softplus(self.step(x))
         decay = jnp.maximum(jax.nn.softplus(self.decay(x)), SLOWEST_DECAY)
-        given = {"log_forget": -step * decay, "weight": step}
-        given["trapezoid"] = jax.nn.sigmoid(self.trapezoid(x))
+        arguments = {"log_forget": -step * decay, "weight": step}
+        arguments["trapezoid"] = jax.nn.sigmoid(self.trapezoid(x))
         if self.angle is not None:
             speed = math.pi * jnp.tanh(self.angle(x))
-            given["angle"] = step[..., None] * speed[:, :, None]
-        return given
+            arguments["angle"] = step[..., None] * speed[:, :, None]
+        return arguments
 
     def attend(
-        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
+        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **context: Any
     ) -> tuple[Array, Any]:
-        o, state = super().attend(q, k, v, arguments, **given)
+        o, state = super().attend(q, k, v, arguments, **context)
         return o + self.skip[:, None].astype(v.dtype) * v, state
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:

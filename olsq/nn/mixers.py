@@ -68,9 +68,9 @@ def mixer_name(mixer: str | type[Mixer]) -> str:
         If the name is unknown.
     """
     if not isinstance(mixer, str):
-        known = [name for name, kind in MIXERS.items() if kind is mixer]
-        if known:
-            return known[0]
+        names = [name for name, kind in MIXERS.items() if kind is mixer]
+        if names:
+            return names[0]
         name = getattr(mixer, "__name__", "")
         register_mixer(name, mixer)
         return name

@@ -284,9 +284,9 @@ class LanguageModel(Decoder):
         y : array (B, T, dim)
             In the model's dtype; and the new state if ``state`` was given.
         """
-        first, rest = (None, None) if key is None else jax.random.split(key)
+        first, second = (None, None) if key is None else jax.random.split(key)
         x = dropout(self.embed(tokens), self.backbone.dropout, first)
-        return self.backbone(x, state=state, segment_ids=segment_ids, capacity=capacity, key=rest)
+        return self.backbone(x, state=state, segment_ids=segment_ids, capacity=capacity, key=second)
 
     @on_automatic_axes
     def embed(self, tokens: ArrayLike) -> Array:

@@ -45,18 +45,18 @@ def diagnose(model: LanguageModel, tokens: ArrayLike, *, every: int = 16) -> dic
     """
     if every < 1:
         raise ValueError(f"every must be at least 1, got {every}")
-    found = _diagnose(model, jnp.asarray(tokens), every)
-    if not found:
+    reports = _diagnose(model, jnp.asarray(tokens), every)
+    if not reports:
         raise ValueError(
             "the model has no Mesa layer to report on (with gates in (0, 1) and a fixed ridge)"
         )
-    return found
+    return reports
 
 
 @eqx.filter_jit
 def _diagnose(model: LanguageModel, tokens: Array, every: int) -> dict[int, Diagnostics]:
-    x, found = model.embed(tokens), {}
+    x, reports = model.embed(tokens), {}
     for number, block in enumerate(model.backbone.blocks):
-        found[number] = block.mixer.diagnose(block.mixer_norm(x), every)
+        reports[number] = block.mixer.diagnose(block.mixer_norm(x), every)
         x, _ = block(x, None, None, None)
-    return {number: report for number, report in found.items() if report is not None}
+    return {number: report for number, report in reports.items() if report is not None}

@@ -230,8 +230,8 @@ def rotate(x: Array, positions: Array, base: float = 10000.0) -> Array:
     speeds = float(base) ** (-np.arange(half) / max(half, 1))
     angles = rotary_angles(positions[:, :, None, None], speeds, wide.dtype)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
-    a, b, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
-    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos, rest], -1).astype(x.dtype)
+    a, b, unrotated = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos, unrotated], -1).astype(x.dtype)
 
 
 def rotary_angles(positions: Array, speeds: np.ndarray, dtype: Any) -> Array:
@@ -244,9 +244,9 @@ def rotary_angles(positions: Array, speeds: np.ndarray, dtype: Any) -> Array:
     if dtype == jnp.float64:
         return positions.astype(dtype) * speeds
     per_position = speeds / (2 * np.pi) % 1 * 2.0**32
-    whole = np.floor(per_position)
-    part = (per_position - whole).astype(np.float32)
-    units = positions.astype(jnp.uint32) * whole.astype(np.uint32)
+    integer = np.floor(per_position)
+    part = (per_position - integer).astype(np.float32)
+    units = positions.astype(jnp.uint32) * integer.astype(np.uint32)
     units += (positions.astype(jnp.float32) * part).astype(jnp.uint32)
     return jax.lax.bitcast_convert_type(units, jnp.int32) * np.float32(2 * np.pi / 2.0**32)
 

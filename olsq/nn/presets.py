@@ -66,10 +66,10 @@ def with_paper_defaults(
     options: dict[str, Any], mixers: tuple[str, ...] = ("mesa",), **mesa: Any
 ) -> dict[str, Any]:
     """Fill in the MesaNet paper's initialisation and gates where ``options`` do not give them."""
-    own = dict(options.get("mixer_options") or {})
+    mixer_options = dict(options.get("mixer_options") or {})
     if "mesa" in mixers:
-        own["mesa"] = {"forget_bias": 0.0, **mesa, **own.get("mesa", {})}
-    return {"initialisation": "fan-in", **options, "mixer_options": own}
+        mixer_options["mesa"] = {"forget_bias": 0.0, **mesa, **mixer_options.get("mesa", {})}
+    return {"initialisation": "fan-in", **options, "mixer_options": mixer_options}
 
 
 def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
@@ -175,8 +175,13 @@ def thesis_hybrid(
     von Oswald, "Mesa-optimization" thesis, section 3.5.3, fig. 3.6 and 3.7.
     """
     features = {"feature_map": "dpfp", "nu": nu} if nu else {"feature_map": "identity"}
-    own = {**features, "convolution": False, "key_shift": blocks == 1}
+    mixer_options = {**features, "convolution": False, "key_shift": blocks == 1}
     names = (mixer,) if blocks == 1 else ("softmax", *[mixer] * (blocks - 1))
     return LanguageModel(
-        vocab_size, blocks=blocks, mixer=names, mixer_options={mixer: own}, key=key, **options
+        vocab_size,
+        blocks=blocks,
+        mixer=names,
+        mixer_options={mixer: mixer_options},
+        key=key,
+        **options,
     )

@@ -206,9 +206,9 @@ def load_pretrained(folder: Folder, *, dtype: Any = None) -> Pretrained:
     if kind == OURS:
         _require_file(place / WEIGHTS)
         model = load(place / WEIGHTS)
-        wanted = json.loads(json.dumps(_configuration(model)))
+        expected = json.loads(json.dumps(_configuration(model)))
         differ = sorted(
-            key for key in wanted if key != "olsq_version" and config.get(key) != wanted[key]
+            key for key in expected if key != "olsq_version" and config.get(key) != expected[key]
         )
         if differ:
             raise olsq.StateFileError(
@@ -284,12 +284,12 @@ def _json(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no folder {path.parent}")
     _require_file(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise olsq.StateFileError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise olsq.StateFileError(f"{path} must hold a JSON object, got a {type(found).__name__}")
-    return found
+    if not isinstance(content, dict):
+        raise olsq.StateFileError(f"{path} must hold a JSON object, got a {type(content).__name__}")
+    return content
 
 
 def _check_vocabulary(count: int | None, room: int) -> None:

@@ -28,12 +28,12 @@ def read_prompts(tokens: Any, lengths: Any, vocab_size: int, least: int) -> tupl
             )
         lengths = np.array([len(row) for row in rows])
         tokens = np.zeros((len(rows), lengths.max()), np.result_type(*(r for r in rows if len(r))))
-        for row, given in zip(tokens, rows, strict=True):
-            row[: len(given)] = given
-    given = check_tokens(tokens, vocab_size)
-    if not given.shape[1]:
+        for padded, row in zip(tokens, rows, strict=True):
+            padded[: len(row)] = row
+    ids = check_tokens(tokens, vocab_size)
+    if not ids.shape[1]:
         raise ValueError("tokens must hold at least one token, got an empty prompt")
-    return given, None if lengths is None else _check_lengths(lengths, given.shape, least)
+    return ids, None if lengths is None else _check_lengths(lengths, ids.shape, least)
 
 
 def _ragged(tokens: Any) -> list[Any] | None:
@@ -51,22 +51,22 @@ def _ragged(tokens: Any) -> list[Any] | None:
 
 def _check_lengths(lengths: Any, shape: tuple[int, ...], least: int) -> Any:
     """Check lengths (B,); return them as given, or as int32, or None if all rows are full."""
-    given = jnp.asarray(lengths)
-    if given.shape != shape[:1] or not jnp.issubdtype(given.dtype, jnp.integer):
+    counts = jnp.asarray(lengths)
+    if counts.shape != shape[:1] or not jnp.issubdtype(counts.dtype, jnp.integer):
         raise ValueError(
-            f"lengths must be integers of shape {shape[:1]}, one per prompt, got {given.dtype} "
-            f"{given.shape}"
+            f"lengths must be integers of shape {shape[:1]}, one per prompt, got {counts.dtype} "
+            f"{counts.shape}"
         )
-    seen = concrete(lengths)
-    if seen is None:
-        return given.astype(jnp.int32)
-    if ((seen < least) | (seen > shape[1])).any():
-        row = int(((seen < least) | (seen > shape[1])).argmax())
+    values = concrete(lengths)
+    if values is None:
+        return counts.astype(jnp.int32)
+    if ((values < least) | (values > shape[1])).any():
+        at = int(((values < least) | (values > shape[1])).argmax())
         empty = "" if least == 0 else " (0 needs a state)"
         raise ValueError(
-            f"lengths must lie in [{least}, {shape[1]}], got {seen[row]} at row {row}{empty}"
+            f"lengths must lie in [{least}, {shape[1]}], got {values[at]} at row {at}{empty}"
         )
-    return None if (seen == shape[1]).all() else seen.astype(np.int32)
+    return None if (values == shape[1]).all() else values.astype(np.int32)
 
 
 def padded_on_the_left(tokens: Array, lengths: Any) -> tuple[Array, Array]:

@@ -192,11 +192,11 @@ class Kalman(Gated):
 
     def arguments(self, x: Array) -> dict[str, Any]:
         mix = jax.nn.sigmoid(self.mixing(x))
-        given = super().arguments(x)
-        if "weight" in given:
+        arguments = super().arguments(x)
+        if "weight" in arguments:
             # the gate multiplies keys and values, so H and G get its square
-            given["weight"] = given["weight"] ** 2
-        return {**given, "mix": mix, "ratio": self.ratio, "solver": self.solver}
+            arguments["weight"] = arguments["weight"] ** 2
+        return {**arguments, "mix": mix, "ratio": self.ratio, "solver": self.solver}
 
 
 class Intention(HeadMixer):

@@ -102,8 +102,8 @@ class RWKV7(HeadMixer):
         o, memory = self.attend(q, k, v, arguments, state=memory, segment_ids=segment_ids)
         if self.norm is not None:
             o = self.norm(o)
-        own = (q * k * self.bonus.astype(k.dtype)).sum(-1, keepdims=True) * v
+        bonus = (q * k * self.bonus.astype(k.dtype)).sum(-1, keepdims=True) * v
         gate = self.gate.up(jax.nn.sigmoid(self.gate.down(x)))
-        o = (o + own) * self.split_heads(gate)
+        o = (o + bonus) * self.split_heads(gate)
         y = self.output_proj(jax.lax.collapse(o, 2).astype(x.dtype))
         return y, MixerState(recent, memory)

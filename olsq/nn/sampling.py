@@ -77,8 +77,8 @@ def row_keys(key: Any, rows: int, samples: int) -> Array:
     place, keys (rows,) are those of the rows.
     """
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        given = key if np.ndim(key) < 2 and not isinstance(key, (bool, str)) else None
-        array = np.asarray(np.nan if given is None else given)
+        seed = key if np.ndim(key) < 2 and not isinstance(key, (bool, str)) else None
+        array = np.asarray(np.nan if seed is None else seed)
         if array.ndim == 0 and array.dtype.kind in "iu":
             key = jax.random.key(int(array))
         elif array.shape == (2,) and array.dtype == np.uint32:  # of jax.random.PRNGKey
@@ -115,8 +115,8 @@ def read_stops(stop: Any, vocab_size: int) -> Any:
         raise ValueError(f"stop must be a token, or a list of tokens or sequences, got {stop!r}")
     rows: list[Any] = [[item] if _is_token(item) else item for item in items]
     for row in rows:
-        known = not isinstance(row, (str, bytes)) and isinstance(row, Iterable)
-        if not known or not len(row := list(row)) or not all(map(_is_token, row)):
+        is_sequence = not isinstance(row, (str, bytes)) and isinstance(row, Iterable)
+        if not is_sequence or not len(row := list(row)) or not all(map(_is_token, row)):
             raise ValueError(f"stop: a sequence must hold at least one token, got {row!r}")
         if bad := [t for t in map(int, row) if not 0 <= t < vocab_size]:
             raise ValueError(f"stop must lie in [0, {vocab_size}), got {bad[0]}")
@@ -134,15 +134,17 @@ def _is_token(x: Any) -> bool:
     return isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0 and x.dtype.kind in "iu"
 
 
-def draw(logits: Array, keys: Array, place: Any, sampling: Sampling, seen: Array | None) -> Array:
+def draw(
+    logits: Array, keys: Array, place: Any, sampling: Sampling, occurred: Array | None
+) -> Array:
     """Draw tokens (R,) from logits (R, V), with the keys folded with this place.
 
-    ``seen`` is (R, V).
+    ``occurred`` is (R, V).
     """
-    if sampling.penalty is not None and seen is not None:
+    if sampling.penalty is not None and occurred is not None:
         penalty = jnp.asarray(sampling.penalty, logits.dtype)
         weaker = jnp.where(logits > 0, logits / penalty, logits * penalty)
-        logits = jnp.where(seen, weaker, logits)
+        logits = jnp.where(occurred, weaker, logits)
     if sampling.greedy:
         return jnp.argmax(logits, -1).astype(jnp.int32)
     scaled = logits / jnp.asarray(sampling.temperature, logits.dtype)

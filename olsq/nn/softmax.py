@@ -129,8 +129,8 @@ class Softmax(HeadMixer):
             raise ValueError(
                 f"capacity must be at least {needed}, the tokens before included, got {capacity}"
             )
-        wanted = max(needed, 2 * room) if capacity is None else max(room, capacity)
-        return state._replace(rule=state.rule.grown(wanted))
+        new_room = max(needed, 2 * room) if capacity is None else max(room, capacity)
+        return state._replace(rule=state.rule.grown(new_room))
 
 
 class SlidingWindow(Softmax):

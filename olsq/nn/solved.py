@@ -96,19 +96,23 @@ class Mesa(Gated):
         # With signed gates and the large ridge they need, a few steps reach rounding.
         few = ConjugateGradient(tol=1e-6) if self.signed else None
         solver = few if self.solver is None else self.solver
-        given = {"ridge": self.ridge(), "solver": solver, "adjoint": self.adjoint}
-        return {**super().arguments(x), **given}
+        return {
+            **super().arguments(x),
+            "ridge": self.ridge(),
+            "solver": solver,
+            "adjoint": self.adjoint,
+        }
 
     def attend(
-        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
+        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **context: Any
     ) -> tuple[Array, Any]:
-        memory = given["state"]
+        memory = context["state"]
         if not isinstance(memory, DecodeState):
-            return super().attend(q, k, v, arguments, **given)
-        if q.shape[1] != 1 or given["segment_ids"] is not None:
+            return super().attend(q, k, v, arguments, **context)
+        if q.shape[1] != 1 or context["segment_ids"] is not None:
             # Several tokens at once are a sequence: a new factorisation is cheaper than rank-one
             # updates.
-            return super().attend(q, k, v, arguments, **{**given, "state": memory.moments})
+            return super().attend(q, k, v, arguments, **{**context, "state": memory.moments})
         names = {"weight", "log_forget"} & arguments.keys()
         gates = {name: arguments[name][:, 0] for name in names}
         o, memory = attention.mesa_step(q[:, 0], k[:, 0], v[:, 0], **gates, state=memory)
@@ -198,12 +202,12 @@ class MesaDiscounted(Mesa):
         super().__init__(dim, heads=heads, key=key, **{**start, **options})
 
     def attend(
-        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
+        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **context: Any
     ) -> tuple[Array, Any]:
-        if given["state"] is not None and given["segment_ids"] is None:
+        if context["state"] is not None and context["segment_ids"] is None:
             # the state's gram contains the rest of the ridge
             arguments = {**arguments, "ridge": None}
-        return HeadMixer.attend(self, q, k, v, arguments, **given)
+        return HeadMixer.attend(self, q, k, v, arguments, **context)
 
     def start_decoding(self, state: MixerState) -> MixerState:
         return state

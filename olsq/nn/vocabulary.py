@@ -22,9 +22,9 @@ LONGEST = 32  # bytes of a word
 
 def _alphabet() -> list[str]:
     """Return a character for each byte: itself if it is visible, else one from 256 on, in order."""
-    seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = iter(range(256, 512))
-    return [chr(byte if byte in seen else next(hidden)) for byte in range(256)]
+    return [chr(byte if byte in visible else next(hidden)) for byte in range(256)]
 
 
 ALPHABET = _alphabet()
@@ -32,8 +32,8 @@ ALPHABET = _alphabet()
 
 def _character_class(values: Sequence[int]) -> str:
     """Write the characters of these bytes for use between the brackets of a regular expression."""
-    found = [ALPHABET[byte] for byte in values]
-    return "".join(f"\\{c}" if c in "\\[]^-&" else c for c in found)
+    characters = [ALPHABET[byte] for byte in values]
+    return "".join(f"\\{c}" if c in "\\[]^-&" else c for c in characters)
 
 
 def _word_pattern() -> str:
@@ -41,8 +41,8 @@ def _word_pattern() -> str:
     space.
     """
     most, space = f"{{1,{LONGEST}}}", ALPHABET[32]
-    known = {*SPACES, *LETTERS, *DIGITS}
-    marks = [byte for byte in range(128) if byte not in known]
+    named = {*SPACES, *LETTERS, *DIGITS}
+    marks = [byte for byte in range(128) if byte not in named]
     runs = [f"{space}?[{_character_class(kind)}]{most}" for kind in (LETTERS, DIGITS, marks)]
     white = f"[{_character_class(SPACES)}]{most}"
     return "|".join([*runs, f"{white}(?![^{_character_class(SPACES)}])", white])
@@ -147,18 +147,18 @@ def vocabulary_of(text: str) -> tuple[int | None, dict[str, Any]]:
     ValueError
         If it is not JSON, or not an object.
     """
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    content = json.loads(text)
+    if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
     theirs = {"kind": "huggingface", "json": text}
-    model = found.get("model") or {}
+    model = content.get("model") or {}
     vocab = model.get("vocab")
-    added = [token["id"] for token in found.get("added_tokens") or ()]
+    added = [token["id"] for token in content.get("added_tokens") or ()]
     if not isinstance(vocab, dict):
         count = len(vocab) if isinstance(vocab, list) else None
         return count, theirs
     count = 1 + max([*vocab.values(), *added], default=-1)
-    steps = (found.get("pre_tokenizer") or {}).get("pretokenizers") or []
+    steps = (content.get("pre_tokenizer") or {}).get("pretokenizers") or []
     ours = any((step.get("pattern") or {}).get("Regex") == WORDS for step in steps)
     if not ours or added or sorted(vocab.values()) != list(range(count)):
         return count, theirs

@@ -99,11 +99,11 @@ class Layout:
                     f"{name} {config[name]} is not num_heads {heads}: heads that share keys or "
                     f"values have no counterpart in olsq.nn.{self.kind.__name__}"
                 )
-        for name, known in self.allowed.items():
-            if config.get(name, known[0]) not in known:
+        for name, allowed in self.allowed.items():
+            if config.get(name, allowed[0]) not in allowed:
                 raise ValueError(
                     f"{name}={config[name]!r} has no counterpart in olsq.nn.{self.kind.__name__}, "
-                    f"which computes that of {' or '.join(map(repr, known))}"
+                    f"which computes that of {' or '.join(map(repr, allowed))}"
                 )
 
     def split_weights(self, arrays: Arrays, at: str, config: Config) -> Arrays:
@@ -188,37 +188,39 @@ class Layout:
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         """Return the options of our mixer."""
-        given: Options = {"output_gate": s.gate, **self.fixed}
+        options: Options = {"output_gate": s.gate, **self.fixed}
         if self.norms:
-            given["norm_eps"] = eps * s.key if self.scaled else eps
+            options["norm_eps"] = eps * s.key if self.scaled else eps
         if s.value != s.key:
-            given["value_size"] = s.value
+            options["value_size"] = s.value
         if s.key_heads != s.heads:
-            given["key_heads"] = s.key_heads
+            options["key_heads"] = s.key_heads
         if self.taps:
-            given["convolution"] = bool(s.width)
+            options["convolution"] = bool(s.width)
             if s.width:
-                given |= {"convolution_width": s.width, "convolution_bias": s.bias}
-                given["convolve_values"] = len(self.taps) == 3
-        return given
+                options |= {"convolution_width": s.width, "convolution_bias": s.bias}
+                options["convolve_values"] = len(self.taps) == 3
+        return options
 
     def outline(self, s: Sizes, config: Config, eps: float) -> Any:
         """Build our layer with shapes where it has arrays."""
-        given = self.options(s, config, eps)
+        options = self.options(s, config, eps)
         return eqx.filter_eval_shape(
-            lambda: self.kind(s.dim, heads=s.heads, key_size=s.key, key=jax.random.key(0), **given)
+            lambda: self.kind(
+                s.dim, heads=s.heads, key_size=s.key, key=jax.random.key(0), **options
+            )
         )
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         """List every weight there with its place here; ``norm`` is the name of the norm."""
         widths = self.widths(s)
-        made = [
+        parts = [
             linear(theirs, ours, widths[ours], s.dim, self.channels(ours, s))
             for theirs, ours in self.projections.items()
         ]
-        made.append(linear(self.output, "output_proj", s.dim, s.heads * s.value))
+        parts.append(linear(self.output, "output_proj", s.dim, s.heads * s.value))
         if s.gate:
-            made.append(linear("g_proj", "output_gate", s.heads * s.value, s.dim))
+            parts.append(linear("g_proj", "output_gate", s.heads * s.value, s.dim))
         # We have one kernel, over the channels of all convolved streams.
         for name, ours in zip(
             self.taps if s.width else (), self.projections.values(), strict=False
@@ -229,12 +231,12 @@ class Layout:
                 lambda x, form=form: form.theirs(TAPS.theirs(x)),
             )
             shape = (channels, 1, s.width)
-            made.append(Part(f"{name}.weight", "convolution.kernel", shape, kernel))
+            parts.append(Part(f"{name}.weight", "convolution.kernel", shape, kernel))
             if s.bias:
-                made.append(Part(f"{name}.bias", "convolution.bias", (channels,), form))
+                parts.append(Part(f"{name}.bias", "convolution.bias", (channels,), form))
         if self.norms:
-            made.append(Part(f"{norm}.weight", "norm.scale", (s.value,), shared_by_heads(s.heads)))
-        return made
+            parts.append(Part(f"{norm}.weight", "norm.scale", (s.value,), shared_by_heads(s.heads)))
+        return parts
 
     def widths(self, s: Sizes) -> dict[str, int]:
         """Return the numbers of outputs of our projections."""
@@ -303,15 +305,15 @@ class Layout:
 
     def config(self, layer: Any, s: Sizes) -> Options:
         """Return their options of the layer, except the eps of its norm."""
-        made: Options = {"hidden_size": s.dim, "num_heads": s.key_heads, **self.shape_options(s)}
+        config: Options = {"hidden_size": s.dim, "num_heads": s.key_heads, **self.shape_options(s)}
         if s.key_heads != s.heads:
-            made["num_v_heads"] = s.heads
+            config["num_v_heads"] = s.heads
         if self.taps:
-            made |= {"use_short_conv": bool(s.width), "conv_bias": s.bias}
-            made |= {"conv_size": s.width} if s.width else {}
+            config |= {"use_short_conv": bool(s.width), "conv_bias": s.bias}
+            config |= {"conv_size": s.width} if s.width else {}
         if self.gate_option:
-            made[self.gate_option] = s.gate
-        return made
+            config[self.gate_option] = s.gate
+        return config
 
     def shape_options(self, s: Sizes) -> Options:
         """Return the options by which they give the sizes of keys and values."""

@@ -83,10 +83,10 @@ def linear(theirs: str, ours: str, outputs: int, inputs: int, form: Form = PLAIN
 
 def convert_from_fla(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
     """Convert weights to our names and layout; theirs begin with ``at``."""
-    found: dict[str, list[np.ndarray]] = {}
+    converted: dict[str, list[np.ndarray]] = {}
     for part in parts:
-        found.setdefault(part.ours, []).append(part.form.ours(arrays[at + part.theirs]))
-    return {name: x[0] if len(x) == 1 else np.concatenate(x, -1) for name, x in found.items()}
+        converted.setdefault(part.ours, []).append(part.form.ours(arrays[at + part.theirs]))
+    return {name: x[0] if len(x) == 1 else np.concatenate(x, -1) for name, x in converted.items()}
 
 
 def convert_to_fla(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:

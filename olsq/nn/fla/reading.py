@@ -40,19 +40,19 @@ def layout_of(arrays: Arrays, at: str, config: Config) -> Layout:
     """Return the layout of the weights whose names begin with ``at``: the configured or detected
     one.
     """
-    given = config.get("model_type")
-    if given is None:
-        given = _detect_model_type(arrays, at)
-    if given == "comba":
+    model_type = config.get("model_type")
+    if model_type is None:
+        model_type = _detect_model_type(arrays, at)
+    if model_type == "comba":
         raise ValueError(COMBA)
-    if given not in TYPES:
+    if model_type not in TYPES:
         raise ValueError(
-            f"model_type {given!r} of flash-linear-attention has no counterpart here; those that "
-            f"have are {', '.join(TYPES)}"
+            f"model_type {model_type!r} of flash-linear-attention has no counterpart here; those "
+            f"that have are {', '.join(TYPES)}"
         )
-    if given == "transformer" and config.get("window_size") is not None:
+    if model_type == "transformer" and config.get("window_size") is not None:
         return WINDOWED
-    return TYPES[given]
+    return TYPES[model_type]
 
 
 def _detect_model_type(arrays: Arrays, at: str) -> str:
@@ -159,8 +159,8 @@ def from_fla(
     """
     options = _options(config)
     arrays = {name: _array(name, value) for name, value in state_dict.items()}
-    whole = any(LAYER.match(name) for name in arrays)
-    if whole and options.get("attn") is not None:
+    is_model = any(LAYER.match(name) for name in arrays)
+    if is_model and options.get("attn") is not None:
         raise ValueError(
             "a model with layers of softmax attention between others (config.attn) cannot be read: "
             "its heads are not those of the others"
@@ -170,9 +170,9 @@ def from_fla(
     if "model.lower_bounds" in arrays:
         options = {**options, "use_lower_bound": True}
     layout.refuse(options)
-    for at in mixers if whole else [""]:
+    for at in mixers if is_model else [""]:
         arrays = layout.split_weights(arrays, at, options)
-    return _model(layout, arrays, options, dtype) if whole else _layer(layout, arrays, options)
+    return _model(layout, arrays, options, dtype) if is_model else _layer(layout, arrays, options)
 
 
 def _layer(layout: Layout, arrays: Arrays, options: Options) -> Any:
@@ -194,8 +194,8 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
     s = layout.sizes(arrays, f"{at}{names.mixer}.", options)
     vocab_size, dim = layout.axes(arrays, f"{names.body}.embeddings.weight", 2)
     width = layout.axes(arrays, f"{at}mlp.gate_proj.weight", 2)[0] if names.mlp_norm else 0
-    found = {int(match[1]) for match in map(LAYER.match, arrays) if match}
-    blocks = options.get("num_hidden_layers", max(found) + 1)
+    numbers = {int(match[1]) for match in map(LAYER.match, arrays) if match}
+    blocks = options.get("num_hidden_layers", max(numbers) + 1)
     tied = bool(options.get("tie_word_embeddings", False))
 
     shapes: dict[str, tuple[int, ...]] = {f"{names.body}.embeddings.weight": (vocab_size, dim)}
@@ -224,7 +224,7 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
 
     eps = options.get("norm_eps", names.eps)
     working: Any = dtype or str(embedding.dtype)
-    own = layout.options(s, options, eps)
+    layer_options = layout.options(s, options, eps)
     template = eqx.filter_eval_shape(
         lambda: LanguageModel(
             vocab_size,
@@ -233,7 +233,7 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
             heads=s.heads,
             key_size=s.key,
             mixer=layout.mixer,
-            mixer_options={layout.mixer: own},
+            mixer_options={layout.mixer: layer_options},
             mlp_ratio=width / dim,
             soft_cap=None,
             tied=tied,
@@ -262,9 +262,11 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
 
 def _convert_layer(layout: Layout, arrays: Arrays, at: str, s: Sizes) -> Arrays:
     """Convert a layer's weights to our names and layout; those that do nothing there are 0."""
-    made = convert_from_fla(layout.parts(s, layout.norm_name(arrays, at, s)), arrays, at)
-    kind = next(iter(made.values())).dtype
-    return made | {name: np.zeros(shape, kind) for name, shape in layout.unused_weights(s).items()}
+    converted = convert_from_fla(layout.parts(s, layout.norm_name(arrays, at, s)), arrays, at)
+    kind = next(iter(converted.values())).dtype
+    return converted | {
+        name: np.zeros(shape, kind) for name, shape in layout.unused_weights(s).items()
+    }
 
 
 def _check_weights(
@@ -288,11 +290,13 @@ def _check_weights(
         if options.get(name) not in (None, size)
     ]
     faults = {"missing": missing, "unknown": unknown, "shapes": wrong, "config": differ}
-    found = "; ".join(f"{kind}: {listed(names)}" for kind, names in faults.items() if names)
-    if found:
+    problems = "; ".join(f"{kind}: {listed(names)}" for kind, names in faults.items() if names)
+    if problems:
         tie = "lm_head.weight" in missing
         hint = ' (config={"tie_word_embeddings": True} reads logits with the embedding)'
-        raise ValueError(f"the weights do not make a {layout.title}; {found}{hint if tie else ''}")
+        raise ValueError(
+            f"the weights do not make a {layout.title}; {problems}{hint if tie else ''}"
+        )
 
 
 def _array(name: str, value: Any) -> np.ndarray:

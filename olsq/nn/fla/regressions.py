@@ -72,11 +72,11 @@ class GatedDeltaLayout(GatedLayout):
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         kind = config.get("output_gate_activation", "swish")
         gate = "sigmoid" if kind == "sigmoid" else "silu"
-        given = {
+        return {
+            **super().options(s, config, eps),
             "gate_map": gate,
             "negative_eigenvalues": bool(config.get("allow_neg_eigval", False)),
         }
-        return {**super().options(s, config, eps), **given}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         return [*super().parts(s, norm), linear("b_proj", "strength.project", s.heads, s.dim)]
@@ -92,13 +92,13 @@ class GatedDeltaLayout(GatedLayout):
 
 def curvature_parts(gate: str, s: Sizes) -> list[Part]:
     """List the weights of a preconditioner's curvature, whose gate's projection is ``gate``."""
-    own = "curvature"
+    at = "curvature"
     return [
-        linear(gate, f"{own}.forget.project", s.heads, s.dim, NEGATED),
-        Part("dt_bias_atk", f"{own}.forget.project.bias", (s.heads,), NEGATED),
-        Part("A_log_atk", f"{own}.speed", (s.heads,)),
-        linear("b_atk_proj", f"{own}.strength.project", s.heads, s.dim),
-        Part("log_atk_scale", f"{own}.center", (s.heads,)),
+        linear(gate, f"{at}.forget.project", s.heads, s.dim, NEGATED),
+        Part("dt_bias_atk", f"{at}.forget.project.bias", (s.heads,), NEGATED),
+        Part("A_log_atk", f"{at}.speed", (s.heads,)),
+        linear("b_atk_proj", f"{at}.strength.project", s.heads, s.dim),
+        Part("log_atk_scale", f"{at}.center", (s.heads,)),
     ]
 
 
@@ -134,8 +134,11 @@ class DeltaProductLayout(GatedLayout):
         return max(1, rows // max(1, inner))
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
-        given = {"steps": s.steps, "negative_eigenvalues": bool(config["allow_neg_eigval"])}
-        return {**super().options(s, config, eps), **given}
+        return {
+            **super().options(s, config, eps),
+            "steps": s.steps,
+            "negative_eigenvalues": bool(config["allow_neg_eigval"]),
+        }
 
     def channels(self, ours: str, s: Sizes) -> Form:
         return PLAIN if ours == "query_proj" else by_step(s.steps, s.heads)
@@ -167,8 +170,11 @@ class KDALayout(Headed):
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         reflects = bool(config.get("allow_neg_eigval", False))
-        given = {"output_gate": True, "negative_eigenvalues": reflects}
-        return {**super().options(s, config, eps), **given}
+        return {
+            **super().options(s, config, eps),
+            "output_gate": True,
+            "negative_eigenvalues": reflects,
+        }
 
     def strengths(self, s: Sizes) -> list[Part]:
         """List the weights of the gates of a step."""
@@ -224,17 +230,16 @@ class MesaLayout(Headed):
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         floor = config.get("lambda_lower_bound", RIDGE_FLOOR)
-        given = {"ridge_floor": floor, "ridge_start": floor + 1.0}
-        return {**super().options(s, config, eps), **given}
+        return {**super().options(s, config, eps), "ridge_floor": floor, "ridge_start": floor + 1.0}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         gates = {"a_proj": "forget.project", "b_proj": "strength.project"}
-        made = super().parts(s, norm)
+        parts = super().parts(s, norm)
         for theirs, ours in gates.items():
-            made.append(linear(theirs, ours, s.heads, s.dim))
-            made.append(Part(f"{theirs}.bias", f"{ours}.bias", (s.heads,)))
+            parts.append(linear(theirs, ours, s.heads, s.dim))
+            parts.append(Part(f"{theirs}.bias", f"{ours}.bias", (s.heads,)))
         ridge = Part("lambda_params", "ridge.raw", (s.heads * s.key,), by_head(s.heads))
-        return [*made, ridge]
+        return [*parts, ridge]
 
     def shape_options(self, s: Sizes) -> Options:
         return {"head_dim": s.key}

@@ -55,16 +55,18 @@ class Mamba3Layout(Layout):
                 f"{at}{IN} has {rows} rows, which are not those of {heads} heads, {inner} values "
                 f"and keys of {key}, for any n_groups and rope_fraction"
             )
-        for name, found in (("n_groups", groups), ("rope_fraction", fraction(key, angles))):
-            if config.get(name, found) != found:
-                raise ValueError(f"config has {name}={config[name]}, but the weights have {found}")
+        for name, implied in (("n_groups", groups), ("rope_fraction", fraction(key, angles))):
+            if config.get(name, implied) != implied:
+                raise ValueError(
+                    f"config has {name}={config[name]}, but the weights have {implied}"
+                )
         counts = (inner, inner, groups * key, groups * key, heads, heads, heads)
         pieces = dict(zip(PIECES, np.split(arrays[f"{at}{IN}"], np.cumsum(counts)), strict=True))
         for name in ("B", "C"):
             shared = pieces[name].reshape(groups, key, dim)
             pieces[name] = shared.repeat(heads // groups, 0).reshape(heads * key, dim)
-        rest = {name: x for name, x in arrays.items() if name != f"{at}{IN}"}
-        return rest | {f"{at}in_proj.{name}.weight": x for name, x in pieces.items()}
+        kept = {name: x for name, x in arrays.items() if name != f"{at}{IN}"}
+        return kept | {f"{at}in_proj.{name}.weight": x for name, x in pieces.items()}
 
     def join_weights(self, arrays: Arrays, at: str) -> Arrays:
         places = [f"{at}in_proj.{name}.weight" for name in PIECES]
@@ -93,15 +95,14 @@ class Mamba3Layout(Layout):
         )
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
-        given = {"output_norm": s.normed, "angles": s.count}
-        return {**super().options(s, config, eps), **given}
+        return {**super().options(s, config, eps), "output_norm": s.normed, "angles": s.count}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         wide = s.heads * s.value
-        made = [part for part in super().parts(s, norm) if part.ours != "norm.scale"]
-        made = [
+        parts = [part for part in super().parts(s, norm) if part.ours != "norm.scale"]
+        parts = [
             part._replace(theirs="in_proj.z.weight") if part.ours == "output_gate.weight" else part
-            for part in made
+            for part in parts
         ]
         for theirs, ours, rows in (
             ("dd_dt", "step", s.heads),
@@ -109,14 +110,14 @@ class Mamba3Layout(Layout):
             ("trap", "trapezoid", s.heads),
             ("angles", "angle", s.count),
         ):
-            made.append(linear(f"in_proj.{theirs}", f"{ours}.project", rows, s.dim))
-        made += [Part(RATES, "step.project.bias", (s.heads,)), Part("D", "skip", (s.heads,))]
+            parts.append(linear(f"in_proj.{theirs}", f"{ours}.project", rows, s.dim))
+        parts += [Part(RATES, "step.project.bias", (s.heads,)), Part("D", "skip", (s.heads,))]
         for letter, ours in (("B", "key"), ("C", "query")):
-            made.append(Part(f"{letter}_norm.weight", f"{ours}_norm.scale", (s.key,)))
-            made.append(Part(f"{letter}_bias", f"{ours}_bias", (s.heads, 1, s.key), RANK_ONE))
+            parts.append(Part(f"{letter}_norm.weight", f"{ours}_norm.scale", (s.key,)))
+            parts.append(Part(f"{letter}_bias", f"{ours}_bias", (s.heads, 1, s.key), RANK_ONE))
         if s.normed:
-            made.append(Part("norm.weight", "norm.scale", (wide,), by_head(s.heads)))
-        return made
+            parts.append(Part("norm.weight", "norm.scale", (wide,), by_head(s.heads)))
+        return parts
 
     def move_scales(self, layer: Any) -> Any:
         return layer  # scales may differ between heads there
@@ -161,5 +162,5 @@ def fraction(key: int, angles: int) -> float:
 
     If none of theirs does, the exact ratio.
     """
-    made = (part for part in FRACTIONS if angles and int(key * part) // 2 == angles)
-    return next(made, 2 * angles / key)
+    fractions = (part for part in FRACTIONS if angles and int(key * part) // 2 == angles)
+    return next(fractions, 2 * angles / key)

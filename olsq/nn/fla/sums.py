@@ -27,8 +27,7 @@ class Sum(Layout):
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         maps = ("silu", "silu") if s.width else ("identity", "identity")
-        given = {"feature_map": maps[0], "value_map": maps[1]}
-        return {**super().options(s, config, eps), **given}
+        return {**super().options(s, config, eps), "feature_map": maps[0], "value_map": maps[1]}
 
 
 class GLALayout(Sum):
@@ -90,19 +89,20 @@ class LinearLayout(Layout):
 
     def refuse(self, config: Config) -> None:
         super().refuse(config)
-        given = config.get("feature_map")
-        if given not in ("elu", "identity"):
+        feature_map = config.get("feature_map")
+        if feature_map not in ("elu", "identity"):
             raise ValueError(
-                f"feature_map must be 'elu' or 'identity', got {given!r}: the weights do not show "
-                "it, and others, such as the learned 'elementwise_product', have no counterpart"
+                f"feature_map must be 'elu' or 'identity', got {feature_map!r}: the weights do not "
+                "show it, and others, such as the learned 'elementwise_product', have no "
+                "counterpart"
             )
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         divided = bool(config.get("norm_feature_map", config.get("do_feature_map_norm", False)))
-        given = super().options(s, config, eps)
+        options = super().options(s, config, eps)
         # With the normaliser, the scale of queries cancels.
-        given["norm_eps"] = eps if divided else eps * s.key
-        return {**given, "feature_map": config["feature_map"], "normaliser": divided}
+        options["norm_eps"] = eps if divided else eps * s.key
+        return {**options, "feature_map": config["feature_map"], "normaliser": divided}
 
     def eps_of(self, layer: Any, s: Sizes) -> float | None:
         if layer.norm is None:

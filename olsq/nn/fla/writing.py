@@ -95,10 +95,10 @@ def _layout(mixer: Mixer) -> Layout:
     name = type(mixer).__name__
     if name == "Comba":
         raise ValueError(COMBA)
-    known = sorted({kind.__name__ for kind in KINDS})
+    supported = sorted({kind.__name__ for kind in KINDS})
     raise ValueError(
         f"{name} has no counterpart in flash-linear-attention that computes the same; those that "
-        f"have are {', '.join(known)}"
+        f"have are {', '.join(supported)}"
     )
 
 
@@ -107,17 +107,17 @@ def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Opt
 
     ``eps`` is used if it has no norm.
     """
-    own = layout.move_scales(mixer)
-    s = layout.sizes_of(own)
-    their_eps = layout.eps_of(own, s)
-    config: Options = {"model_type": layout.model_type, **layout.config(own, s)}
+    moved = layout.move_scales(mixer)
+    s = layout.sizes_of(moved)
+    their_eps = layout.eps_of(moved, s)
+    config: Options = {"model_type": layout.model_type, **layout.config(moved, s)}
     config["norm_eps"] = eps if their_eps is None else their_eps
     try:
         layout.refuse(config)
         template = layout.outline(s, config, config["norm_eps"])
     except ValueError as error:
         raise ValueError(f"this {type(mixer).__name__} has no counterpart: {error}") from error
-    differ = list(_differences(own, template, ""))
+    differ = list(_differences(moved, template, ""))
     widths = s.heads * s.key, s.heads * s.value
     if layout.square and set(widths) != {s.dim}:
         differ.append(f"heads are {widths[0]} and {widths[1]} wide together, not {s.dim}")
@@ -128,7 +128,7 @@ def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Opt
             f"this {type(mixer).__name__} is not what flash-linear-attention's {layout.title} "
             f"computes: {'; '.join(differ)}"
         )
-    arrays = {name: np.asarray(x) for name, x in named_arrays(own).items()}
+    arrays = {name: np.asarray(x) for name, x in named_arrays(moved).items()}
     written = convert_to_fla(layout.parts(s, layout.norm_to_write(s)), arrays, at)
     return layout.join_weights(written, at), config
 
@@ -150,20 +150,20 @@ def _model(model: LanguageModel) -> FlaWeights:
         )
     eps = model.backbone.norm.eps
     places = [f"{names.block(i)}{names.mixer}." for i in range(len(mixers))]
-    made = [_layer(layout, *each, eps) for each in zip(mixers, places, strict=True)]
-    config = made[0][1]
-    if any(other != config for _, other in made):
+    converted = [_layer(layout, *each, eps) for each in zip(mixers, places, strict=True)]
+    config = converted[0][1]
+    if any(other != config for _, other in converted):
         raise ValueError(
             "the mixers of all blocks must have the same options: flash-linear-attention has one "
             "configuration for all"
         )
     if not math.isclose(config["norm_eps"], eps, rel_tol=1e-9):
         times = eps / config["norm_eps"]
-        name, own = layout.mixer, layout.norm_of(mixers[0]).eps * times
+        name, needed = layout.mixer, layout.norm_of(mixers[0]).eps * times
         raise ValueError(
             f"norms of the stream have norm_eps={eps}, and those of the mixers stand for "
             f"{config['norm_eps']:g} there, where one number is for both: make the model with "
-            f'mixer_options={{"{name}": {{"norm_eps": {own:g}, ...}}}}'
+            f'mixer_options={{"{name}": {{"norm_eps": {needed:g}, ...}}}}'
         )
     for name, only in layout.layer_only.items():
         if config.pop(name, only) != only:
@@ -175,7 +175,7 @@ def _model(model: LanguageModel) -> FlaWeights:
         embedding = np.asarray(model.embedding * math.sqrt(embedding.shape[1]))
     tied = model.head is None and not model.scale_embedding
     weights = {f"{names.body}.embeddings.weight": embedding}
-    for i, (mixer, _) in enumerate(made):
+    for i, (mixer, _) in enumerate(converted):
         at, block = names.block(i), model.backbone.blocks[i]
         weights |= mixer
         weights[f"{at}{names.mixer_norm}.weight"] = np.asarray(block.mixer_norm.scale)
@@ -203,13 +203,13 @@ def _model(model: LanguageModel) -> FlaWeights:
     return FlaWeights(weights, written)
 
 
-def _differences(found: Any, wanted: Any, path: str) -> Differences:
+def _differences(layer: Any, template: Any, path: str) -> Differences:
     """Yield options and weights in which a layer differs from what reading it back would make."""
-    for field in dataclasses.fields(found):
+    for field in dataclasses.fields(layer):
         name, place = field.name, f"{path}{field.name}"
         if name in FREE:
             continue
-        a, b = getattr(found, name), getattr(wanted, name)
+        a, b = getattr(layer, name), getattr(template, name)
         if field.metadata.get("static"):
             close = isinstance(a, float) and isinstance(b, float) and math.isclose(a, b)
             if not close and a != b:
