@@ -44,7 +44,7 @@ class Tokens(NamedTuple):
     query_finite: Array  # (N, T) bool, queries that are finite
     # q, k, v for a recurrence that folds heads chunk by chunk; None where that is not faster. Code
     # that replaces q, k or v must set it to None.
-    given: tuple[Heads, ...] | None = None
+    by_head: tuple[Heads, ...] | None = None
     log_forget: Any = None  # logs of forget, -inf where it is 0; None where none were passed
 
 
@@ -56,24 +56,26 @@ def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
     """
     for name, a in arrays.items():
         check_real(name, a)
-    given = {name: jnp.asarray(a) for name, a in arrays.items()}
-    described = ", ".join(f"{name} {a.shape}" for name, a in given.items())
-    for name, a in given.items():
+    checked = {name: jnp.asarray(a) for name, a in arrays.items()}
+    described = ", ".join(f"{name} {a.shape}" for name, a in checked.items())
+    for name, a in checked.items():
         if a.ndim != 4:
             raise ValueError(
                 f"{name} must have shape (batch, time, heads, dim), got {a.shape}; one head is "
                 f"{name}[:, :, None]"
             )
-    if "v" in given:
-        heads = given["v"].shape[2]
-        given |= {name: repeat_heads(given[name], heads) for name in ("q", "k") if name in given}
-    if len({a.shape[:3] for a in given.values()}) > 1:
+    if "v" in checked:
+        heads = checked["v"].shape[2]
+        checked |= {
+            name: repeat_heads(checked[name], heads) for name in ("q", "k") if name in checked
+        }
+    if len({a.shape[:3] for a in checked.values()}) > 1:
         raise ValueError(
             "batch, time and heads must agree, except that v may have a multiple of the heads of q "
             f"and k, got {described}; repeat other heads that are shared"
         )
-    b, t, h, _ = next(iter(given.values())).shape
-    return given, b, t, h
+    b, t, h, _ = next(iter(checked.values())).shape
+    return checked, b, t, h
 
 
 def per_token(name: str, x: Any, layout: Layout, width: int | None = None) -> Array:
@@ -176,8 +178,8 @@ def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
             f"segment_ids must be integers of shape {shape} (batch, time), or {longer}, with the "
             f"id of the token before the call in front, got {ids.dtype} {ids.shape}"
         )
-    seen = concrete(segment_ids)
-    if seen is not None and (np.diff(seen.astype(np.int64), axis=1) < 0).any():
+    concrete_ids = concrete(segment_ids)
+    if concrete_ids is not None and (np.diff(concrete_ids.astype(np.int64), axis=1) < 0).any():
         raise ValueError(
             "segment_ids must not decrease along time: packed sequences follow one another"
         )
@@ -191,8 +193,8 @@ def check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Arr
 
     Returns them as (N, T, dim) in the working dtype, and the layout.
     """
-    given, b, t, h = check_heads(q=q, k=k, v=v)
-    q, k, v = given["q"], given["k"], given["v"]
+    checked, b, t, h = check_heads(q=q, k=k, v=v)
+    q, k, v = checked["q"], checked["k"], checked["v"]
     if q.shape[-1] != k.shape[-1]:
         raise ValueError(f"q must have the width of k, got q {q.shape} and k {k.shape}")
     layout = layout_of((q, k, v), state, b, t, h)
@@ -238,13 +240,13 @@ def check_inputs(
         sample_lost = sample_lost | (unknown if unknown.ndim == 2 else unknown.any(-1))
         gates = jnp.where(unknown, 1, gates)
     gates = with_resets(gates, start, layout.working)
-    given = None
+    by_head = None
     if one_device() and count_of_pieces() == 1:
         kept = query_finite, sample_finite, sample_finite
-        given = tuple(Heads(*pair) for pair in zip(unfolded, kept, strict=True))
+        by_head = tuple(Heads(*pair) for pair in zip(unfolded, kept, strict=True))
     q = jnp.where(query_finite[..., None], q, 0)
     logs = clean_logs(log_forget, start, layout, width)
-    return Tokens(q, k, v, gates, weight, start, sample_lost, query_finite, given, logs), layout
+    return Tokens(q, k, v, gates, weight, start, sample_lost, query_finite, by_head, logs), layout
 
 
 def one_device() -> bool:
@@ -282,11 +284,9 @@ def fold_state(state: Any, zero: Any, layout: Layout) -> Any:
             f"state must be a {type(zero).__name__}, as the rule returned it, got "
             f"{type(state).__name__}"
         )
-    for field, given, wanted in zip(zero._fields, state, zero, strict=True):
-        if jnp.shape(given) != wanted.shape:
-            raise ValueError(
-                f"state.{field} must have shape {wanted.shape}, got {jnp.shape(given)}"
-            )
+    for field, value, empty in zip(zero._fields, state, zero, strict=True):
+        if jnp.shape(value) != empty.shape:
+            raise ValueError(f"state.{field} must have shape {empty.shape}, got {jnp.shape(value)}")
     n = layout.batch * layout.heads
     pairs = zip(state, zero, strict=True)
     return type(zero)(*(jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in pairs))

@@ -33,10 +33,10 @@ def next_place(length: Array, t: int, room: int) -> Array:
     Under ``jax.jit`` the length is not known, and tokens that do not fit read NaN.
     """
     taken = length.max(initial=0)
-    seen = concrete(taken)
-    if seen is not None and int(seen) + t > room:
+    longest = concrete(taken)
+    if longest is not None and int(longest) + t > room:
         raise ValueError(
-            f"state is full: it has room for {room} tokens and holds {int(seen)}; {t} "
+            f"state is full: it has room for {room} tokens and holds {int(longest)}; {t} "
             "more do not fit: pass state.grown(capacity)"
         )
     return taken

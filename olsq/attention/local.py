@@ -41,12 +41,12 @@ def attend_locally(
     if scale is not None:
         refuse("scale", scale, lambda s: ~np.isfinite(s), "be finite")
     scale = k.shape[-1] ** -0.5 if scale is None else scale
-    given = {"ridge": ridge, "direction": direction}
+    options = {"ridge": ridge, "direction": direction}
     if window is None:
-        out, kept = _attend_to_all(q, k, v, layout, start, scale, capacity, state, given)
+        out, kept = _attend_to_all(q, k, v, layout, start, scale, capacity, state, options)
     else:
         check_count("window", window)
-        out, kept = _attend_to_window(q, k, v, layout, start, scale, window, state, given)
+        out, kept = _attend_to_window(q, k, v, layout, start, scale, window, state, options)
     return unfold(out, kept, layout)
 
 
@@ -59,16 +59,16 @@ def _attend_to_all(
     scale: Any,
     capacity: int | None,
     state: Any,
-    given: dict[str, Array | None],
+    options: dict[str, Array | None],
 ) -> tuple[Array, KeyValues]:
     """Attend to every token so far, with a cache that grows."""
     held, kept = append_tokens(k, v, start, state, capacity, layout)
     t = q.shape[1]
     order = None if start is None else held.order
     if pieces_of(t) > 1:
-        out = ring_local(q, k, v, start, scale, held.past, **given)
+        out = ring_local(q, k, v, start, scale, held.past, **options)
     elif state is None:  # the keys are this call's: none above the diagonal is scored
-        out = solve_after(_streams(q, k, v, scale, order=order, **given), window=None)
+        out = solve_after(_streams(q, k, v, scale, order=order, **options), window=None)
     else:
         streams = _streams(
             q,
@@ -79,7 +79,7 @@ def _attend_to_all(
             order=order,
             key_order=None if start is None else held.orders,
             offset=held.taken,
-            **given,
+            **options,
         )
         out = solve_after(streams, window=None)
     return jnp.where(held.taken + t > held.present.shape[1], jnp.nan, out), kept
@@ -94,7 +94,7 @@ def _attend_to_window(
     scale: Any,
     window: int,
     state: Any,
-    given: dict[str, Array | None],
+    options: dict[str, Array | None],
 ) -> tuple[Array, RecentTokens]:
     """Attend to the last ``window`` tokens, with a cache of one fewer."""
     before = window - 1
@@ -103,7 +103,7 @@ def _attend_to_window(
     pieces = pieces_of(t)
     if state is None and pieces == 1 and t > 1:
         order = None if start is None else order
-        streams = _streams(q, k, v, scale, order=order, **given)
+        streams = _streams(q, k, v, scale, order=order, **options)
         return solve_after(streams, window=window), kept
     older = (*past, jnp.zeros((n, before), order.dtype))
     tokens = k, v, jnp.ones((n, t), bool), order
@@ -111,7 +111,7 @@ def _attend_to_window(
         prepend_window(x, y, pieces) if pieces > 1 else jnp.concatenate([y, x], 1)
         for x, y in zip(tokens, older, strict=True)
     )
-    rows: dict[str, Any] = {"q": q, "order": order, **given}
+    rows: dict[str, Any] = {"q": q, "order": order, **options}
     rows = {n: None if x is None else cut_into_pieces(x, pieces) for n, x in rows.items()}
     streams = _streams(
         rows.pop("q"), keys, values, scale, present=present, key_order=key_order, **rows

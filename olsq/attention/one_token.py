@@ -74,11 +74,11 @@ def run_one_token(
     for name, x in {**timed, **tokens}.items():
         if name in tokens or x is not None:
             check_real(name, x)
-    given: dict[str, Any]
-    given = {name: jnp.expand_dims(jnp.asarray(x), 1) for name, x in tokens.items()}
+    arguments: dict[str, Any]
+    arguments = {name: jnp.expand_dims(jnp.asarray(x), 1) for name, x in tokens.items()}
     for name, x in timed.items():
-        given[name] = x if x is None or jnp.ndim(x) < 2 else jnp.expand_dims(x, 1)
-    output, state = rule(**given, **options)
+        arguments[name] = x if x is None or jnp.ndim(x) < 2 else jnp.expand_dims(x, 1)
+    output, state = rule(**arguments, **options)
     return output[:, 0], state
 
 

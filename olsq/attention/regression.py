@@ -47,9 +47,9 @@ def check_regression_inputs(
 
     Returns them as (B, H, T, dim) with options and layout.
     """
-    given, b, t, h = check_heads(q=q, k=k, v=v)
-    check_moments(state, given["k"], given["v"])
-    layout = layout_of(tuple(given.values()), state, b, t, h)
+    checked, b, t, h = check_heads(q=q, k=k, v=v)
+    check_moments(state, checked["k"], checked["v"])
+    layout = layout_of(tuple(checked.values()), state, b, t, h)
     start = check_segments(segment_ids, layout)
     gates = check_gates(forget, log_forget, layout, signed=signed)
     weight = check_weight("weight", weight, layout)
@@ -63,7 +63,7 @@ def check_regression_inputs(
     else:  # kept as logs, which may resolve more than factors do
         logs = per_token("log_forget", log_forget, layout)
         options["log_forget"] = heads(logs if start is None else jnp.where(start, -jnp.inf, logs))
-    streams = tuple(jnp.moveaxis(given[name], 2, 1) for name in "kvq")
+    streams = tuple(jnp.moveaxis(checked[name], 2, 1) for name in "kvq")
     return streams, options, layout  # pyright: ignore[reportReturnType]
 
 
@@ -76,8 +76,8 @@ def check_moments(state: Any, k: Array, v: Array) -> None:
     if not isinstance(state, Moments):
         raise TypeError(f"state must be olsq.Moments, as returned, got {type(state).__name__}")
     b, _, h, keys = k.shape
-    wanted = {"gram": (b, h, keys, keys), "cross": (b, h, v.shape[-1], keys)}
-    for (field, shape), x in zip(wanted.items(), state, strict=True):
+    shapes = {"gram": (b, h, keys, keys), "cross": (b, h, v.shape[-1], keys)}
+    for (field, shape), x in zip(shapes.items(), state, strict=True):
         check_real(f"state.{field}", x)
         if jnp.shape(x) != shape:
             raise ValueError(f"state.{field} must have shape {shape}, got {jnp.shape(x)}")

@@ -65,12 +65,12 @@ def drop_unwritten(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Arra
     """
     if strength is None:
         return tokens, None
-    known = jnp.isfinite(strength)
-    written, unknown = strength != 0, ~known
+    strength_finite = jnp.isfinite(strength)
+    written, unknown = strength != 0, ~strength_finite
     if strength.ndim == 3:
         written, unknown = written.any(-1), unknown.any(-1)
     lost = (tokens.sample_lost & written) | unknown
-    return tokens._replace(sample_lost=lost), jnp.where(known, strength, 0)
+    return tokens._replace(sample_lost=lost), jnp.where(strength_finite, strength, 0)
 
 
 def reset_mask(tokens: Tokens) -> Array | None:
@@ -100,9 +100,9 @@ def unfolded_streams(
     """Return queries, keys and values for a recurrence that folds heads as it goes, and its
     options.
     """
-    if tokens.given is None:
+    if tokens.by_head is None:
         return tokens[:3], {}
-    return tokens.given, {"seen": tokens.query_finite & ~output_lost, "dtype": layout.dtype}
+    return tokens.by_head, {"valid": tokens.query_finite & ~output_lost, "dtype": layout.dtype}
 
 
 def restore_layout(

@@ -81,7 +81,7 @@ RULES = {
         k, gates, weight, 0.1 + q[:, 0] ** 2, jnp.einsum("nvk,nvj->nkj", memory, memory)
     ),
     "elementwise": lambda q, k, v, gates, weight, memory, rate: elementwise(
-        q, k, v, at_rates, {"gates": gates + 1e-3, "on": jnp.ones((N, T))}, memory, own=rate,
+        q, k, v, at_rates, {"gates": gates + 1e-3, "on": jnp.ones((N, T))}, memory, parameters=rate,
         start=jnp.zeros((N, T), bool).at[1, 9].set(True),
     ),
     "diagonal": lambda q, k, v, gates, weight, memory, rate: diagonal(

@@ -41,22 +41,24 @@ def delta_rule(
     *,
     shift: Any = None,
     before: bool = False,
-    seen: Any = None,
+    valid: Any = None,
     dtype: Any = None,
 ) -> tuple[Array, Array]:
     """Run the delta rule: outputs (N, T, V) and the last memory (N, V, K); ``written`` None: w = k.
 
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
     ``before``: the error is that of the memory before the token's gate has shrunk it. Arrays may be
-    :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and ``dtype`` are then those of
+    :class:`~olsq.attention.recurrences.scan.Heads`; ``valid`` and ``dtype`` are then those of
     :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
     if before and shift is not None:  # read in the units of the token before
         written = k if written is None else written
         k = k * jnp.exp(shifts_before(shift) - shift)[..., None]
-    pieces = 1 if seen is not None else pieces_of(q.shape[1])
+    pieces = 1 if valid is not None else pieces_of(q.shape[1])
     if pieces == 1:
-        out, last = _delta_rule(q, k, written, v, gates, weight, memory, shift, before, seen, dtype)
+        out, last = _delta_rule(
+            q, k, written, v, gates, weight, memory, shift, before, valid, dtype
+        )
         return out, leave_units(last, shift)
     written = k if written is None else written
     q, k, written, v = (cut_into_pieces(x, pieces) for x in (q, k, written, v))
@@ -87,7 +89,7 @@ def _delta_rule(
     memory: Array,
     shift: Any,
     before: bool,
-    seen: Any = None,
+    valid: Any = None,
     dtype: Any = None,
 ) -> tuple[Array, Array]:
     """Run :func:`delta_rule` on a whole stream, not in pieces, in the units of the shifts."""
@@ -114,7 +116,7 @@ def _delta_rule(
     gates = None if gates is None else (gates, 1.0)
     # Without weights, padding tokens have no effect because their keys are zero.
     streams |= {"gates": gates, "weight": weight, "shift": shift}
-    return scan_chunks(step, memory, streams, seen=seen, dtype=dtype)
+    return scan_chunks(step, memory, streams, valid=valid, dtype=dtype)
 
 
 def _previous(table: Array, decay: Any) -> tuple[Array, Any]:
@@ -138,8 +140,8 @@ def unit_inverse(below: Array) -> Array:
         eye = jnp.eye(c, dtype=below.dtype)[..., None]
         rows = [jnp.broadcast_to(eye[0], lanes[0].shape)]
         for t in range(1, c):
-            known = jnp.stack(rows)
-            rows.append(eye[t] - (lanes[t, :t, None] * known).sum(0))
+            inverse_rows = jnp.stack(rows)
+            rows.append(eye[t] - (lanes[t, :t, None] * inverse_rows).sum(0))
         return jnp.moveaxis(jnp.stack(rows), -1, 0)
     half = c // 2
     first, second = unit_inverse(below[:, :half, :half]), unit_inverse(below[:, half:, half:])

@@ -41,22 +41,22 @@ def elementwise(
     streams: dict[str, Array],
     memory: Array,
     *,
-    own: Any = None,
+    parameters: Any = None,
     start: Array | None = None,
 ) -> tuple[Array, Array]:
     """Run ``S_t = S_{t-1} * A_t + v_t k_t^T``, ``o_t = S_t q_t``: outputs and the last memory.
 
     Outputs are (N, T, V), the memory (N, V, K). ``factors`` computes A_t^T, (N, K, V) or what
     broadcasts to it, from the t-th slices of ``streams``, arrays (N, T, ...) by name, to which "k"
-    and "v" are added, and from ``own``, which is the same at every token. It must give 1 where all
-    streams are 0, as in the padding of the last chunk, and must be a function of a module: one that
-    is made in the call is compiled in every call. ``start`` (N, T) marks the tokens before which
-    everything is forgotten.
+    and "v" are added, and from ``parameters``, which are the same at every token. It must give 1
+    where all streams are 0, as in the padding of the last chunk, and must be a function of a
+    module: one that is made in the call is compiled in every call. ``start`` (N, T) marks the
+    tokens before which everything is forgotten.
     """
 
     def held(x: Any) -> Array:
-        made = factors(x, own)
-        return made if start is None else jnp.where(x["start"][:, None, None], 0, made)
+        decay = factors(x, parameters)
+        return decay if start is None else jnp.where(x["start"][:, None, None], 0, decay)
 
     def written(x: Any) -> Array:
         return product("nk,nv->nkv", x["k"], x["v"])
@@ -67,9 +67,9 @@ def elementwise(
         return memory, product("nkv,nk->nv", memory, x["q"])
 
     def summary(carry: Any, x: Any) -> tuple[Any, Array]:
-        made = held(x)
-        memory = made * carry[0] + written(x)
-        return (memory, made * carry[1]), x["q"][:, 0]
+        decay = held(x)
+        memory = decay * carry[0] + written(x)
+        return (memory, decay * carry[1]), x["q"][:, 0]
 
     def along(token: Any, carry: Any, streams: dict[str, Any]) -> tuple[Array, Any]:
         def step(carry: Any, x: Any) -> tuple[Any, Array]:
@@ -84,22 +84,22 @@ def elementwise(
 
     # Keys before values: the read then adds rows, which vectorises, instead of within them.
     memory = jnp.swapaxes(memory, 1, 2)
-    given: dict[str, Any] = {**streams, "q": q, "k": k, "v": v, "start": start}
+    inputs: dict[str, Any] = {**streams, "q": q, "k": k, "v": v, "start": start}
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
-        out, memory = along(token, memory, given)
+        out, memory = along(token, memory, inputs)
     else:
-        # By vmap: ``own`` may belong to each of the N streams.
+        # By vmap: ``parameters`` may belong to each of the N streams.
         def by_piece(x: Any) -> Array:
             return x.reshape(pieces, -1, *x.shape[1:])
 
-        given = jax.tree.map(lambda x: by_piece(cut_into_pieces(x, pieces)), given)
+        inputs = jax.tree.map(lambda x: by_piece(cut_into_pieces(x, pieces)), inputs)
         zero = jnp.zeros((pieces, *memory.shape), memory.dtype)
         first = (zero, jnp.ones_like(zero))
-        ends = jax.vmap(lambda carry, x: along(summary, carry, x)[1])(first, given)
+        ends = jax.vmap(lambda carry, x: along(summary, carry, x)[1])(first, inputs)
         add, factor = (x.reshape(-1, *x.shape[2:]) for x in ends)
         before, memory = scan_pieces(factor, add, memory)
-        out = jax.vmap(lambda carry, x: along(token, carry, x)[0])(by_piece(before), given)
+        out = jax.vmap(lambda carry, x: along(token, carry, x)[0])(by_piece(before), inputs)
         out = join_pieces(out.reshape(-1, *out.shape[2:]), pieces)
     return out, jnp.swapaxes(memory, 1, 2)
 

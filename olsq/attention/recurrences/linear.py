@@ -51,18 +51,18 @@ def gated_linear(
     memory: Array,
     *,
     shift: Any = None,
-    seen: Any = None,
+    valid: Any = None,
     dtype: Any = None,
 ) -> tuple[Array, Array]:
     """Run a scalar-gated linear recurrence: outputs (N, T, V) and the last memory (N, V, K).
 
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
-    Queries, keys and values may be :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and
+    Queries, keys and values may be :class:`~olsq.attention.recurrences.scan.Heads`; ``valid`` and
     ``dtype`` are then those of :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
-    pieces = 1 if seen is not None else pieces_of(q.shape[1])
+    pieces = 1 if valid is not None else pieces_of(q.shape[1])
     if pieces == 1:
-        out, last = _gated_linear(q, k, v, gates, weight, memory, shift, seen, dtype)
+        out, last = _gated_linear(q, k, v, gates, weight, memory, shift, valid, dtype)
         return out, leave_units(last, shift)
     q, k, v = (cut_into_pieces(x, pieces) for x in (q, k, v))
     gates, weight, shifts = (
@@ -84,7 +84,7 @@ def _gated_linear(
     weight: Any,
     memory: Array,
     shift: Any,
-    seen: Any = None,
+    valid: Any = None,
     dtype: Any = None,
 ) -> tuple[Array, Array]:
     """Run :func:`gated_linear` on a whole stream, not in pieces, in the units of the shifts.
@@ -92,7 +92,7 @@ def _gated_linear(
     On a CPU chunk by chunk, in its cache; on an accelerator tile by tile, all chunks of a tile at
     once.
     """
-    length = seen.shape[1] if seen is not None else q.shape[1]
+    length = valid.shape[1] if valid is not None else q.shape[1]
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
     streams |= {"weight": weight, "shift": shift}
 
@@ -104,11 +104,11 @@ def _gated_linear(
 
     def run(chunks: int) -> tuple[Array, Array]:
         if not chunks:
-            return scan_chunks(_chunk, memory, streams, seen=seen, dtype=dtype)
+            return scan_chunks(_chunk, memory, streams, valid=valid, dtype=dtype)
         count = -(-length // CHUNK)
         tiles = -(-count // chunks)
         size = -(-count // tiles) * CHUNK
-        return scan_chunks(_tile, memory, streams, chunk=size, seen=seen, dtype=dtype)
+        return scan_chunks(_tile, memory, streams, chunk=size, valid=valid, dtype=dtype)
 
     return by_platform(choose, run)
 

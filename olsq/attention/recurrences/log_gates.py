@@ -44,12 +44,12 @@ def split_logs(logs: Array) -> tuple[Array, Array]:
     reset = jnp.isneginf(logs)
     logs = jnp.where(reset, 0, logs)  # tokens on both sides are in no product together
     plain = jax.lax.stop_gradient(logs)
-    whole = jnp.round(plain / LOG2)
-    part = plain - LOG2 * whole
+    exponent = jnp.round(plain / LOG2)
+    part = plain - LOG2 * exponent
     shift = _wrapped_sums(part if part.ndim == 3 else part[..., None]).reshape(part.shape)
     carried = jnp.round((part - shift + shifts_before(shift)) / LOG2)
     # 2^(n_t - n_{t-1}); the second factor is 1 and has the derivative of a gate in its log
-    powers = jnp.exp2(whole + carried) * jnp.exp(logs - plain)
+    powers = jnp.exp2(exponent + carried) * jnp.exp(logs - plain)
     return jnp.where(reset, 0, powers), shift
 
 

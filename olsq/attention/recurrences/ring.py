@@ -65,9 +65,9 @@ def ring_attention(
     gates; None for none. A row that reads a non-finite token, or is one, is NaN.
     """
     pieces = pieces_of(q.shape[1])
-    room, floats, whole, output_lost = cut_streams(q, k, v, reset, logs, past)
+    room, floats, orders, output_lost = cut_streams(q, k, v, reset, logs, past)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    out = join_pieces(attend_pieces(pieces, room, scale, floats, whole)[..., :-1], pieces)
+    out = join_pieces(attend_pieces(pieces, room, scale, floats, orders)[..., :-1], pieces)
     return jnp.where(output_lost[..., None], jnp.nan, out)
 
 
@@ -88,16 +88,18 @@ def cut_streams(
     order = jnp.zeros(lost.shape, jnp.int32) if reset is None else running_sum(reset)
     floats: Streams = {"q": q, "k": k, "v": v, "logs": logs}
     floats = jax.tree.map(lambda x: cut_into_pieces(x, pieces), floats)
-    whole: Streams = {"order": cut_into_pieces(order, pieces)}
+    orders: Streams = {"order": cut_into_pieces(order, pieces)}
     room = 0
     if past is not None:
-        known = finite(past.k) & finite(past.v)
-        state_lost = (~known & past.present).any(1)
+        cache_finite = finite(past.k) & finite(past.v)
+        state_lost = (~cache_finite & past.present).any(1)
         room = pieces if past.present.shape[1] % pieces == 0 else 1
-        held = {n: jnp.where(known[..., None], x, 0) for n, x in (("k", past.k), ("v", past.v))}
+        held = {
+            n: jnp.where(cache_finite[..., None], x, 0) for n, x in (("k", past.k), ("v", past.v))
+        }
         held = jax.tree.map(lambda x: cut_into_pieces(x, room), {**held, "after": past.after})
-        floats["past"], whole["past"] = held, cut_into_pieces(jnp.where(past.present, 0, -1), room)
-    return room, floats, whole, lost_tokens(lost, reset, state_lost) | ~query_finite
+        floats["past"], orders["past"] = held, cut_into_pieces(jnp.where(past.present, 0, -1), room)
+    return room, floats, orders, lost_tokens(lost, reset, state_lost) | ~query_finite
 
 
 def log_decays(older: Array, logs: Array, first: Array) -> Array:
@@ -125,19 +127,19 @@ def sum_after_in_pieces(logs: Array) -> Array:
     pieces = pieces_of(logs.shape[1])
     if pieces == 1:
         return sum_after(logs)
-    own, by_piece = cut_into_pieces(logs, pieces), np.arange(pieces)
-    return join_pieces(sum_after(own) + _over_pieces(by_piece > by_piece[:, None], own), pieces)
+    cut, by_piece = cut_into_pieces(logs, pieces), np.arange(pieces)
+    return join_pieces(sum_after(cut) + _over_pieces(by_piece > by_piece[:, None], cut), pieces)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def attend_pieces(pieces: int, room: int, scale: float, floats: Streams, whole: Streams) -> Array:
+def attend_pieces(pieces: int, room: int, scale: float, floats: Streams, orders: Streams) -> Array:
     """Attend from the rows of all pieces; packed means and log-sum-exps."""
-    found = None
+    merged = None
     for meeting in piece_pairs(pieces, room):
-        for part in meeting(_read, scale, floats, whole, None):
-            found = part if found is None else _merge(found, part)
-    assert found is not None
-    return found
+        for part in meeting(_read, scale, floats, orders, None):
+            merged = part if merged is None else _merge(merged, part)
+    assert merged is not None
+    return merged
 
 
 @attend_pieces.defjvp
@@ -145,19 +147,19 @@ def _attend_jvp(pieces: int, room: int, scale: float, primals: Any, tangents: An
     """Differentiate the sums, with the log-sum-exp held, and from these the mean and the
     log-sum-exp.
     """
-    floats, whole = primals
-    out = attend_pieces(pieces, room, scale, floats, whole)
+    floats, orders = primals
+    out = attend_pieces(pieces, room, scale, floats, orders)
 
     def sums(floats: Streams) -> Array:
         total = jnp.zeros_like(out)
         for meeting in piece_pairs(pieces, room):
             again = jax.checkpoint(functools.partial(meeting, _sums, scale))
-            total = sum(again(floats, whole, out[..., -1]), total)
+            total = sum(again(floats, orders, out[..., -1]), total)
         return total
 
     slope = jax.jvp(sums, (floats,), (tangents[0],))[1]
-    own = slope[..., -1:]
-    return out, jnp.concatenate([slope[..., :-1] - out[..., :-1] * own, own], -1)
+    total_slope = slope[..., -1:]
+    return out, jnp.concatenate([slope[..., :-1] - out[..., :-1] * total_slope, total_slope], -1)
 
 
 def _read(scores: Array, v: Array, _: Any) -> Array:
@@ -197,18 +199,18 @@ def piece_pairs(pieces: int, room: int) -> Iterator[Callable[..., tuple[Array, .
 
 
 def _attend_between_pieces(
-    pieces: int, step: int, reduce: Any, scale: float, floats: Streams, whole: Streams, total: Any
+    pieces: int, step: int, reduce: Any, scale: float, floats: Streams, orders: Streams, total: Any
 ) -> tuple[Array, ...]:
     """Attend between each piece and the one ``step`` before it, whichever of them is later."""
     logs = floats["logs"]
-    tokens = {"k": floats["k"], "v": floats["v"], "order": whole["order"]}
-    rows = {"q": floats["q"], "order": whole["order"], "total": total}
+    tokens = {"k": floats["k"], "v": floats["v"], "order": orders["order"]}
+    rows = {"q": floats["q"], "order": orders["order"], "total": total}
     n, t = rows["order"].shape
     if step == 0:
         place = jnp.arange(t)
         rows |= {"at": jnp.broadcast_to(place, (n, t)), "logs": logs}
 
-        def own(block: Streams, visible: Array) -> tuple[Any, Array]:
+        def inner(block: Streams, visible: Array) -> tuple[Any, Array]:
             at = block["at"]
             visible = visible & (place <= at[..., None])
             if logs is None:
@@ -218,7 +220,7 @@ def _attend_between_pieces(
                 sum_after(jnp.where(place < first, logs, 0)), block["logs"], first
             ), visible
 
-        return (_score(reduce, scale, rows, tokens, own),)
+        return (_score(reduce, scale, rows, tokens, inner),)
     by_piece = np.arange(pieces)
     here = by_piece >= step  # which have the rows; of a pair on opposite sides only one
     there = ~here & (2 * step != pieces)
@@ -255,16 +257,16 @@ def _attend_to_cache(
     reduce: Any,
     scale: float,
     floats: Streams,
-    whole: Streams,
+    orders: Streams,
     total: Any,
 ) -> tuple[Array, ...]:
     """Attend from all rows to the cache, or to one piece of it where it is in pieces too."""
-    tokens = {**floats["past"], "order": whole["past"]}
+    tokens = {**floats["past"], "order": orders["past"]}
     if room == pieces:
         tokens = rotate_pieces(tokens, pieces, step)
     else:
         tokens = jax.tree.map(lambda x: jnp.tile(x, (pieces, *[1] * (x.ndim - 1))), tokens)
-    rows = {"q": floats["q"], "order": whole["order"], "total": total}
+    rows = {"q": floats["q"], "order": orders["order"], "total": total}
     logs = floats["logs"]
     if logs is not None:
         by_piece = np.arange(pieces)

@@ -52,45 +52,45 @@ def ring_local(
     k = jnp.where(jnp.isfinite(dot(k, k)), k, jnp.nan)
     if past is not None:
         past = past._replace(k=jnp.where(jnp.isfinite(dot(past.k, past.k)), past.k, jnp.nan))
-    room, floats, whole, output_lost = cut_streams(q, k, v, reset, None, past)
+    room, floats, orders, output_lost = cut_streams(q, k, v, reset, None, past)
     floats = {**floats, "v": _readable(floats["k"], floats["v"])}
     if room:
         floats["past"] = {
             **floats["past"],
             "v": _readable(floats["past"]["k"], floats["past"]["v"]),
         }
-    found = attend_pieces(pieces, room, scale, floats, whole)
-    mean, value_mean = found[..., :d], found[..., d:-3]
-    row = {"mean": mean, "log_total": found[..., -1]}
+    packed = attend_pieces(pieces, room, scale, floats, orders)
+    mean, value_mean = packed[..., :d], packed[..., d:-3]
+    row = {"mean": mean, "log_total": packed[..., -1]}
 
     def sum_centred(x: Array) -> Array:
         """Compute ``sum p (k - kbar) . x [k, v, 1]`` for the rows of all pieces."""
-        total = jnp.zeros_like(found[..., :-1])
+        total = jnp.zeros_like(packed[..., :-1])
         for meeting in piece_pairs(pieces, room):
             again = jax.checkpoint(functools.partial(meeting, _centred, scale))
-            total = sum(again(floats, whole, {**row, "x": x}), total)
+            total = sum(again(floats, orders, {**row, "x": x}), total)
         return total
 
     if direction is not None:
-        given = jnp.isfinite(direction).all(-1)
-        x = cut_into_pieces(jnp.where(given[..., None], direction, 0), pieces)
+        row_finite = jnp.isfinite(direction).all(-1)
+        x = cut_into_pieces(jnp.where(row_finite[..., None], direction, 0), pieces)
     else:
         assert ridge is not None
-        given = jnp.isfinite(ridge)
-        own = cut_into_pieces(jnp.where(given, ridge, 1), pieces)[..., None]
+        row_finite = jnp.isfinite(ridge)
+        piece_ridge = cut_into_pieces(jnp.where(row_finite, ridge, 1), pieces)[..., None]
         # E|k - kbar|^2, the trace of S, tells how far products round
-        spread = jnp.maximum(found[..., -2:-1] - dot(mean, mean), 0)
-        fixed, spread = jax.lax.stop_gradient((own, spread))
+        spread = jnp.maximum(packed[..., -2:-1] - dot(mean, mean), 0)
+        fixed, spread = jax.lax.stop_gradient((piece_ridge, spread))
 
         def product(x: Array) -> Array:
-            return sum_centred(x)[..., :d] + own * x
+            return sum_centred(x)[..., :d] + piece_ridge * x
 
         def solve(product: Any, b: Array) -> Array:
             def descend(b: Array) -> tuple[Array, Array]:
                 problem = Problem(product, b, fixed, spread, None)
                 begun = start_descent(problem)
-                made = end_descent(problem, begun, lambda r: r, most_steps(None, d))
-                return made.x, made.steps
+                descent = end_descent(problem, begun, lambda r: r, most_steps(None, d))
+                return descent.x, descent.steps
 
             return scaled(b, descend)[0]
 
@@ -98,7 +98,7 @@ def ring_local(
     along = sum_centred(x)
     # the weights' own sum is rounding only: taken out again, equal values give 0
     out = value_mean + along[..., d:-2] - along[..., -2:-1] * value_mean
-    return jnp.where((output_lost | ~given)[..., None], jnp.nan, join_pieces(out, pieces))
+    return jnp.where((output_lost | ~row_finite)[..., None], jnp.nan, join_pieces(out, pieces))
 
 
 def _readable(k: Array, v: Array) -> Array:

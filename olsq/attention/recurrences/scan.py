@@ -32,26 +32,25 @@ def scan_chunks(
     streams: dict[str, Any],
     *,
     chunk: int | None = None,
-    seen: Array | None = None,
+    valid: Array | None = None,
     dtype: Any = None,
 ) -> tuple[Array, Carry]:
     """Scan ``step(carry, pieces)`` over chunks of streams (N, T, ...); outputs (N, T, ...).
 
     A stream may be None, or a pair (array, padding value); the default padding is 0, and gates are
     padded with 1, so that a padded token changes nothing. Where some streams are :class:`Heads`,
-    outputs are (B, T, H, ...) of ``dtype``, and NaN unless they are ``seen`` (N, T). ``chunk``
+    outputs are (B, T, H, ...) of ``dtype``, and NaN unless they are ``valid`` (N, T). ``chunk``
     defaults to :func:`chunk_length` of the platform that the program is lowered for. The backward
     pass keeps the carries and recomputes the rest of a chunk.
     """
-    given = jax.tree.leaves((streams, seen))[0]
-    length = given.shape[1]
+    length = jax.tree.leaves((streams, valid))[0].shape[1]
 
     def choose(target: Target) -> int:
         return chunk_size(length, chunk_length(on=target) if chunk is None else chunk)
 
     def run(size: int) -> tuple[Array, Carry]:
-        if seen is not None:
-            return _walk_heads(step, carry, streams, seen, dtype, size)
+        if valid is not None:
+            return _walk_heads(step, carry, streams, valid, dtype, size)
         return _walk_chunks(step, carry, streams, size)
 
     return by_platform(choose, run)
@@ -76,27 +75,27 @@ def _walk_heads(
     step: Callable[[Any, Any], tuple[Any, Array]],
     carry: Any,
     streams: dict[str, Any],
-    seen: Array,
+    valid: Array,
     dtype: Any,
     chunk: int,
 ) -> tuple[Array, Any]:
     """Run :func:`scan_chunks` on streams some of which are :class:`Heads`."""
-    given = {name: s for name, s in streams.items() if isinstance(s, Heads)}
-    batch, length = next(iter(given.values())).array.shape[:2]
-    heads = max(s.array.shape[2] for s in given.values())
+    unfolded = {name: s for name, s in streams.items() if isinstance(s, Heads)}
+    batch, length = next(iter(unfolded.values())).array.shape[:2]
+    heads = max(s.array.shape[2] for s in unfolded.values())
     working = jax.tree.leaves(carry)[0].dtype
     # Chunks of one row are (C, H, dim): XLA copies arrays whose axis of length 1 is elsewhere.
     alone = isinstance(batch, int) and batch == 1
     pairs = {
         name: s if isinstance(s, tuple) else (s, 0.0)
         for name, s in streams.items()
-        if name not in given
+        if name not in unfolded
     }
     pieces = {
-        "own": {name: _cut(a, fill, chunk) for name, (a, fill) in pairs.items()},
-        "given": {name: _cut(s.array, 0, chunk, alone) for name, s in given.items()},
-        "kept": {name: _cut(s.kept, False, chunk) for name, s in given.items()},
-        "seen": _cut(seen, False, chunk),
+        "folded": {name: _cut(a, fill, chunk) for name, (a, fill) in pairs.items()},
+        "unfolded": {name: _cut(s.array, 0, chunk, alone) for name, s in unfolded.items()},
+        "kept": {name: _cut(s.kept, False, chunk) for name, s in unfolded.items()},
+        "valid": _cut(valid, False, chunk),
     }
 
     def folded(x: Array) -> Array:
@@ -106,10 +105,10 @@ def _walk_heads(
     def one(carry: Any, x: Any) -> tuple[Any, Array]:
         clean = {
             name: jnp.where(x["kept"][name][..., None], folded(a).astype(working), 0)
-            for name, a in x["given"].items()
+            for name, a in x["unfolded"].items()
         }
-        carry, out = step(carry, x["own"] | clean)
-        out = jnp.where(x["seen"][..., None], out, jnp.nan)
+        carry, out = step(carry, x["folded"] | clean)
+        out = jnp.where(x["valid"][..., None], out, jnp.nan)
         out = out if alone else out.reshape(batch, heads, *out.shape[1:])
         return carry, jnp.moveaxis(out, -3, -2).astype(dtype)
 

@@ -105,12 +105,12 @@ def _pair(q: Array, k: Array, v: Array, order: Any, i: Array) -> Array:
         x = jnp.take(x, at, axis=0, mode="clip")
         return x.reshape(-1, *x.shape[2:])
 
-    seen = (column < row)[:, None, None] | jnp.tril(jnp.ones((size, size), bool))
-    seen = jnp.repeat(seen, n, 0)
+    visible = (column < row)[:, None, None] | jnp.tril(jnp.ones((size, size), bool))
+    visible = jnp.repeat(visible, n, 0)
     if order is not None:
-        seen = seen & (tiles(order, row)[..., None] == tiles(order, column)[:, None])
+        visible = visible & (tiles(order, row)[..., None] == tiles(order, column)[:, None])
     scores = jnp.einsum("ntk,nsk->nts", tiles(q, row), tiles(k, column))
-    scores = jnp.where(seen, scores, -jnp.inf)
+    scores = jnp.where(visible, scores, -jnp.inf)
     # The largest score of a row, of all tiles of its block; every row sees itself.
     most = jax.lax.stop_gradient(scores).max(-1).reshape(blocks + 1, n, size)
     mine = late == jnp.array([[False], [True]])  # (2, tiles)

@@ -155,18 +155,18 @@ def train_stream(
     pieces = pieces_of(q.shape[1])
     aligned = fresh and (pieces == 1 or q.shape[1] // pieces % mini_batch == 0)
 
-    def run(learner: Learner, streams: Any, own: Any) -> tuple[Array, Learner]:
-        (scale, bias), initial, factor = own
+    def run(learner: Learner, streams: Any, parameters: Any) -> tuple[Array, Learner]:
+        (scale, bias), initial, factor = parameters
         return _learn(
             streams, learner, Norm(scale, bias, norm.eps), mini_batch, initial, aligned, factor
         )
 
-    own = (norm[:2], initial, factor)
-    return run_in_turns(run, learner, (q, k, v, rates, segments), own, groups)
+    parameters = (norm[:2], initial, factor)
+    return run_in_turns(run, learner, (q, k, v, rates, segments), parameters, groups)
 
 
 def _learn(
-    given: Any,
+    sequences: Any,
     learner: Learner,
     norm: Norm,
     mini_batch: int,
@@ -175,7 +175,7 @@ def _learn(
     factor: Array | None,
 ) -> tuple[Array, Learner]:
     """Run :func:`train_stream` on whole streams: queries, keys, values, rates and segments."""
-    q, k, v, rates, segments = given
+    q, k, v, rates, segments = sequences
     n, length, _ = q.shape
     streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
     single = segments is not None or length <= 1
@@ -287,8 +287,8 @@ def train(
     if query_factor is not None:
         factor = per_head("query_factor", query_factor, layout, mini_batch)
     b, h = layout.batch, layout.heads
-    whole = [x.reshape(b, h, *x.shape[1:]) for x in start]
-    zero = kind(*whole, *whole, jnp.zeros((b, h), jnp.int32))
+    by_head = [x.reshape(b, h, *x.shape[1:]) for x in start]
+    zero = kind(*by_head, *by_head, jnp.zeros((b, h), jnp.int32))
     opened, state_lost = check_state(state, zero, layout)
     initial = as_layers(start)
     parts = len(start)

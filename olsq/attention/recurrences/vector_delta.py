@@ -114,7 +114,7 @@ def _vector_delta(
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         keys = [x["written"]] if added is None else [x["written"], x["k"]]
         readers = [(x["q"], False), (x["read"], True)]
-        (seen, below), (upto, reach), after = scores_and_reach(readers, keys, x["gates"])
+        (scores, below), (upto, reach), after = scores_and_reach(readers, keys, x["gates"])
         error = -jnp.einsum("ntk,nvk->ntv", x["read"] * reach, memory)
         if x["target"] is not None:
             error = error + x["target"]
@@ -122,13 +122,13 @@ def _vector_delta(
             error = error - jnp.einsum("nti,niv->ntv", below[1], x["v"])
         # (I + A_rw) U = X - (R * g) S_0^T - A_rk V;  O = Z_qw U + Z_qk V + (Q * g) S_0^T
         u = jnp.einsum("nti,niv->ntv", unit_inverse(below[0]), error)
-        out = jnp.einsum("nti,niv->ntv", seen[0], u)
+        out = jnp.einsum("nti,niv->ntv", scores[0], u)
         out = out + jnp.einsum("ntk,nvk->ntv", x["q"] * upto, memory)
         total = x["gates"][:, 0] * after[:, 0]
         kept = memory * total[:, None, :]
         kept = kept + jnp.einsum("niv,nik->nvk", u, x["written"] * after)
         if added is not None:
-            out = out + jnp.einsum("nti,niv->ntv", seen[1], x["v"])
+            out = out + jnp.einsum("nti,niv->ntv", scores[1], x["v"])
             kept = kept + jnp.einsum("niv,nik->nvk", x["v"], x["k"] * after)
         return kept, out
 

@@ -223,12 +223,12 @@ def fade_keys(k: Array, gates: Array) -> tuple[Faded, Array]:
     while size > SMALLEST and size % 2 == 0:
         size //= 2
     blocks = (m, c // size, size, width)
-    a, own = gates.reshape(blocks), k.reshape(blocks)
+    a, keys = gates.reshape(blocks), k.reshape(blocks)
     reach = [a[:, :, 0]]
-    rows = [jnp.zeros_like(own)]
+    rows = [jnp.zeros_like(keys)]
     for t in range(size):
         itself = jnp.zeros((size, 1), k.dtype).at[t].set(1)
-        rows.append(rows[-1] * a[:, :, t, None] + itself * own[:, :, t, None])
+        rows.append(rows[-1] * a[:, :, t, None] + itself * keys[:, :, t, None])
         if t:
             reach.append(reach[-1] * a[:, :, t])
     pairs, tail, reach = jnp.stack(rows[1:], 2), rows[-1], jnp.stack(reach, 2)
@@ -249,17 +249,17 @@ def system_product(systems: Systems, x: Array) -> Array:
     weight = systems.weight
     scores = (x.reshape(m, c // size, size, 1, width) * faded.pairs).sum(-1)
     scores = scores * weight.reshape(m, c // size, 1, size)
-    own = (scores[..., None] * faded.pairs).sum(-2).reshape(x.shape)
+    near = (scores[..., None] * faded.pairs).sum(-2).reshape(x.shape)
     for reach, keys in faded.seams:
         size = keys.shape[2]
         halves = (m, c // (2 * size), 2, size)
         read = x.reshape(*halves, width)[:, :, 1] * reach
         scores = jnp.einsum("nbtk,nbik->nbti", read, keys)
         scores = scores * weight.reshape(halves)[:, :, 0, None]
-        seen = reach * jnp.einsum("nbti,nbik->nbtk", scores, keys)
-        own = own + jnp.stack([jnp.zeros_like(seen), seen], 2).reshape(x.shape)
+        across = reach * jnp.einsum("nbti,nbik->nbtk", scores, keys)
+        near = near + jnp.stack([jnp.zeros_like(across), across], 2).reshape(x.shape)
     far = faded.reach * jnp.einsum("ntk,njk->ntj", faded.reach * x, systems.gram)
-    return own + far + systems.ridge * x
+    return near + far + systems.ridge * x
 
 
 def _solve(systems: Systems, k: Array, gates: Array) -> Array:
@@ -285,7 +285,7 @@ def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tu
     mild = ~max_over_vmap((2 * jnp.abs(gap) > MILD).any())
     scale = jnp.exp(jnp.clip(gap, -CUT, CUT))
 
-    def made() -> Factor:
+    def symmetric_factor() -> Factor:
         start = jnp.exp(jnp.maximum(middle, FLOOR))
         gram = jnp.swapaxes(start, 1, 2) * systems.gram * start
         nothing = jnp.zeros((), b.dtype)
@@ -305,11 +305,11 @@ def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tu
         )
         return factorise(chunks, None, None, chunks.ridge, exact=False)
 
-    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made))
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(symmetric_factor))
 
     def phase(carry: Any) -> Any:
         x, steps, _, factored, count = carry
-        factor = cond(factored, made, lambda: empty)
+        factor = cond(factored, symmetric_factor, lambda: empty)
 
         def precondition(r: Array) -> Array:
             return cond(

@@ -134,8 +134,8 @@ def _check_steps(
     q, k, v, layout, count = _check_streams(q, k, v, state)
     gates = check_gates(forget, log_forget, layout)
     checks.check_weight(weight, of="step")
-    known = weight is None or all_ones(weight)
-    weight = None if known else per_token("weight", weight, layout, count)
+    unweighted = weight is None or all_ones(weight)
+    weight = None if unweighted else per_token("weight", weight, layout, count)
     start = check_segments(segment_ids, layout)
     n, t, _ = q.shape
 
@@ -143,8 +143,8 @@ def _check_steps(
         return x.reshape(n, t * count, *x.shape[3:])
 
     def at_first(x: Array, otherwise: Any) -> Array:
-        rest = jnp.full((n, t, count - 1), otherwise, x.dtype)
-        return in_a_row(jnp.concatenate([x[..., None], rest], 2))
+        padding = jnp.full((n, t, count - 1), otherwise, x.dtype)
+        return in_a_row(jnp.concatenate([x[..., None], padding], 2))
 
     query_finite = finite(q)
     q = jnp.where(query_finite[..., None], q, 0)[:, :, None]
@@ -184,8 +184,8 @@ def _check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Ar
             )
     k, v = jnp.asarray(k), jnp.asarray(v)
     k = repeat_heads(k, v.shape[2])
-    given, b, t, h = check_heads(q=q, k=k[:, :, :, 0], v=v[:, :, :, 0])
-    q, count = given["q"], k.shape[3]
+    checked, b, t, h = check_heads(q=q, k=k[:, :, :, 0], v=v[:, :, :, 0])
+    q, count = checked["q"], k.shape[3]
     if v.shape[3] != count:
         raise ValueError(f"steps of k and v must agree, got k {k.shape} and v {v.shape}")
     if q.shape[-1] != k.shape[-1]:

@@ -115,17 +115,17 @@ def gsa(
     >>> state.values[0, 0, :, 0]
     Array([1.   , 0.875], dtype=float32)
     """
-    given: Any
-    name, given = ("forget", forget) if log_forget is None else ("log_forget", log_forget)
+    gate: Any
+    name, gate = ("forget", forget) if log_forget is None else ("log_forget", log_forget)
     if (forget is None) == (log_forget is None):
         raise ValueError("give forget or log_forget, one of the two: they say how many slots")
-    check_real(name, given)
-    if jnp.ndim(given) != 4:
+    check_real(name, gate)
+    if jnp.ndim(gate) != 4:
         raise ValueError(
             f"{name} must have a gate for each slot, (batch, time, heads, slots), got shape "
-            f"{jnp.shape(given)}"
+            f"{jnp.shape(gate)}"
         )
-    slots = jnp.shape(given)[-1]
+    slots = jnp.shape(gate)[-1]
     tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     n, t = tokens.q.shape[:2]
     gates = check_gates(forget, log_forget, layout, slots)

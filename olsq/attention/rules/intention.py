@@ -96,21 +96,21 @@ def intention(
     Array([0.75, 0.75, 0.75], dtype=float32)
     """
     check_positive("ridge", ridge)
-    given, b, t, h = check_heads(k=k, v=v)
+    checked, b, t, h = check_heads(k=k, v=v)
     asked, queries_b, s, _ = check_heads(q=q)
     asked["q"] = repeat_heads(asked["q"], h)
-    if (queries_b, asked["q"].shape[2]) != (b, h) or asked["q"].shape[-1] != given["k"].shape[-1]:
+    if (queries_b, asked["q"].shape[2]) != (b, h) or asked["q"].shape[-1] != checked["k"].shape[-1]:
         raise ValueError(
             f"q {asked['q'].shape} must have the batch, heads and width of k {(b, t, h)}"
         )
-    check_moments(state, given["k"], given["v"])
-    layout = layout_of((asked["q"], *given.values()), state, b, t, h)
+    check_moments(state, checked["k"], checked["v"])
+    layout = layout_of((asked["q"], *checked.values()), state, b, t, h)
     first = check_segments(segment_ids, layout)
     order = jnp.zeros((b * h, t), jnp.int32) if first is None else running_sum(first)
     count = 1 if first is None else _most_segments(segment_ids, segments)
     if first is not None and s != t:
         raise ValueError(f"q must be as long as k with segment_ids, got {s} and {t}")
-    k, v = (fold_heads(x.astype(layout.working)) for x in given.values())
+    k, v = (fold_heads(x.astype(layout.working)) for x in checked.values())
     weight = check_weight("weight", weight, layout)
     weight = jnp.ones(order.shape, layout.working) if weight is None else weight
     sample_lost = ~(finite(k) & finite(v)) & (weight != 0) | ~jnp.isfinite(weight)
@@ -130,8 +130,8 @@ def intention(
     def context(index: Array) -> tuple[Array, Moments[Array], Array]:
         """Solve context ``index``: outputs of all queries, its moments, whether these are lost."""
         inside = order == index
-        own = jnp.where(inside[..., None], written, 0)
-        gram, cross = (jnp.einsum("nti,ntj->nij", x, own) for x in (k, v))
+        context_keys = jnp.where(inside[..., None], written, 0)
+        gram, cross = (jnp.einsum("nti,ntj->nij", x, context_keys) for x in (k, v))
         output_lost = (sample_lost & inside).any(1)
         if start is not None:
             begins = jnp.where(index == 0, 1, 0)
@@ -160,7 +160,7 @@ def intention(
 def _most_segments(segment_ids: Any, segments: int | None) -> int:
     if segments is not None:
         return segments
-    seen = concrete(segment_ids)
-    if seen is None:
+    concrete_ids = concrete(segment_ids)
+    if concrete_ids is None:
         raise ValueError("segments is needed where segment_ids is traced: the most of any row")
-    return 1 + int((np.diff(seen, axis=1) != 0).sum(1).max(initial=0))
+    return 1 + int((np.diff(concrete_ids, axis=1) != 0).sum(1).max(initial=0))

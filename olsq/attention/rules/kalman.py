@@ -132,16 +132,16 @@ def kalman(
     # Without any sample, any ridge gives the same output: 0.
     ridge = jnp.where(norms > 0, ratio * norms, 1).reshape(*streams[0].shape[:3], 1)
     # with a traced ratio the bound is the trace of H, which needs more steps
-    known = concrete(ratio)
-    ratio_bound = None if known is None else 1.001 / float(known)
-    chosen: Any = Chebyshev(30, eigenvalue_ratio=ratio_bound) if solver is None else solver
+    concrete_ratio = concrete(ratio)
+    ratio_bound = None if concrete_ratio is None else 1.001 / float(concrete_ratio)
+    inner_solver: Any = Chebyshev(30, eigenvalue_ratio=ratio_bound) if solver is None else solver
     streams = [x.astype(layout.working) for x in streams]  # rounded once, after the mix
     fit = online_lstsq(
         *streams,
         **options,
         ridge=jnp.broadcast_to(ridge, streams[0].shape),
         state=state,
-        solver=chosen,
+        solver=inner_solver,
         adjoint=adjoint,
     )
     value = fit.value

@@ -104,7 +104,7 @@ def mamba(
         decay_factors,
         {"step": times},
         matrix,
-        own=speed,
+        parameters=speed,
         start=tokens.start,
     )
     if direct is not None:

@@ -141,9 +141,9 @@ def mamba3(
     share: Any = 0.5 if trapezoid is None else trapezoid
     refuse("trapezoid", share, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
     share = per_token("trapezoid", share, layout)
-    known = jnp.isfinite(steps) & jnp.isfinite(share)
-    steps, share = (jnp.where(known, x, 0) for x in (steps, share))
-    tokens = tokens._replace(sample_lost=tokens.sample_lost | ~known)
+    gates_finite = jnp.isfinite(steps) & jnp.isfinite(share)
+    steps, share = (jnp.where(gates_finite, x, 0) for x in (steps, share))
+    tokens = tokens._replace(sample_lost=tokens.sample_lost | ~gates_finite)
     tokens, turns = _accumulate_rotations(angle, tokens, layout)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     shape = (layout.batch, layout.heads)
@@ -163,8 +163,8 @@ def mamba3(
     before = delay(turned, opened.key[:, None]), delay(tokens.v, opened.value[:, None])
     gates, shift = split_gates(tokens)
     out, memory = gated_linear(read, *before, gates, write, opened.matrix, shift=shift)
-    own = (read * turned).sum(-1, keepdims=True)
-    out = out + late[..., None] * own * tokens.v
+    score = (read * turned).sum(-1, keepdims=True)
+    out = out + late[..., None] * score * tokens.v
     last = opened
     if t:
         memory = memory + jnp.einsum("n,nv,nk->nvk", late[:, -1], tokens.v[:, -1], turned[:, -1])
@@ -202,9 +202,9 @@ def _accumulate_rotations(angle: Any, tokens: Tokens, layout: Layout) -> tuple[T
             f"{tokens.k.shape[-1]} key dimensions), got shape {jnp.shape(angle)}"
         )
     angles = per_token("angle", angle, layout, jnp.shape(angle)[-1])
-    known = finite(angles)
-    angles = jnp.where(known[..., None], angles, 0)
-    tokens = tokens._replace(sample_lost=tokens.sample_lost | ~known)
+    angles_finite = finite(angles)
+    angles = jnp.where(angles_finite[..., None], angles, 0)
+    tokens = tokens._replace(sample_lost=tokens.sample_lost | ~angles_finite)
     n, t, r = angles.shape
     angles = jnp.swapaxes(angles, 1, 2).reshape(n * r, t)
 

@@ -114,13 +114,13 @@ def mesa_discounted(
     left, first, gone = remaining_ridge(forget, log_forget, segment_ids, layout)
     keys = streams[0].shape[-1]
     each = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (layout.heads, keys))
-    begins, own, eye = each, each[:, None], jnp.eye(keys, dtype=layout.working)
+    begins, token_ridge, eye = each, each[:, None], jnp.eye(keys, dtype=layout.working)
     if state is not None:  # tokens that continue the state have their ridge in its gram
         begins = spare_ridge(jnp.asarray(state.gram, layout.working))[..., None]
-        own = jnp.where(first[..., None], begins[..., None], own)
+        token_ridge = jnp.where(first[..., None], begins[..., None], token_ridge)
         options["state"] = state._replace(gram=state.gram - begins[..., None] * eye)
-    ridges = left[..., None] * own
-    fit = online_lstsq(*streams, ridge=jnp.where(gone[..., None], own, ridges), **options)
+    ridges = left[..., None] * token_ridge
+    fit = online_lstsq(*streams, ridge=jnp.where(gone[..., None], token_ridge, ridges), **options)
     value = jnp.where(gone[..., None], jnp.nan, fit.value)
     held = jnp.where(gone[..., None], 0, ridges)[:, :, -1] if layout.length else begins
     gram = fit.state.gram + held[..., None] * eye

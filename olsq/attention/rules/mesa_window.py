@@ -191,25 +191,27 @@ def _solve_windows(queries: Array, older: Any, tokens: Any, ridge: Array, *, win
     def block(queries: Array, parts: Any) -> Array:
         k, v, gates, weight, shift, sample_lost, resets = parts
         size = queries.shape[1]
-        seen = window_mask(size, window)
+        in_window = window_mask(size, window)
         # Products of gates: after each earlier token to the block's start, then inside the block.
         later = jnp.cumprod(gates[:, 1:before][:, ::-1], 1)[:, ::-1]
         later = jnp.concatenate([later, jnp.ones_like(gates[:, :1])], 1)[:, :before]
-        own = gates[:, before:]
-        table, zeta = gate_products(own, jnp.log(jnp.where(own == 0, 1, own)))
+        block_gates = gates[:, before:]
+        table, zeta = gate_products(
+            block_gates, jnp.log(jnp.where(block_gates == 0, 1, block_gates))
+        )
         # From the units of each token to those of the row that reads it.
         scale = jnp.exp(shift)
         later, zeta = later / scale[:, :before], zeta * scale[:, before:]
         table = table * (scale[:, before:, None] / scale[:, None, before:])
         share = jnp.concatenate([zeta[..., None] * later[:, None], table], -1)
-        share = jnp.where(seen, share * weight[:, None], 0)
+        share = jnp.where(in_window, share * weight[:, None], 0)
         gram = _gram(k, share, weight, later, zeta, size, before)
         moments = Moments(gram, jnp.eye(gram.shape[-1], dtype=gram.dtype))
         ridges = jnp.tile(ridge, (pieces, 1))  # of every piece of time
         solution = query(moments, queries, ridge=ridges[:, None])
         scores = jnp.einsum("ntk,nik->nti", solution, k) * share
         out = jnp.einsum("nti,niv->ntv", scores, v)
-        visible = seen & (resets[:, None] == resets[:, before:, None])
+        visible = in_window & (resets[:, None] == resets[:, before:, None])
         return jnp.where((visible & sample_lost[:, None]).any(-1)[..., None], jnp.nan, out)
 
     return map_windows(block, queries, older, tokens, window, min(ROWS, max(8, window)))

@@ -124,8 +124,8 @@ def rg_lru(
     >>> [round(float(h), 3) for h in o[0, :, 0, 0]]
     [0.866, 1.299, 1.516]
     """
-    given, b, t, h = check_heads(x=x)
-    x, width = given["x"], given["x"].shape[-1]
+    checked, b, t, h = check_heads(x=x)
+    x, width = checked["x"], checked["x"].shape[-1]
     layout = layout_of((x,), state, b, t, h)
     gates = []
     for name, gate in (("input_gate", input_gate), ("recurrence_gate", recurrence_gate)):

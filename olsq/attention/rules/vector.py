@@ -83,13 +83,13 @@ def hgrn2(
     >>> olsq.attention.hgrn2(x, x, forget=0.5 * x)[0][0, :, 0, 0]
     Array([0.5 , 0.75], dtype=float32)
     """
-    given, b, t, h = check_heads(q=q, v=v)
-    layout = layout_of(tuple(given.values()), state, b, t, h)
+    checked, b, t, h = check_heads(q=q, v=v)
+    layout = layout_of(tuple(checked.values()), state, b, t, h)
     if (forget is None) == (log_forget is None):
         raise ValueError("give forget or log_forget, one of the two: 1 - forget is the key")
-    check_gates(forget, log_forget, layout, given["q"].shape[-1])
+    check_gates(forget, log_forget, layout, checked["q"].shape[-1])
     gates = jnp.asarray(forget if log_forget is None else log_forget, layout.working)
-    gates = jnp.broadcast_to(gates, given["q"].shape)
+    gates = jnp.broadcast_to(gates, checked["q"].shape)
     key = 1 - gates if log_forget is None else -jnp.expm1(gates)
     same: Any = {"forget" if log_forget is None else "log_forget": gates}
     tokens, _ = (
@@ -181,8 +181,8 @@ def rwkv6(
     tokens = tokens._replace(forget=gates, log_forget=logs)
     held, shift = split_gates(tokens)
     out, memory = vector_gated(reads, tokens.k, tokens.v, held, matrix, shift=shift, before=True)
-    own = jnp.tile(bonus, (layout.batch, 1))[:, None] * tokens.k
-    out = out + (tokens.q * own).sum(-1, keepdims=True) * tokens.v
+    bonus_keys = jnp.tile(bonus, (layout.batch, 1))[:, None] * tokens.k
+    out = out + (tokens.q * bonus_keys).sum(-1, keepdims=True) * tokens.v
     return restore_layout(
         out,
         Memory(memory),

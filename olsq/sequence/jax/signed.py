@@ -73,7 +73,7 @@ def remove_signs(tokens: Tokens) -> tuple[Tokens, Any]:
     sigma = running_signs(gates, 1)
     each = sigma if gates.ndim == 3 else sigma[..., None]
     upright = tokens._replace(
-        q=each * tokens.q, k=each * tokens.k, forget=magnitudes(gates), given=None
+        q=each * tokens.q, k=each * tokens.k, forget=magnitudes(gates), by_head=None
     )
     return upright, each[:, -1:]
 
@@ -97,11 +97,11 @@ def signed_lstsq(
     """
     inner = Dense() if solver is None else solver
     if not isinstance(inner, (Dense, ConjugateGradient)) or getattr(inner, "preconditioner", None):
-        given = type(inner).__name__
-        given += ' with preconditioner="chunk"' if isinstance(inner, ConjugateGradient) else ""
+        described = type(inner).__name__
+        described += ' with preconditioner="chunk"' if isinstance(inner, ConjugateGradient) else ""
         raise ValueError(
-            f"solver {given} needs gates >= 0: with signed=True a system may be indefinite; use "
-            "Dense (the default) or ConjugateGradient without a preconditioner"
+            f"solver {described} needs gates >= 0: with signed=True a system may be indefinite; "
+            "use Dense (the default) or ConjugateGradient without a preconditioner"
         )
     check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
     size = None if forget is None else magnitudes(forget)
@@ -233,9 +233,9 @@ class SignedSystems(JaxSolver):
         start, sound = b, jnp.ones_like(b[..., :1], bool)
         if options.start == "jacobi":
             diagonal = system_diagonal(systems)
-            known = (diagonal > 0).all(-1, keepdims=True)
-            start = jnp.where(known, b / jnp.where(known, diagonal, 1), 0)
-            sound = known | (b == 0).all(-1, keepdims=True)
+            positive = (diagonal > 0).all(-1, keepdims=True)
+            start = jnp.where(positive, b / jnp.where(positive, diagonal, 1), 0)
+            sound = positive | (b == 0).all(-1, keepdims=True)
         return conjugate_gradient(
             lambda x: system_product(systems, x),
             lambda r: r,
