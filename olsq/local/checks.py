@@ -116,8 +116,8 @@ def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
             f"segment_ids has shape {np.shape(ids)}, which does not broadcast to {shape} "
             "(batch and time)"
         ) from None
-    seen = concrete(ids)
-    if seen is not None and (np.diff(seen.astype(np.int64), axis=-1) < 0).any():
+    values = concrete(ids)
+    if values is not None and (np.diff(values.astype(np.int64), axis=-1) < 0).any():
         raise ValueError(
             "segment_ids must not decrease along time: packed sequences follow one another"
         )

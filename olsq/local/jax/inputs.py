@@ -75,8 +75,8 @@ def check(
         start = logs == -jnp.inf
     elif forget is not None:
         gates = per_query("forget", forget)
-        seen = concrete(forget)
-        if seen is None or not (seen == 1).all():
+        known_gates = concrete(forget)
+        if known_gates is None or not (known_gates == 1).all():
             start = gates == 0
             logs = jnp.log(jnp.where(start, 1, gates))
     if segment_ids is not None:

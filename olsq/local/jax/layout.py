@@ -127,8 +127,8 @@ def visible(layout: Layout, step: Step, offset: Array | None = None) -> Array | 
     key = step.column[:, None] * layout.key_size + jnp.arange(layout.key_size)
     query = query + (layout.offset if offset is None else offset)
     gap = query[..., None] - key[:, None]
-    seen = (gap >= 0) & step.live[:, None, None]
-    return seen if layout.window is None else seen & (gap < layout.window)
+    reached = (gap >= 0) & step.live[:, None, None]
+    return reached if layout.window is None else reached & (gap < layout.window)
 
 
 def merge_blocks(out: Array, layout: Layout, length: int) -> Array:

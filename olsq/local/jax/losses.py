@@ -48,12 +48,12 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
     key_square, value_square, query_square = (
         jax.lax.stop_gradient((x * x).sum(-1)) for x in (k, v, q * scale[..., None])
     )
-    known = jnp.isfinite(key_square) & jnp.isfinite(v).all(-1)
-    absent: Any = jnp.zeros_like(known)
+    usable = jnp.isfinite(key_square) & jnp.isfinite(v).all(-1)
+    absent: Any = jnp.zeros_like(usable)
     if weight is not None:
         absent = weight == -jnp.inf
-        known = known & (jnp.isfinite(weight) | absent)
-    lost = ~known & ~absent
+        usable = usable & (jnp.isfinite(weight) | absent)
+    lost = ~usable & ~absent
     if logs is not None:
         lost = lost | ~jnp.isfinite(logs)  # an unknown gate: what is after it is unknown
         logs = jnp.where(jnp.isfinite(logs), logs, 0)
@@ -77,8 +77,8 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
         weight = jnp.where(left_out, 0, weight)
         exponent = jnp.abs(jax.lax.stop_gradient(weight))
     value_size = jnp.sqrt(jax.lax.stop_gradient((v * v).sum(-1)))
-    seen = (jnp.sqrt(key_square), value_size, exponent)
-    largest = Largest(*(_largest_seen(x, q.shape[1], layout, place) for x in seen))
+    magnitudes = (jnp.sqrt(key_square), value_size, exponent)
+    largest = Largest(*(_largest_seen(x, q.shape[1], layout, place) for x in magnitudes))
     if weight is not None or not layout.causal:
         zero = jnp.zeros_like(key_square) if weight is None else weight
         weight = jnp.where(absent, -jnp.inf, zero)

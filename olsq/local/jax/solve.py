@@ -68,8 +68,8 @@ def local_lstsq(
         value, empty = jnp.zeros((*batch, length, m), dtype), jnp.zeros((*batch, length))
         return LocalSolution(value, Stats(jnp.zeros(empty.shape, jnp.int32), empty, empty, empty))
     layout = plan_layout(length, sizes.keys, window, causal)
-    value, steps, found = solve_flat(streams, layout, rule)
-    stats = certify(streams, value, steps, found, dtype)
+    value, steps, norms = solve_flat(streams, layout, rule)
+    stats = certify(streams, value, steps, norms, dtype)
     value = value.reshape(*batch, length, m).astype(dtype)
     return LocalSolution(value, Stats(*(s.reshape(*batch, length) for s in stats)))
 
@@ -165,10 +165,10 @@ def solve_flat(streams: Streams, layout: Layout, rule: Rule) -> tuple[Array, Arr
             return jax.tree.map(lambda x: x[None], solve(jax.tree.map(lambda x: x[0], cleaned)))
         return jax.vmap(solve)(cleaned)
 
-    made = by_platform(choose, run)
+    padded_row = by_platform(choose, run)
     length = streams.queries.shape[1]
-    row: Row = jax.tree.map(lambda x: x[:, :length], made)
-    value = jnp.where((output_lost | ~row.seen)[..., None], jnp.nan, row.value)
+    row: Row = jax.tree.map(lambda x: x[:, :length], padded_row)
+    value = jnp.where((output_lost | ~row.has_keys)[..., None], jnp.nan, row.value)
     norm = partial(jnp.linalg.norm, axis=-1)
     q, scale = cleaned.queries[:, :length], cleaned.scale[:, :length]
     sizes = LocalSizes(
@@ -197,8 +197,8 @@ def certify(
     eps, out_eps = float(jnp.finfo(ridge.dtype).eps), float(jnp.finfo(dtype).eps)
     d, count = streams.keys.shape[2], streams.keys.shape[1]
     bounds = local_error_bounds(sizes, ridge, d, count, eps, out_eps if out_eps > eps else 0.0)
-    known = jnp.isfinite(value).all(-1) & (ridge > 0) & (exponent_error(sizes, d, eps) < 1)
-    bounds = (jnp.where(known & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
+    is_bounded = jnp.isfinite(value).all(-1) & (ridge > 0) & (exponent_error(sizes, d, eps) < 1)
+    bounds = (jnp.where(is_bounded & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
     residual = jnp.where(
         sizes.right > 0, sizes.left / jnp.where(sizes.right > 0, sizes.right, 1), 0
     )

@@ -30,7 +30,7 @@ class Row(NamedTuple):
     """The results for every query; only ``value`` has derivatives."""
 
     value: Array  # (..., m)
-    seen: Array  # whether it sees any key
+    has_keys: Array  # whether it sees any key
     steps: Array
     spread: Array  # E|k - kbar|^2
     value_spread: Array  # E|v - vbar|^2
@@ -107,8 +107,8 @@ def solve_step(blocks: Blocks, step: Step, layout: Layout, rule: Rule) -> Row:
     weights = tile_weights(blocks, keys, q, step, layout)
     sums = sum_tiles(jnp.einsum("jbc,jce->jbe", weights, read), step)
     total = sums[..., d + m : d + m + 1]
-    seen = total > 0
-    inverse_total = 1 / jnp.where(seen, total, 1)
+    has_keys = total > 0
+    inverse_total = 1 / jnp.where(has_keys, total, 1)
     means = sums * inverse_total
     mean, value_mean = means[..., :d], means[..., d : d + m]
     squares = jax.lax.stop_gradient(means[..., d + m + 1 :])
@@ -116,7 +116,7 @@ def solve_step(blocks: Blocks, step: Step, layout: Layout, rule: Rule) -> Row:
         jnp.maximum(squares[..., i] - _square(x), 0) for i, x in enumerate((mean, value_mean))
     )
     systems = Systems(step, weights, keys, mean, inverse_total, ridge)
-    b = jnp.where(seen, q - mean, 0)
+    b = jnp.where(has_keys, q - mean, 0)
     if blocks.direction is None:
         x, steps = solve_systems(systems, b, spread[..., None], rule)
     else:
@@ -129,10 +129,20 @@ def solve_step(blocks: Blocks, step: Step, layout: Layout, rule: Rule) -> Row:
     rounding = along[..., d + m : d + m + 1]
     value = value_mean + along[..., d : d + m] - rounding * value_mean
     left = b - (along[..., :d] - rounding * mean) - ridge * x
-    right, solution, rest = (jnp.sqrt(_square(y)) for y in (b, x, left))
+    right, solution, residual_norm = (jnp.sqrt(_square(y)) for y in (b, x, left))
     curvature = jax.lax.stop_gradient((x * (b - left - ridge * x)).sum(-1))
     curvature = jnp.sqrt(jnp.maximum(curvature, 0))
-    return Row(value, seen[..., 0], steps, spread, value_spread, right, solution, curvature, rest)
+    return Row(
+        value,
+        has_keys[..., 0],
+        steps,
+        spread,
+        value_spread,
+        right,
+        solution,
+        curvature,
+        residual_norm,
+    )
 
 
 def _square(x: Array) -> Array:
@@ -153,13 +163,13 @@ def tile_weights(blocks: Blocks, keys: Array, q: Array, step: Step, layout: Layo
         scores = scores + blocks.log_weight[step.column][:, None]
     if blocks.fades is not None:
         scores = scores + tile_fades(blocks.fades, step)
-    seen = visible(layout, step, blocks.offset)
+    mask = visible(layout, step, blocks.offset)
     if blocks.order is not None and blocks.key_order is not None:
         order = to_tiles(blocks.order[step.blocks], step)
         same = order[..., None] == blocks.key_order[step.column][:, None]
-        seen = same if seen is None else seen & same
-    if seen is not None:
-        scores = jnp.where(seen, scores, -jnp.inf)
+        mask = same if mask is None else mask & same
+    if mask is not None:
+        scores = jnp.where(mask, scores, -jnp.inf)
     # softmax shift: each query's largest exponent over all of its tiles, so that exp cannot
     # overflow
     most = jax.lax.stop_gradient(scores).max(-1)  # (J, B)
@@ -200,8 +210,8 @@ def tile_fades(fades: Fades, step: Step) -> Array:
     block = step.blocks[step.row]
     far = fades.upto[block][:, :, None] + fades.after[step.column][:, None, :]
     far = far + fades.between[block, step.column][:, None, None]
-    own = fades.logs[step.blocks]  # (rows, C)
-    size = own.shape[1]
-    inside = jnp.where(jnp.tril(jnp.ones((size, size), bool), -1), own[..., None], 0)
+    block_logs = fades.logs[step.blocks]  # (rows, C)
+    size = block_logs.shape[1]
+    inside = jnp.where(jnp.tril(jnp.ones((size, size), bool), -1), block_logs[..., None], 0)
     near = jnp.cumsum(inside, 1)[step.row]
     return jnp.where((block == step.column)[:, None, None], near, far)

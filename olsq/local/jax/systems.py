@@ -98,17 +98,19 @@ def solve_systems(systems: Systems, b: Array, spread: Array, rule: Rule) -> tupl
                 begun, precondition = start_descent(problem), PRECONDITIONERS[name](fixed)
                 return end_descent(problem, begun, precondition, rule.max_steps)[:2]
             begun = start_descent(problem)
-            made = end_descent(problem, begun, plain(fixed), min(rule.trial, rule.max_steps))
+            descent = end_descent(problem, begun, plain(fixed), min(rule.trial, rule.max_steps))
             if rule.trial >= rule.max_steps:
-                return made.x, made.steps
-            rest = rule.max_steps - rule.trial
-            made = cond(
-                max_over_vmap(made.active.any()),
-                lambda made: end_descent(problem, go_on(problem, made), own(fixed), rest),
-                lambda made: made,
-                made,
+                return descent.x, descent.steps
+            steps_left = rule.max_steps - rule.trial
+            descent = cond(
+                max_over_vmap(descent.active.any()),
+                lambda descent: end_descent(
+                    problem, go_on(problem, descent), exact_inverse(fixed), steps_left
+                ),
+                lambda descent: descent,
+                descent,
             )
-            return made.x, made.steps
+            return descent.x, descent.steps
 
         return scaled(b, descend)
 
@@ -160,9 +162,9 @@ def start_descent(problem: Problem) -> Descent:
     return Descent(zero, steps, b, unsolved(problem, zero, dot(b, b)))
 
 
-def go_on(problem: Problem, made: Descent) -> Descent:
+def go_on(problem: Problem, descent: Descent) -> Descent:
     """Restart for the queries that are not done, from the residual b - M x computed anew."""
-    return made._replace(r=problem.b - problem.product(made.x))
+    return descent._replace(r=problem.b - problem.product(descent.x))
 
 
 def end_descent(problem: Problem, begun: Descent, precondition: Product, max_steps: int) -> Descent:
@@ -204,7 +206,7 @@ def plain(systems: Systems) -> Product:
     return lambda r: r
 
 
-def own(systems: Systems) -> Product:
+def exact_inverse(systems: Systems) -> Product:
     """Return the inverse of each query's own matrix, exact up to rounding.
 
     Forming them costs as many multiply-adds as ``d / 4`` steps, at half the rate of a step's
@@ -222,7 +224,7 @@ def own(systems: Systems) -> Product:
 
 
 # name -> what makes an approximate inverse, symmetric and positive definite, of a step's systems
-PRECONDITIONERS: dict[str, Callable[[Systems], Product]] = {"none": plain, "own": own}
+PRECONDITIONERS: dict[str, Callable[[Systems], Product]] = {"none": plain, "own": exact_inverse}
 
 
 def own_matrices(systems: Systems) -> Array:
@@ -236,8 +238,8 @@ def own_matrices(systems: Systems) -> Array:
     def tile(total: Array, x: Any) -> tuple[Array, None]:
         weights, keys, row = x
         off = keys - centre[row]
-        made = weights @ (off[:, low] * off[:, high])
-        return total.at[row].add(made), None
+        products = weights @ (off[:, low] * off[:, high])
+        return total.at[row].add(products), None
 
     start = jnp.zeros((rows, systems.mean.shape[1], len(low)), keys.dtype)
     packed, _ = scan(tile, start, (systems.weights, keys, step.row))

@@ -52,7 +52,7 @@ class Rows(NamedTuple):
     """The results for every query of one stream, (T, ...)."""
 
     value: NDArray
-    seen: NDArray
+    has_keys: NDArray
     steps: NDArray
     spread: NDArray  # E|k - kbar|^2
     value_spread: NDArray
@@ -136,8 +136,8 @@ def local_lstsq(
                 causal,
             )
             rows = solve_stream(stream, tol, most)
-            known = rows.seen & ~lost
-            value[b, known], steps[b] = rows.value[known], rows.steps
+            is_known = rows.has_keys & ~lost
+            value[b, is_known], steps[b] = rows.value[is_known], rows.steps
             key, of_value, exponent = largest
             query, scaled = (np.linalg.norm(x, axis=-1) for x in (stream.points, stream.queries))
             parts = LocalSizes(
@@ -157,10 +157,10 @@ def local_lstsq(
             bounds = local_error_bounds(
                 parts, stream.ridge, d, count, eps, out_eps if out_eps > eps else 0.0
             )
-            known &= (stream.ridge > 0) & (exponent_error(parts, d, eps) < 1)
+            is_known &= (stream.ridge > 0) & (exponent_error(parts, d, eps) < 1)
             stats[0, b] = np.where(rows.right > 0, rows.left / rows.right, 0)
             for place, x in enumerate(bounds, 1):
-                stats[place, b] = np.where(known & ~np.isnan(x), x, np.inf)
+                stats[place, b] = np.where(is_known & ~np.isnan(x), x, np.inf)
     shaped = (x.reshape(*batch, length) for x in (steps, *stats))
     return LocalSolution(value.reshape(*batch, length, m).astype(out), Stats(*shaped))
 
@@ -184,12 +184,12 @@ def clean(
     one of -inf is a reset.  A query is lost if it, its ridge or its scale is not finite.
     """
     count, length = len(k), len(q)
-    known = np.isfinite(np.einsum("td,td->t", k, k)) & np.isfinite(v).all(-1)
+    usable = np.isfinite(np.einsum("td,td->t", k, k)) & np.isfinite(v).all(-1)
     absent = np.zeros(count, bool)
     if weight is not None:
         absent = weight == -np.inf
-        known &= np.isfinite(weight) | absent
-    lost = ~known & ~absent
+        usable &= np.isfinite(weight) | absent
+    lost = ~usable & ~absent
     if logs is not None:
         start = start | (logs == -np.inf)
         logs = np.where(start, 0, logs)
@@ -234,22 +234,22 @@ def solve_stream(stream: Stream, tol: float | None, max_steps: int) -> Rows:
     return Rows(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
-def solve_block(stream: Stream, own: slice, tol: float | None, max_steps: int) -> Rows:
-    """Solve for the rows of the queries ``own``, (C, ...)."""
-    low, high = int(stream.first[own].min()), int(stream.last[own].max())
+def solve_block(stream: Stream, block: slice, tol: float | None, max_steps: int) -> Rows:
+    """Solve for the rows of the queries ``block``, (C, ...)."""
+    low, high = int(stream.first[block].min()), int(stream.last[block].max())
     keys, values = stream.keys[low:high], stream.values[low:high]
-    weights = block_weights(stream, own, low, high)
-    points, ridge = stream.points[own], stream.ridge[own, None]
+    weights = block_weights(stream, block, low, high)
+    points, ridge = stream.points[block], stream.ridge[block, None]
     total = weights.sum(1, keepdims=True)
-    seen = total > 0
-    weights /= np.where(seen, total, 1)
+    has_keys = total > 0
+    weights /= np.where(has_keys, total, 1)
     mean, value_mean = weights @ keys, weights @ values
     squares = (np.einsum("id,id->i", x, x) for x in (keys, values))
     spread, value_spread = (
         np.maximum(weights @ x - np.einsum("id,id->i", y, y), 0)
         for x, y in zip(squares, (mean, value_mean), strict=True)
     )
-    b = np.where(seen, points - mean, 0)
+    b = np.where(has_keys, points - mean, 0)
     d = keys.shape[1]
     trial = 0 if d <= FORMED else trial_steps(d)
     system = System(weights, keys, mean, ridge)
@@ -259,21 +259,31 @@ def solve_block(stream: Stream, own: slice, tol: float | None, max_steps: int) -
     rounding = along.sum(1, keepdims=True)
     value = value_mean + along @ values - rounding * value_mean
     left = b - (along @ keys - rounding * mean) - ridge * x
-    right, solution, rest = (np.linalg.norm(y, axis=1) for y in (b, x, left))
+    right, solution, residual_norm = (np.linalg.norm(y, axis=1) for y in (b, x, left))
     curvature = np.einsum("td,td->t", x, b - left - ridge * x)
     curvature = np.sqrt(np.maximum(curvature, 0))
-    return Rows(value, seen[:, 0], steps, spread, value_spread, right, solution, curvature, rest)
+    return Rows(
+        value,
+        has_keys[:, 0],
+        steps,
+        spread,
+        value_spread,
+        right,
+        solution,
+        curvature,
+        residual_norm,
+    )
 
 
-def block_weights(stream: Stream, own: slice, low: int, high: int) -> NDArray:
-    """Compute weights (C, n) of queries ``own`` on keys low to high, the largest of a query 1."""
-    scores = stream.queries[own] @ stream.keys[low:high].T
+def block_weights(stream: Stream, block: slice, low: int, high: int) -> NDArray:
+    """Compute weights (C, n) of queries ``block`` on keys low to high, the largest of a query 1."""
+    scores = stream.queries[block] @ stream.keys[low:high].T
     if stream.log_weight is not None:
         scores += stream.log_weight[low:high]
     place = np.arange(low, high)
-    first, last = stream.first[own, None], stream.last[own, None]
+    first, last = stream.first[block, None], stream.last[block, None]
     if stream.log_forget is not None:
-        start = own.start  # a causal block's queries are the keys start to high
+        start = block.start  # a causal block's queries are the keys start to high
         older = stream.log_forget[low + 1 : start + 1]
         logs = stream.log_forget[start:high]
         # gates are added up from each key to its query, never subtracted

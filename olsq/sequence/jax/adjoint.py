@@ -122,22 +122,22 @@ def tile_gradient(
     e = solver.solve_transposed(chunks, prepared, (outer * decay) @ keys + from_start(far))[0]
     scores = multiply_rows(x, keys)
     change = outer - multiply_rows(e, keys)
-    seen = scores * decay
+    decayed = scores * decay
     # dK = ((U - E) D)^T x - (S D)^T e;  dV = (S D)^T do
-    d_keys = multiply_columns(change * decay, x) - multiply_columns(seen, e)
-    d_values = multiply_columns(seen, do)
+    d_keys = multiply_columns(change * decay, x) - multiply_columns(decayed, e)
+    d_values = multiply_columns(decayed, do)
     # Moments before each chunk, plus what later chunks pass back through the gates between:
     # dH = -sum_t zeta_t e_t x_t^T,  dG = sum_t zeta_t do_t x_t^T
-    own = -multiply_columns(from_start(e), x), multiply_columns(from_start(do), x)
+    inside = -multiply_columns(from_start(e), x), multiply_columns(from_start(do), x)
 
     b, n = keys.shape[:2]
     factor = jnp.ones((b, n), keys.dtype) if zeta is None else zeta[..., -1]
     through = chunk_products(factor)
-    after = [jnp.concatenate([o[:, 1:], d[:, None]], 1) for o, d in zip(own, d_end, strict=True)]
+    after = [jnp.concatenate([o[:, 1:], d[:, None]], 1) for o, d in zip(inside, d_end, strict=True)]
     d_gram, d_cross = (jnp.einsum("bts,btpq->bspq", through.table, a) for a in after)
     before = [
         o[:, 0] + jnp.einsum("bt,btpq->bpq", through.start, a)
-        for o, a in zip(own, after, strict=True)
+        for o, a in zip(inside, after, strict=True)
     ]
     tail = jnp.broadcast_to(decay[..., -1, :], keys.shape[:-1])
     # Through the moments after the chunk, whose decay weights are the last row of D:
@@ -198,13 +198,13 @@ def tile_tangent(
     (chunks, _), (d_chunks, d_end), lost = jax.jvp(
         opened, at, (fields, d_ridge, d_start), has_aux=True
     )
-    whole = chunks._replace(output_lost=lost)
-    prepared, x = _recall(solver, whole, kept)
+    lossy = chunks._replace(output_lost=lost)
+    prepared, x = _recall(solver, lossy, kept)
     # dM x, with x held fixed
     d_product = jax.jvp(lambda c: system_product(c, x), (chunks,), (d_chunks,))[1]
     query_finite = finite(tile.queries)[..., None]
     d_query = jnp.where(query_finite, d_chunks.queries, 0)
-    d_x = solver.solve(whole, prepared, d_query - d_product)[0]
+    d_x = solver.solve(lossy, prepared, d_query - d_product)[0]
     d_value = jax.jvp(read_out, (chunks, x), (d_chunks, d_x))[1]
     return jnp.where(query_finite & ~lost[..., None], d_value, 0), d_end
 
@@ -263,8 +263,10 @@ def _gradient_of_gates(
         through, other = (
             jnp.einsum("btpq,bspq->bts", a, s) for a, s in zip(after, adds, strict=True)
         )
-        spent, rest = (jnp.einsum("btpq,bpq->bt", a, s) for a, s in zip(after, starts, strict=True))
-        d_factor = gate_gradient(*pieces, through + other, spent + rest)
+        spent, d_start = (
+            jnp.einsum("btpq,bpq->bt", a, s) for a, s in zip(after, starts, strict=True)
+        )
+        d_factor = gate_gradient(*pieces, through + other, spent + d_start)
         return gate_gradient(plain, chunks.zeta, d_table, d_zeta.at[..., -1].add(d_factor))
 
     # `mild` divides by the gates and subtracts cumulative sums: wrong at a gate of 0, and it

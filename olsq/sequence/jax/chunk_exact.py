@@ -63,8 +63,8 @@ class References(NamedTuple):
     def within(self, sums: Array, limit: float) -> Array:
         """Return a mask (B, n, C) of the tokens within ``limit`` of their reference."""
         first, second = self.centres
-        own = jnp.where(self.after, second[..., None], first[..., None])
-        return jnp.abs(own - sums) <= limit
+        centre = jnp.where(self.after, second[..., None], first[..., None])
+        return jnp.abs(centre - sums) <= limit
 
 
 def references(sums: Array, harsh: Any) -> References:
@@ -130,7 +130,7 @@ def solve_preconditioned_by_ridge(
         return conjugate_gradient(product, inner, b, None, **options)
     # Scaling the keys once, instead of the residuals at every step, saves a tenth of the time.
     units = jnp.minimum(jnp.sqrt(ridge / ridge.min(-1, keepdims=True)), MOST_UNITS)
-    own = chunks._replace(
+    scaled_chunks = chunks._replace(
         keys=chunks.keys / units,
         gram=chunks.gram / units / jnp.swapaxes(units, -1, -2),
         ridge=chunks.ridge / units / units,
@@ -138,16 +138,16 @@ def solve_preconditioned_by_ridge(
 
     def solve(b: Array) -> tuple[Array, Array, Array]:
         return conjugate_gradient(
-            lambda x: system_product(own, x), lambda r: r, b, None, units=units, **options
+            lambda x: system_product(scaled_chunks, x), lambda r: r, b, None, units=units, **options
         )
 
     y, steps, done = scaled(b / units, solve)
     return y / units, steps, done
 
 
-def _zeros_of_result(made: Callable[[], Any]) -> Any:
-    """Return zeros of the shapes that ``made`` returns, without running it."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made))
+def _zeros_of_result(function: Callable[[], Any]) -> Any:
+    """Return zeros of the shapes that ``function`` returns, without running it."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
 
 
 def _log_middle(sums: Any) -> Any:
@@ -316,10 +316,10 @@ class JaxChunkExact(JaxSolver):
                 chunks, b, max_steps=most, trial=jnp.where(near, TRIAL, 4 * d), **options
             )
 
-            def rest() -> tuple[Array, Array]:
+            def refine() -> tuple[Array, Array]:
                 y, more = by_factors(b, x)
                 return y, jnp.where(done[..., 0], steps, steps + more)
 
-            return cond(max_over_vmap((~done).any()), rest, lambda: (x, steps))
+            return cond(max_over_vmap((~done).any()), refine, lambda: (x, steps))
 
         return scaled(b, run)

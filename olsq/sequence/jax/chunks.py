@@ -50,22 +50,22 @@ def read_out(chunks: Chunks, x: jax.Array) -> jax.Array:
 
 def system_diagonal(chunks: Chunks) -> jax.Array:
     """Compute diag(H_t + Lambda_t), (B, n, C, d)."""
-    own = chunks.decay @ (chunks.keys**2)
+    near = chunks.decay @ (chunks.keys**2)
     far = jnp.diagonal(chunks.gram, axis1=-2, axis2=-1)[:, :, None]
-    y = own + (far if chunks.zeta is None else chunks.zeta[..., None] * far)
+    y = near + (far if chunks.zeta is None else chunks.zeta[..., None] * far)
     return y if chunks.ridge is None else y + chunks.ridge
 
 
 def system_trace(chunks: Chunks) -> jax.Array:
     """Compute trace(H_t), (B, n, C, 1): an upper bound of its norm for one small product."""
-    own = chunks.decay @ (chunks.keys**2).sum(-1, keepdims=True)
+    near = chunks.decay @ (chunks.keys**2).sum(-1, keepdims=True)
     far = jnp.trace(chunks.gram, axis1=-2, axis2=-1)[:, :, None, None]
-    return own + (far if chunks.zeta is None else chunks.zeta[..., None] * far)
+    return near + (far if chunks.zeta is None else chunks.zeta[..., None] * far)
 
 
 def cross_norm(chunks: Chunks) -> jax.Array:
     """Bound the norm of G_t from above, (B, n, C), by the sum of the norms of its terms."""
     keys, values = (jnp.linalg.norm(x, axis=-1) for x in (chunks.keys, chunks.values))
-    own = (chunks.decay @ (keys * values)[..., None])[..., 0]
+    near = (chunks.decay @ (keys * values)[..., None])[..., 0]
     far = jnp.linalg.norm(chunks.cross, axis=(-2, -1))[..., None]
-    return own + (far if chunks.zeta is None else chunks.zeta * far)
+    return near + (far if chunks.zeta is None else chunks.zeta * far)

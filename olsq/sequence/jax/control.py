@@ -74,9 +74,9 @@ def vary_together(arrays: Any) -> Any:
     return jax.tree.map(lambda x: varying_like(x, *leaves), arrays)
 
 
-def vary_alike(x: Any, *others: Any) -> Any:
-    """Return ``x`` with every leaf varying like the same leaf of each of ``others``."""
-    for other in others:
+def vary_alike(x: Any, *trees: Any) -> Any:
+    """Return ``x`` with every leaf varying like the same leaf of each of ``trees``."""
+    for other in trees:
         x = jax.tree.map(varying_like, x, other)
     return x
 

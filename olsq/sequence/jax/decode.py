@@ -167,8 +167,8 @@ def _solve_by_iteration(state: DecodeState, q: Array, tol: Any) -> tuple[Array, 
     # In units in which the system has a diagonal near 1, so that the residual of no column hides
     # behind that of another.  Powers of two change no digit.
     diagonal = jax.lax.stop_gradient(jnp.diagonal(gram, axis1=-2, axis2=-1) + ridge)
-    known = (diagonal > 0) & jnp.isfinite(diagonal)
-    unit = jnp.exp2(-jnp.round(jnp.log2(jnp.where(known, diagonal, 1)) / 2))
+    positive = (diagonal > 0) & jnp.isfinite(diagonal)
+    unit = jnp.exp2(-jnp.round(jnp.log2(jnp.where(positive, diagonal, 1)) / 2))
 
     def product(x: Array) -> Array:
         x = unit * x

@@ -33,8 +33,8 @@ class JaxDense(JaxSolver):
         def one(parts: tuple[Array, ...]) -> Array:
             keys, decay, zeta, gram, ridge, b = parts
             outer = keys[..., :, None] * keys[..., None, :]
-            own = jnp.einsum("bts,bsij->btij", decay, outer)
-            system = own + zeta[..., None, None] * gram[:, None]
+            near = jnp.einsum("bts,bsij->btij", decay, outer)
+            system = near + zeta[..., None, None] * gram[:, None]
             system = system + ridge[..., None] * jnp.eye(d, dtype=b.dtype)
             system, b = vary_together((system, b))
             # Powers of two that bring the diagonal to between 1/2 and 2: they round nothing, and

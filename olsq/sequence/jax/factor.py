@@ -118,9 +118,9 @@ def _factorise_chunks(system: Array, keys: Array, floor: bool) -> tuple[Array, A
     unsafe = ~(size * eps < SINGULAR)  # also where it is NaN
 
     def care() -> tuple[Array, ...]:
-        chosen = unsafe[..., None, None], unsafe[..., None, None], unsafe
+        masks = unsafe[..., None, None], unsafe[..., None, None], unsafe
         careful = _factorise_robustly(system, keys, *_find_singular(half, keys, floor))
-        pairs = zip(chosen, careful, (inverse, rows, growth), strict=True)
+        pairs = zip(masks, careful, (inverse, rows, growth), strict=True)
         return tuple(jnp.where(*three) for three in pairs)
 
     return cond(max_over_vmap(unsafe.any()), care, lambda: (inverse, rows, growth))
@@ -157,10 +157,10 @@ def _factorise_robustly(
     Growth is infinite where a ridge was added.
     """
     (c, d), eps = keys.shape[2:], jnp.finfo(system.dtype).eps
-    own, total = jnp.diagonal(system, axis1=-2, axis2=-1), (keys**2).sum(-2)
+    diagonal, total = jnp.diagonal(system, axis1=-2, axis2=-1), (keys**2).sum(-2)
     if unbounded is None:
-        unbounded = (total * eps > SINGULAR * own).any(-1)
-    ridge = jnp.where(jnp.asarray(indefinite)[..., None], 4 * d * eps * own, 0)
+        unbounded = (total * eps > SINGULAR * diagonal).any(-1)
+    ridge = jnp.where(jnp.asarray(indefinite)[..., None], 4 * d * eps * diagonal, 0)
     ridge = ridge + jnp.where(unbounded[..., None], jnp.sqrt(eps) * total, 0)
     singular = indefinite | unbounded
     ridge = jnp.where(singular[..., None] & ~(ridge > 0), 1, ridge)

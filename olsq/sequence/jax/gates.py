@@ -80,17 +80,17 @@ def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array
 def _states_before_runs(factor: Array, add: Array, start: Array) -> tuple[Array, Array]:
     """Compute :func:`states_before` of more than ``RUN`` pieces, run by run."""
     b, n = factor.shape
-    runs, rest = -(-n // RUN), add.shape[2:]
+    runs, shape = -(-n // RUN), add.shape[2:]
     spare = (0, runs * RUN - n)
     factor = jnp.pad(factor, ((0, 0), spare), constant_values=1)  # nothing forgotten, nothing added
     add = jnp.pad(add, ((0, 0), spare, (0, 0), (0, 0)))
-    factor, add = factor.reshape(b * runs, RUN), add.reshape(b * runs, RUN, *rest)
-    empty = jnp.zeros((b * runs, *rest), add.dtype)
+    factor, add = factor.reshape(b * runs, RUN), add.reshape(b * runs, RUN, *shape)
+    empty = jnp.zeros((b * runs, *shape), add.dtype)
     # What a run adds to an empty state, then the states before the runs, then those within.
-    total = states_before(factor, add, empty)[1].reshape(b, runs, *rest)
+    total = states_before(factor, add, empty)[1].reshape(b, runs, *shape)
     before, last = states_before(factor.prod(-1).reshape(b, runs), total, start)
-    within = states_before(factor, add, before.reshape(b * runs, *rest))[0]
-    return within.reshape(b, runs * RUN, *rest)[:, :n], last
+    within = states_before(factor, add, before.reshape(b * runs, *shape))[0]
+    return within.reshape(b, runs * RUN, *shape)[:, :n], last
 
 
 def lost_tokens(sample_lost: Array, reset: Array | None, start: Array) -> Array:

@@ -74,8 +74,8 @@ def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning:
 
 def all_ones(x: Any) -> bool:
     """Test whether every entry of ``x`` is known to be 1; False while it is traced."""
-    seen = concrete(x)
-    return seen is not None and bool((seen == 1).all())
+    values = concrete(x)
+    return values is not None and bool((values == 1).all())
 
 
 def check_gates(

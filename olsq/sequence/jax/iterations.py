@@ -29,8 +29,8 @@ def scaled(b: Array, solve: Callable[[Array], tuple[Array, *Rest]]) -> tuple[Arr
     """
     size = jax.lax.stop_gradient(jnp.max(jnp.abs(b), axis=-1, keepdims=True))
     size = jnp.where(size > 0, size, 1)
-    found = solve(b / size)
-    return found[0] * size, *found[1:]
+    solution = solve(b / size)
+    return solution[0] * size, *solution[1:]
 
 
 @jax.custom_jvp
@@ -55,9 +55,9 @@ def balanced(precondition: Product, b: Array) -> Product:
     An inverse of 1e20 is squared in the iteration, which float32 cannot hold. Where the
     preconditioner itself overflows, or maps b to zero, it is left out.
     """
-    made, size = (jnp.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
-    sound = jnp.isfinite(made) & (made > 0) & (size > 0)
-    unit = jnp.where(sound, made / jnp.where(size > 0, size, 1), 1)
+    preconditioned, size = (jnp.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
+    sound = jnp.isfinite(preconditioned) & (preconditioned > 0) & (size > 0)
+    unit = jnp.where(sound, preconditioned / jnp.where(size > 0, size, 1), 1)
     return lambda r: jnp.where(sound, precondition(r) / unit, r)
 
 
@@ -133,10 +133,10 @@ def conjugate_gradient(
         go_on = (i < max_steps) & active.any()
         if trial is None:
             return go_on
-        gained, wanted = jnp.log(first_left / left), jnp.log(first_left / goal)
+        gained, needed = jnp.log(first_left / left), jnp.log(first_left / goal)
         # the steps still needed at the present rate of convergence
-        rest = i.astype(b.dtype) * (wanted / jnp.maximum(gained, 1e-3) - 1)
-        return go_on & ~((i >= trial) & (active & (rest > 3 * trial)).any())
+        steps_left = i.astype(b.dtype) * (needed / jnp.maximum(gained, 1e-3) - 1)
+        return go_on & ~((i >= trial) & (active & (steps_left > 3 * trial)).any())
 
     if unroll:
         state = scan(lambda s, _: (step(s), None), state, None, length=max_steps)[0]

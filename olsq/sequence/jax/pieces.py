@@ -146,8 +146,8 @@ def scan_time(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> 
     def earlier(x: Array, nothing: Any) -> Array:
         return jnp.pad(x[:, :-1], ((0, 0), (1, 0)), constant_values=nothing)[:, :, None]
 
-    whole = combine(jax.tree.map(earlier, ends, identity), inside)
-    return jax.tree.map(lambda x: x.reshape(n, pieces * length), whole)
+    combined = combine(jax.tree.map(earlier, ends, identity), inside)
+    return jax.tree.map(lambda x: x.reshape(n, pieces * length), combined)
 
 
 def delay(x: Array, before: Array, steps: int = 1) -> Array:
@@ -164,10 +164,10 @@ def delay(x: Array, before: Array, steps: int = 1) -> Array:
     if pieces == 1:
         return jnp.concatenate([before[:, before.shape[1] - steps :], x], 1)[:, :t]
     y = x.reshape(n, pieces, t // pieces, *x.shape[2:])
-    rest = y.shape[2] - steps
-    ends = y[:, :, rest:]
+    split = y.shape[2] - steps
+    ends = y[:, :, split:]
     first = jnp.concatenate([before[:, None, before.shape[1] - steps :], ends[:, :-1]], 1)
-    return jnp.concatenate([first, y[:, :, :rest]], 2).reshape(x.shape)
+    return jnp.concatenate([first, y[:, :, :split]], 2).reshape(x.shape)
 
 
 def rotate_pieces(x: Tree, pieces: int, steps: int) -> Tree:
@@ -186,8 +186,8 @@ def prepend_window(x: Array, before: Array, pieces: int) -> Array:
     ``before`` (N, w, ...) are those before the first.  Each piece gets tails of as many pieces
     before it as w tokens reach into, one for all w up to the length L of a piece.
     """
-    own, (n, width) = cut_into_pieces(x, pieces), before.shape[:2]
-    length = own.shape[1]
+    cut, (n, width) = cut_into_pieces(x, pieces), before.shape[:2]
+    length = cut.shape[1]
     reach = -(-width // length)
     spare = [(0, 0), (reach * length - width, 0)] + [(0, 0)] * (x.ndim - 2)
     first = cut_into_pieces(jnp.pad(before, spare), reach) if reach else before
@@ -195,11 +195,11 @@ def prepend_window(x: Array, before: Array, pieces: int) -> Array:
     parts = []
     for back in range(reach, 0, -1):
         size = min(length, width - (back - 1) * length)
-        new = rotate_pieces(own[:, length - size :], pieces, back)
+        new = rotate_pieces(cut[:, length - size :], pieces, back)
         old = first[(reach - back) * n :, length - size :][: pieces * n]
         old = jnp.pad(old, [(0, pieces * n - old.shape[0])] + [(0, 0)] * (x.ndim - 1))
         parts.append(jnp.where(index < back, old, new))
-    return jnp.concatenate([*parts, own], 1)
+    return jnp.concatenate([*parts, cut], 1)
 
 
 def last_tokens(x: Array, before: Array) -> Array:
@@ -217,20 +217,19 @@ def run_in_turns(
     run: Callable[[Any, Any, Any], tuple[Array, Any]],
     state: Any,
     streams: Any,
-    own: Any,
+    parameters: Any,
     groups: int,
 ) -> tuple[Array, Any]:
-    """Compute ``run(state, streams, own)`` along time: (N, T, V) and the state after the last
-    token.
+    """Compute ``run(state, streams, parameters)`` along time: (N, T, V) and the last state.
 
-    Arrays of ``streams`` are (N, T, ...); those of ``state`` and of ``own``, the arrays of each
-    stream without a time axis, are (N, ...). Stream n is in group n modulo ``groups``, which
+    Arrays of ``streams`` are (N, T, ...); those of ``state`` and of ``parameters``, the arrays of
+    each stream without a time axis, are (N, ...). Stream n is in group n modulo ``groups``, which
     divides N, so that rows that are split over other devices, the major axis of N, stay where they
     are. The backward pass keeps one state per turn and recomputes the rest.
     """
     pieces = pieces_of(jax.tree.leaves(streams)[0].shape[1])
     if pieces == 1:
-        return run(state, streams, own)
+        return run(state, streams, parameters)
     place = jnp.arange(pieces)
 
     def grouped(x: Array) -> Array:
@@ -247,7 +246,7 @@ def run_in_turns(
     streams = jax.tree.map(
         lambda x: jax.vmap(grouped)(by_piece(cut_into_pieces(x, pieces))), streams
     )
-    state, own = jax.tree.map(grouped, (state, own))
+    state, parameters = jax.tree.map(grouped, (state, parameters))
 
     def turn(passed: Any, at: Array) -> tuple[Array, Any]:
         """Run one turn: outputs (P, N / G, L, V) and states after, from the states passed on."""
@@ -259,31 +258,31 @@ def run_in_turns(
             return jnp.where(handed.reshape(-1, *[1] * first.ndim), passed, first)
 
         begun = jax.tree.map(begin, passed, jax.tree.map(lambda x: x[group[0]], state))
-        given = jax.tree.map(lambda x: jax.vmap(lambda x, g: x[g])(x, group), streams)
-        belongs = jax.tree.map(lambda x: x[group], own)
-        out, after = run(*jax.tree.map(folded, (begun, given, belongs)))
+        inputs = jax.tree.map(lambda x: jax.vmap(lambda x, g: x[g])(x, group), streams)
+        belongs = jax.tree.map(lambda x: x[group], parameters)
+        out, after = run(*jax.tree.map(folded, (begun, inputs, belongs)))
         return jax.tree.map(by_piece, (out, after))
 
-    def put(whole: Array, part: Array, group: Array) -> Array:
-        return jax.vmap(lambda x, y, g: x.at[g].set(y, mode="drop"))(whole, part, group)
+    def put(stored: Array, part: Array, group: Array) -> Array:
+        return jax.vmap(lambda x, y, g: x.at[g].set(y, mode="drop"))(stored, part, group)
 
     def step(carry: Any, at: Array) -> tuple[Any, None]:
-        passed, found = carry
+        passed, results = carry
         now = jax.checkpoint(turn, prevent_cse=False)(passed, at)
         group = at - place
         group = jnp.where((group >= 0) & (group < groups), group, groups)
-        found = jax.tree.map(lambda x, y: put(x, y, group), found, now)
-        return (jax.tree.map(lambda x: jnp.roll(x, 1, 0), now[1]), found), None
+        results = jax.tree.map(lambda x, y: put(x, y, group), results, now)
+        return (jax.tree.map(lambda x: jnp.roll(x, 1, 0), now[1]), results), None
 
     first = jax.tree.map(lambda x: jnp.broadcast_to(x[0], (pieces, *x.shape[1:])), state)
     shapes = jax.eval_shape(turn, first, jnp.int32(0))
     room = jax.tree.map(
         lambda x: jnp.zeros((pieces, groups, *x.shape[1:]), x.dtype), shapes
     )  # of outputs and of states at the pieces' ends
-    found = jax.lax.scan(step, (first, room), jnp.arange(groups + pieces - 1))[0][1]
+    results = jax.lax.scan(step, (first, room), jnp.arange(groups + pieces - 1))[0][1]
 
     def ungrouped(x: Array) -> Array:
         return folded(jnp.moveaxis(x, 0, 1))
 
-    out = jax.vmap(ungrouped)(found[0])
-    return join_pieces(folded(out), pieces), jax.tree.map(lambda x: ungrouped(x[-1]), found[1])
+    out = jax.vmap(ungrouped)(results[0])
+    return join_pieces(folded(out), pieces), jax.tree.map(lambda x: ungrouped(x[-1]), results[1])

@@ -77,9 +77,9 @@ def given_target() -> Target | None:
 
 def target() -> Target:
     """Return the target set by :func:`tuned_for`; outside of it, the device of this process."""
-    given = _given.get()
-    if given is not None:
-        return given
+    current = _given.get()
+    if current is not None:
+        return current
     return Target(True) if jax.default_backend() == "cpu" else accelerator()
 
 

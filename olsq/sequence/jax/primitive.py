@@ -57,10 +57,10 @@ def solve_by_primitive(
     stream: Stream, solver: JaxSolver
 ) -> tuple[Array, Moments[Array], TokenSizes]:
     """Solve a stream: outputs (B, T, m), final moments and sizes (B, T)."""
-    given = stream._asdict() | stream.state._asdict()
-    given = {n: x for n, x in given.items() if n not in ("state", "floor") and x is not None}
-    setting = Setting(tuple(given), solver, given_target())
-    value, gram, cross, *sizes = solve_p.bind(*given.values(), setting=setting, keeps=False)
+    arrays = stream._asdict() | stream.state._asdict()
+    arrays = {n: x for n, x in arrays.items() if n not in ("state", "floor") and x is not None}
+    setting = Setting(tuple(arrays), solver, given_target())
+    value, gram, cross, *sizes = solve_p.bind(*arrays.values(), setting=setting, keeps=False)
     return value, Moments(gram, cross), TokenSizes(*sizes)
 
 
@@ -97,8 +97,8 @@ def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tupl
     arrays, kept, (d_value, *d_moments) = _split_operands(operands, setting, OUTPUTS)
     stream, kept = setting.stream(arrays), _rebuild_kept(kept)
     with _traced_for(setting):
-        found = walk.backward(stream, setting.solver, kept, d_value, Moments(*d_moments))
-    return tuple(getattr(found, n) for n in wrt)
+        cotangents = walk.backward(stream, setting.solver, kept, d_value, Moments(*d_moments))
+    return tuple(getattr(cotangents, n) for n in wrt)
 
 
 def _rebuild_kept(leaves: Any) -> Kept:
@@ -117,30 +117,30 @@ def _split_operands(operands: Any, setting: Setting, last: int) -> tuple[Any, An
 
 def _primitive(name: str, function: Callable[..., Any]) -> Primitive:
     """Make a primitive with several results that the jitted ``function`` computes."""
-    made = Primitive(name)
-    made.multiple_results = True
-    made.def_impl(function)
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_impl(function)
 
     def shapes(*avals: Any, **params: Any) -> list[Any]:
-        given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-        out = jax.eval_shape(partial(function, **params), *given)
+        arguments = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+        out = jax.eval_shape(partial(function, **params), *arguments)
         return [ShapedArray(x.shape, x.dtype) for x in out]
 
     def batched(operands: Any, axes: Any, **params: Any) -> tuple[list[Array], list[int]]:
         many = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
 
         def folded(x: Array, axis: Any) -> Array:
-            whole = (many, *x.shape)
-            x = jnp.broadcast_to(x, whole) if axis is None else jnp.moveaxis(x, axis, 0)
+            stacked = (many, *x.shape)
+            x = jnp.broadcast_to(x, stacked) if axis is None else jnp.moveaxis(x, axis, 0)
             return x.reshape(many * x.shape[1], *x.shape[2:])
 
-        out = made.bind(*map(folded, operands, axes), **params)
+        out = primitive.bind(*map(folded, operands, axes), **params)
         return [x.reshape(many, -1, *x.shape[1:]) for x in out], [0] * len(out)
 
-    made.def_abstract_eval(shapes)
-    batching.primitive_batchers[made] = batched
-    mlir.register_lowering(made, mlir.lower_fun(function, multiple_results=True))
-    return made
+    primitive.def_abstract_eval(shapes)
+    batching.primitive_batchers[primitive] = batched
+    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=True))
+    return primitive
 
 
 solve_p = _primitive("online_lstsq", _solve)
@@ -170,8 +170,8 @@ def _solve_jvp(primals: Any, tangents: Any, *, setting: Setting, keeps: bool) ->
     shown = out if keeps else out[: OUTPUTS + len(TokenSizes._fields)]
     if not moving:
         return shown, [_zero_tangent(x) for x in shown]
-    wrt, given = zip(*moving, strict=True)
-    d_out = tangent_p.bind(*primals, *kept, *given, setting=setting, wrt=wrt)
+    wrt, moved = zip(*moving, strict=True)
+    d_out = tangent_p.bind(*primals, *kept, *moved, setting=setting, wrt=wrt)
     return shown, [*d_out, *(_zero_tangent(x) for x in shown[OUTPUTS:])]
 
 
@@ -196,15 +196,15 @@ def _linear_jvp(
     out = itself.bind(*primals, setting=setting, wrt=wrt)
     parts = []
     if any(type(t) is not ad.Zero for t in d_linear):
-        given = map(ad.instantiate_zeros, d_linear)
-        parts.append(itself.bind(*arrays, *kept, *given, setting=setting, wrt=wrt))
+        moved = map(ad.instantiate_zeros, d_linear)
+        parts.append(itself.bind(*arrays, *kept, *moved, setting=setting, wrt=wrt))
     moving = [i for i, t in enumerate(d_arrays) if type(t) is not ad.Zero]
     moving = [i for i in moving if setting.names[i] != "log_forget"]
     if moving:
 
-        def by_arrays(*chosen: Array) -> Any:
-            whole = dict(enumerate(arrays)) | dict(zip(moving, chosen, strict=True))
-            return apply(setting, wrt, tuple(whole.values()), *linear)
+        def by_arrays(*values: Array) -> Any:
+            operands = dict(enumerate(arrays)) | dict(zip(moving, values, strict=True))
+            return apply(setting, wrt, tuple(operands.values()), *linear)
 
         at, along = [arrays[i] for i in moving], [d_arrays[i] for i in moving]
         parts.append(jax.jvp(by_arrays, at, along)[1])
@@ -219,8 +219,8 @@ def _as_function_of(
     """
     by_name = dict(zip(setting.names, arrays, strict=True))
 
-    def function(*chosen: Array) -> tuple[Array, ...]:
-        stream = setting.stream((by_name | dict(zip(wrt, chosen, strict=True))).values())
+    def function(*values: Array) -> tuple[Array, ...]:
+        stream = setting.stream((by_name | dict(zip(wrt, values, strict=True))).values())
         value, moments, _ = walk.solve_by_jax(stream, setting.solver, False)
         return value, *moments
 
@@ -228,20 +228,22 @@ def _as_function_of(
 
 
 def _apply_tangent(setting: Setting, wrt: Any, arrays: Any, *tangents: Array) -> Any:
-    function, chosen = _as_function_of(setting, arrays, wrt)
+    function, values = _as_function_of(setting, arrays, wrt)
     with _traced_for(setting):
-        return jax.jvp(function, chosen, tangents)[1]
+        return jax.jvp(function, values, tangents)[1]
 
 
 def _apply_cotangent(setting: Setting, wrt: Any, arrays: Any, *cotangents: Array) -> Any:
-    function, chosen = _as_function_of(setting, arrays, wrt)
+    function, values = _as_function_of(setting, arrays, wrt)
     with _traced_for(setting):
-        return jax.vjp(function, *chosen)[1](cotangents)
+        return jax.vjp(function, *values)[1](cotangents)
 
 
-def _select_transposed(operands: Any, made: list[Any]) -> list[Any]:
+def _select_transposed(operands: Any, results: list[Any]) -> list[Any]:
     """Select the results for the operands to transpose by; None for the others."""
-    return [x if ad.is_undefined_primal(o) else None for o, x in zip(operands, made, strict=True)]
+    return [
+        x if ad.is_undefined_primal(o) else None for o, x in zip(operands, results, strict=True)
+    ]
 
 
 def _tangent_transpose(
@@ -249,8 +251,8 @@ def _tangent_transpose(
 ) -> Any:
     """Transpose the tangent primitive by its tangents: the cotangent primitive."""
     arrays, kept, _ = _split_operands(operands, setting, len(wrt))
-    given = map(ad.instantiate_zeros, cotangents)
-    out = cotangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
+    upstream = map(ad.instantiate_zeros, cotangents)
+    out = cotangent_p.bind(*arrays, *kept, *upstream, setting=setting, wrt=wrt)
     return _select_transposed(operands, [None] * (len(arrays) + len(kept)) + list(out))
 
 
@@ -259,8 +261,8 @@ def _cotangent_transpose(
 ) -> Any:
     """Transpose the cotangent primitive by its cotangents: the tangent primitive."""
     arrays, kept, _ = _split_operands(operands, setting, OUTPUTS)
-    given = map(ad.instantiate_zeros, tangents)
-    out = tangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
+    moved = map(ad.instantiate_zeros, tangents)
+    out = tangent_p.bind(*arrays, *kept, *moved, setting=setting, wrt=wrt)
     return _select_transposed(operands, [None] * (len(arrays) + len(kept)) + list(out))
 
 

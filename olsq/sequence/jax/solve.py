@@ -73,21 +73,21 @@ def online_lstsq(
     stream, batch, dtype = check(
         keys, values, queries, forget, log_forget, weight, ridge, ridge_mode, state
     )
-    chosen = ChunkExact() if solver is None else solver
-    chosen.check_ridge_mode(ridge_mode, forgets=stream.forget is not None)
-    sized = chosen.sized(chunk_length(stream.keys.shape[2]))
+    algorithm = ChunkExact() if solver is None else solver
+    algorithm.check_ridge_mode(ridge_mode, forgets=stream.forget is not None)
+    sized = algorithm.sized(chunk_length(stream.keys.shape[2]))
     sized.review(*(None if g is None else concrete(g) for g in (stream.log_forget, stream.forget)))
-    unrolls = adjoint == "unrolled" and chosen.truncates
+    unrolls = adjoint == "unrolled" and algorithm.truncates
     if unrolls:
-        chosen.check_unrolled()
+        algorithm.check_unrolled()
     length, m = stream.values.shape[1:]
     if 0 in (length, *batch):
         value, empty = jnp.zeros((*batch, length, m), dtype), jnp.zeros((*batch, length))
         stats = Stats(jnp.zeros((*batch, length), jnp.int32), empty, empty, empty)
         final = stream.state
     else:
-        shards = max(chosen.shards, pieces_of(length))
-        value, final, sizes = solve_stream(stream, chosen, unrolls, shards, given_target())
+        shards = max(algorithm.shards, pieces_of(length))
+        value, final, sizes = solve_stream(stream, algorithm, unrolls, shards, given_target())
         stats = certify(stream, value, sizes, dtype)
         value = value.reshape(*batch, length, m).astype(dtype)
         stats = Stats(*(s.reshape(*batch, length) for s in stats))
@@ -198,14 +198,14 @@ def solve_in_pieces(
 def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stats[Array]:
     """Compute residuals and error bounds (B, T) of a flat batch whose outputs have ``dtype``."""
     stream, value, sizes = jax.lax.stop_gradient((stream, value, sizes))
-    query, known = sizes.query, jnp.isfinite(value).all(-1)
+    query, value_finite = sizes.query, jnp.isfinite(value).all(-1)
     ridge = jnp.zeros((), query.dtype) if stream.ridge is None else stream.ridge.max(-1)
     size = jnp.linalg.norm(value, axis=-1)
     parts = Sizes(query, sizes.solution, sizes.left, sizes.trace, ridge, sizes.cross, size)
     floor, eps = least_eigenvalue(stream), float(jnp.finfo(query.dtype).eps)
     out_eps = float(jnp.finfo(dtype).eps)
     bounds = error_bounds(parts, floor, query.shape[1], eps, out_eps if out_eps > eps else 0.0)
-    bounds = (jnp.where(known & (floor > 0) & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
+    bounds = (jnp.where(value_finite & (floor > 0) & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
     residual = jnp.where(query > 0, sizes.left / jnp.where(query > 0, query, 1), 0)
     return Stats(sizes.steps, residual, *bounds)
 

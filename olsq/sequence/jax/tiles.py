@@ -216,10 +216,10 @@ def tile_outputs(
 
     ``solution`` is that of the :func:`finite_queries`, after ``steps``. Also returns their sizes.
     """
-    known = finite(chunks.queries)[..., None] & ~chunks.output_lost[..., None]
-    value = jnp.where(known, read_out(chunks, solution), jnp.nan)
+    defined = finite(chunks.queries)[..., None] & ~chunks.output_lost[..., None]
+    value = jnp.where(defined, read_out(chunks, solution), jnp.nan)
 
-    given, q, x = jax.lax.stop_gradient((chunks, queries, solution))
-    query, size, left = (jnp.linalg.norm(a, axis=-1) for a in (q, x, q - system_product(given, x)))
-    trace = system_trace(given)[..., 0]
-    return value, TokenSizes(steps, query, size, left, trace, cross_norm(given))
+    fixed, q, x = jax.lax.stop_gradient((chunks, queries, solution))
+    query, size, left = (jnp.linalg.norm(a, axis=-1) for a in (q, x, q - system_product(fixed, x)))
+    trace = system_trace(fixed)[..., 0]
+    return value, TokenSizes(steps, query, size, left, trace, cross_norm(fixed))

@@ -174,14 +174,14 @@ def forward(
 
     grid = Grid.of(stream, solver.options.chunk)
     tile, ridge = pad_tokens(stream, grid.length - length)
-    ends, found = walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge))
+    ends, parts = walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge))
     kept = None
     if keep:
-        before = found.tiles
+        before = parts.tiles
         lost = jnp.concatenate([before.state_lost, ends.state_lost[:, None]], 1)
-        solution = found.tokens[2] if keeps_solutions else None
-        kept = Kept(solution, found.chunks, before.gram, before.cross, lost)
-    value, sizes = jax.tree.map(lambda x: x[:, :length], found.tokens[:2])
+        solution = parts.tokens[2] if keeps_solutions else None
+        kept = Kept(solution, parts.chunks, before.gram, before.cross, lost)
+    value, sizes = jax.tree.map(lambda x: x[:, :length], parts.tokens[:2])
     return value, final_moments(ends), sizes, kept
 
 
@@ -209,10 +209,10 @@ def solve_by_jax(
     grid = Grid.of(stream, solver.options.chunk)
     tile, ridge = pad_tokens(stream, grid.length - length)
     step = jax.checkpoint(step, policy=save_factors, prevent_cse=False)
-    ends, found = walk(
+    ends, parts = walk(
         grid, step, initial_carry(stream.state), Parts(tile, streams=ridge), stacked=True
     )
-    value, sizes = jax.tree.map(lambda x: x[:, :length], found.tokens)
+    value, sizes = jax.tree.map(lambda x: x[:, :length], parts.tokens)
     return value, final_moments(ends), sizes
 
 
@@ -293,9 +293,9 @@ def tangent(
         tiles=kept.carries(),
         streams=(arrays[1], d_arrays[1]),
     )
-    ends, found = walk(grid, step, start, parts)
+    ends, outputs = walk(grid, step, start, parts)
     lost = kept.lost[:, -1, None, None]
-    return found.tokens[:, :length], Moments(*(jnp.where(lost, 0, d) for d in ends))
+    return outputs.tokens[:, :length], Moments(*(jnp.where(lost, 0, d) for d in ends))
 
 
 class Cotangents(NamedTuple):
@@ -323,19 +323,21 @@ def backward(
 
     def step(state: Any, part: Parts) -> tuple[Any, Parts]:
         (tile, x, do), (d_end, d_ridge) = part.tokens, state
-        found = tile_gradient(tile, part.streams, part.tiles, (x, part.chunks), do, d_end, solver)
-        by_token = found[:5]
+        gradient = tile_gradient(
+            tile, part.streams, part.tiles, (x, part.chunks), do, d_end, solver
+        )
+        by_token = gradient[:5]
         if part.streams is not None:
-            d_ridge = d_ridge + found.ridge.sum((1, 2))[:, None]
+            d_ridge = d_ridge + gradient.ridge.sum((1, 2))[:, None]
         elif tile.ridge is not None:
-            by_token = found[:6]
-        return (Moments(found.gram, found.cross), d_ridge), Parts(by_token)
+            by_token = gradient[:6]
+        return (Moments(gradient.gram, gradient.cross), d_ridge), Parts(by_token)
 
     parts = Parts((tile, kept.solution, d_value), kept.factors, kept.carries(), ridge)
     start = d_last, None if ridge is None else jnp.zeros_like(ridge[:, :, 0])
-    (d_start, d_ridge), found = walk(grid, step, start, parts, reverse=True)
+    (d_start, d_ridge), cotangents = walk(grid, step, start, parts, reverse=True)
     keys, values, queries, forget, weight, *by_token = (
-        None if x is None else x[:, :length] for x in found.tokens
+        None if x is None else x[:, :length] for x in cotangents.tokens
     )
     lost = kept.lost[:, 0, None, None]
     d_start = (jnp.where(lost, 0, d) for d in d_start)

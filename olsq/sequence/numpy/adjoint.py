@@ -86,22 +86,22 @@ def gradient_of_block(blas, stream, first, count, moments, pairs, slopes):
             dv[i, j] *= tail
 
     # dK += ((U - E) D)^T x - (X D)^T e,  dV += (X D)^T g,  dD = X (U - E)
-    change, seen = np.empty((count, count)), np.empty((count, count))
+    change, products = np.empty((count, count)), np.empty((count, count))
     multiply_nt(blas, g, v, change)
     multiply_nt(blas, e, k, change, -1.0, 1.0)
-    multiply_nt(blas, x, k, seen)
+    multiply_nt(blas, x, k, products)
     d_table = np.zeros((count, count))
     for t in range(count):
         for i in range(t + 1):
-            d_table[t, i] = seen[t, i] * change[t, i]
+            d_table[t, i] = products[t, i] * change[t, i]
             decay = table[t, i] * weights[first + i]
             change[t, i] *= decay
-            seen[t, i] *= decay
+            products[t, i] *= decay
         for i in range(t + 1, count):
-            change[t, i] = seen[t, i] = 0.0
+            change[t, i] = products[t, i] = 0.0
     multiply_tn(blas, change, x, dk, 1.0, 1.0)
-    multiply_tn(blas, seen, e, dk, -1.0, 1.0)
-    multiply_tn(blas, seen, g, dv, 1.0, 1.0)
+    multiply_tn(blas, products, e, dk, -1.0, 1.0)
+    multiply_tn(blas, products, g, dv, 1.0, 1.0)
 
     # dzeta_t = g_t . G x_t - e_t . H x_t, and what the moments after the block pass back
     far_gram, far_cross = by_cross, np.empty((count, m))
@@ -142,9 +142,9 @@ def gradient_of_blocks(blas, stream, size, before, pairs, slopes):
     (upstream, x, e), (grams, crosses) = pairs, before
     (length, d), d_queries, d_ridge = x.shape, slopes[2], slopes[5]
     for t in range(length):
-        seen = has_cotangent(upstream, t, 1)
+        arrives = has_cotangent(upstream, t, 1)
         for j in range(d):
-            if not seen:
+            if not arrives:
                 x[t, j] = e[t, j] = 0.0
             # dq_t = e_t,  dLambda_t = -e_t * x_t
             d_queries[t, j], d_ridge[t, j] = e[t, j], -e[t, j] * x[t, j]
@@ -184,8 +184,8 @@ def gradient_of_streams(blas, arrays, options, moments, upstream, slopes):
     blocks = (length + most - 1) // most
     before = np.empty((blocks, d, d)), np.empty((blocks, m, d))
     for b in range(count):
-        own = ridge[b if ridge.shape[0] > 1 else 0]
-        stream = keys[b], values[b], queries[b], weights[b], gates[b], own
+        stream_ridge = ridge[b if ridge.shape[0] > 1 else 0]
+        stream = keys[b], values[b], queries[b], weights[b], gates[b], stream_ridge
         pairs = upstream[b], np.empty((length, d)), np.empty((length, d))
         solve_pairs(blas, stream, options, (moments[0][b], moments[1][b]), pairs, before)
         gradient_of_blocks(blas, stream, most, before, pairs, slopes_of(slopes, b))

@@ -90,7 +90,7 @@ def multiply(blas, sizes, alpha, a, b, beta, c):
     turn_a, turn_b = TURNED if a_turned else PLAIN, TURNED if b_turned else PLAIN
     for i in range(0, m, TILE):
         for j in range(0, n, TILE):
-            rest = number(beta)
+            add = number(beta)
             for p in range(0, k, TILE):
                 at_a = start_a + (p * lda + i if a_turned else i * lda + p)
                 at_b = start_b + (j * ldb + p if b_turned else p * ldb + j)
@@ -98,12 +98,12 @@ def multiply(blas, sizes, alpha, a, b, beta, c):
                 # row major C = A B is column major C^T = B^T A^T
                 call_gemm(  # pyright: ignore[reportCallIssue] (Numba gives the first argument)
                     address,
-                    (turn_b, turn_a, tile[0], tile[1], tile[2], number(alpha), rest),
+                    (turn_b, turn_a, tile[0], tile[1], tile[2], number(alpha), add),
                     (B, at_b, ldb),
                     (A, at_a, lda),
                     (C, start_c + i * ldc + j, ldc),
                 )
-                rest = number(1)
+                add = number(1)
 
 
 @kernel()

@@ -185,8 +185,8 @@ def true_residual(blas, X, x, A, scales, scores, norms, backward):
         for j in range(d):
             trace += float(X[i, j]) ** 2
             q, solution = float(X[count + i, j]), float(x[i, j])
-            own = (ridge[i, j] - reference[j] / ratio[i]) * solution
-            r = q - (float(far[i, j]) + float(near[i, j])) / ratio[i] - own
+            ridge_term = (ridge[i, j] - reference[j] / ratio[i]) * solution
+            r = q - (float(far[i, j]) + float(near[i, j])) / ratio[i] - ridge_term
             size, left, length = size + q * q, left + r * r, length + solution * solution
         norms[i, 0], norms[i, 1] = math.sqrt(left), math.sqrt(length)
         backward[i] = math.sqrt(left) / (math.sqrt(size) + trace / ratio[i] * math.sqrt(length))
@@ -227,10 +227,10 @@ def solve_chunk(blas, stream, span, factors, scales, limits, skip, outputs):
         # o_t = Z y_t + sum_{i<=t} (n_i . y_t) e_i
         multiply_nt(blas, y, Z, out)
         multiply_nn(blas, S, E, out, 1.0, 1.0)
-    own, backward = np.empty((count, 2)), np.empty(count)
+    token_norms, backward = np.empty((count, 2)), np.empty(count)
     # x_t = W^T inner_t
     multiply_nn(blas, inner, W, x)
-    true_residual(blas, X, x, A, scales, S, own, backward)
+    true_residual(blas, X, x, A, scales, S, token_norms, backward)
     if fixed:
         # o_t = G_t x_t = (Z inner_t + sum_{i<=t} (k~_i . x_t) v~_i) / f_t
         multiply_nt(blas, inner, Z, out)
@@ -241,6 +241,6 @@ def solve_chunk(blas, stream, span, factors, scales, limits, skip, outputs):
         share = number(1 / ratio[i] if fixed else 1)
         for j in range(m):
             value[first + i, j] = share * out[i, j]
-        norms[first + i] = own[i]
+        norms[first + i] = token_norms[i]
         steps[first + i] = corrections if fixed and corrections >= 0 else corrections + 1
     return sound

@@ -130,10 +130,10 @@ def iterate_chunks(
     length = streams.keys.shape[1]
     for first in range(0, length, chunk):
         part = slice(first, min(first + chunk, length))
-        own = open_chunk(streams, part, gram, cross)
-        yield part, own
+        opened = open_chunk(streams, part, gram, cross)
+        yield part, opened
         if gram.shape[1] > 0:
-            samples = own.keys, own.values, own.weight, own.gates
+            samples = opened.keys, opened.values, opened.weight, opened.gates
             absorb_chunks(addresses(), samples, gram, cross)
 
 
@@ -209,5 +209,5 @@ def system_diagonal(chunk: Chunk) -> NDArray:
 
 def system_trace(chunk: Chunk) -> NDArray:
     """Compute trace(H_t), (B, C, 1): an upper bound of its norm for one small product."""
-    own = chunk.decay @ (chunk.keys**2).sum(-1, keepdims=True)
-    return own + chunk.zeta[..., None] * np.trace(chunk.gram, axis1=1, axis2=2)[:, None, None]
+    near = chunk.decay @ (chunk.keys**2).sum(-1, keepdims=True)
+    return near + chunk.zeta[..., None] * np.trace(chunk.gram, axis1=1, axis2=2)[:, None, None]

@@ -52,8 +52,8 @@ def spectrum_bounds(scales):
     for i in range(ratio.shape[0]):
         for j in range(reference.shape[0]):
             if reference[j] > 0:
-                own = ridge[i, j] / reference[j] * ratio[i]
-                low[i], high[i] = min(low[i], own), max(high[i], own)
+                relative = ridge[i, j] / reference[j] * ratio[i]
+                low[i], high[i] = min(low[i], relative), max(high[i], relative)
     return low, high
 
 
@@ -166,7 +166,7 @@ def take_corrections(blas, iterate, whitened, plan, steps, scores):
     """Take Chebyshev steps on ``x + P_t gap_t x = P_t q``; ``iterate`` = x, its last change, the
     residual before that, and rho (count,).
     """
-    x, change, rest, rho = iterate
+    x, change, residual, rho = iterate
     N, _, _, ratio, _, _ = whitened
     low, high = plan[0], plan[1]
     number, (count, d) = x.dtype.type, x.shape
@@ -184,8 +184,8 @@ def take_corrections(blas, iterate, whitened, plan, steps, scores):
             a, b = number(half * factor * rho[i]), number(2 * factor)
             rho[i] = half * factor
             for j in range(d):
-                rest[i, j] -= change[i, j] + inner[i, j]
-                change[i, j] = a * change[i, j] + b * rest[i, j]
+                residual[i, j] -= change[i, j] + inner[i, j]
+                change[i, j] = a * change[i, j] + b * residual[i, j]
                 x[i, j] += change[i, j]
 
 
@@ -198,17 +198,17 @@ def take_late_corrections(blas, iterate, whitened, plan, steps):
     """
     if steps <= 0:
         return
-    single, (x, change, rest, rho) = np.float32, iterate
+    single, (x, change, residual, rho) = np.float32, iterate
     N, W, B, ratio, gap, uniform = whitened
     (count, d), square = x.shape, W.shape
     late, moved = np.zeros((count, d), single), np.empty((count, d), single)
     left, size = np.empty((count, d), single), np.zeros(count)
     for i in range(count):
         for j in range(d):
-            size[i] = max(size[i], abs(change[i, j]), abs(rest[i, j]))
+            size[i] = max(size[i], abs(change[i, j]), abs(residual[i, j]))
         factor = 1 / size[i] if size[i] > 0 else 0.0
         for j in range(d):
-            moved[i, j], left[i, j] = single(change[i, j] * factor), single(rest[i, j] * factor)
+            moved[i, j], left[i, j] = single(change[i, j] * factor), single(residual[i, j] * factor)
     B = copy(B, np.empty(square, single))
     narrow = copy(N, np.empty((count, d), single)), B, B, ratio, gap, uniform
     scores = np.empty((count, count), single)
@@ -233,20 +233,20 @@ def solve_whitened(blas, y, whitened, plan, late, plain, scores, inner):
     if steps < 0:
         return
     x, change = np.empty(shape, kind), np.empty(shape, kind)
-    rest, rho = inner, np.empty(shape[0])
+    residual, rho = inner, np.empty(shape[0])
     for i in range(shape[0]):
         middle = (high[i] + low[i]) / 2
         rho[i] = (high[i] - low[i]) / 2 / middle
         for j in range(shape[1]):
-            x[i, j] = change[i, j] = rest[i, j] / number(middle)
-    iterate = x, change, rest, rho
+            x[i, j] = change[i, j] = residual[i, j] / number(middle)
+    iterate = x, change, residual, rho
     take_corrections(blas, iterate, whitened, plan, steps, scores)
     if late is not None:
         take_late_corrections(blas, iterate, whitened, plan, late)
     if plain:
         copy(x, inner)
         return
-    apply_ridge_gap(blas, x, whitened, rest, change)
+    apply_ridge_gap(blas, x, whitened, residual, change)
     for i in range(shape[0]):
         for j in range(shape[1]):
             y[i, j] -= change[i, j]

@@ -33,17 +33,17 @@ def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeS
     """Run :func:`olsq.sequence.start_decoding` for NumPy states."""
     moments = _as_moments(state)
     batch, d = moments.gram.shape[:-2], moments.gram.shape[-1]
-    own = _as_ridge(0.0 if ridge is None else ridge, (*batch, d), moments.gram.dtype)
+    ridges = _as_ridge(0.0 if ridge is None else ridge, (*batch, d), moments.gram.dtype)
     inverse = np.zeros_like(moments.gram)
     kernels.refresh_inverses(
         addresses(),
         _flat(moments.gram, 2),
-        _flat(own, 1),
+        _flat(ridges, 1),
         np.ones(inverse[..., 0, 0].size),
         _flat(inverse, 2),
     )
     age = np.int32(0)
-    return DecodeState(moments, own, inverse, np.ones(batch, moments.gram.dtype), age)
+    return DecodeState(moments, ridges, inverse, np.ones(batch, moments.gram.dtype), age)
 
 
 def update(
@@ -122,16 +122,18 @@ def query(
     gram, cross, q = _flat(parts[0], 2), _flat(parts[1], 2), _flat(parts[2], 1)
     value = np.empty((q.shape[0], m), dtype)
     if not isinstance(state, DecodeState):
-        own = _as_ridge(0.0 if ridge is None else ridge, (*batch, d), dtype)
-        kernels.solve_densely_all(addresses(), gram, cross, q, _flat(own, 1), value)
+        ridges = _as_ridge(0.0 if ridge is None else ridge, (*batch, d), dtype)
+        kernels.solve_densely_all(addresses(), gram, cross, q, _flat(ridges, 1), value)
         return value.reshape(*batch, m)
     if ridge is not None:
         raise ValueError("leave ridge out: the state is a DecodeState, which has its own")
     if tol is None:
         tol = TOLERANCE[dtype]
-    own = np.ascontiguousarray(np.broadcast_to(state.ridge, (*batch, d)))
+    ridges = np.ascontiguousarray(np.broadcast_to(state.ridge, (*batch, d)))
     inverse = _spread(state.inverse, (*batch, d, d))
-    kernels.solve_carried_all(gram, cross, q, _flat(own, 1), _flat(inverse, 2), tol, 4 * d, value)
+    kernels.solve_carried_all(
+        gram, cross, q, _flat(ridges, 1), _flat(inverse, 2), tol, 4 * d, value
+    )
     return value.reshape(*batch, m)
 
 
@@ -183,9 +185,9 @@ def _update_one(
     if not _plain(dtype, (ridge, (d,)), (inverse, (d, d)), (since, ())):
         return None
     new_inverse = np.empty((d, d), dtype)
-    own, token = (gram, cross, inverse, ridge), (key, value, gate, weight)
+    arrays, token = (gram, cross, inverse, ridge), (key, value, gate, weight)
     clock = since.item(), int(age)
-    since, age = kernels.update_one(addresses(), own, token, clock, (*new, new_inverse))
+    since, age = kernels.update_one(addresses(), arrays, token, clock, (*new, new_inverse))
     return DecodeState(new, ridge, new_inverse, np.array(since, dtype), np.int32(age))
 
 
@@ -199,8 +201,8 @@ def _query_one(state: DecodeState, query: Any, tol: float | None) -> NDArray | N
     if (dtype is not SINGLE and dtype is not DOUBLE) or gram.ndim != 2 or np.ndim(cross) != 2:
         return None
     d, m = gram.shape[1], cross.shape[0]
-    own = (gram, (d, d)), (cross, (m, d)), (ridge, (d,)), (inverse, (d, d)), (query, (d,))
-    if not _plain(dtype, *own):
+    arrays = (gram, (d, d)), (cross, (m, d)), (ridge, (d,)), (inverse, (d, d)), (query, (d,))
+    if not _plain(dtype, *arrays):
         return None
     value = np.empty(m, dtype)
     tol = TOLERANCE[dtype] if tol is None else float(tol)
@@ -231,8 +233,8 @@ def _checked(check: Callable[[Any], None], x: Any, most: float) -> NDArray:
 
 def _as_ridge(ridge: Any, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
     """Check a ridge and copy it into a new array of this shape and dtype."""
-    own = _checked(check_ridge, ridge, 1e300)
-    return np.array(np.broadcast_to(own, shape), dtype, order="C")
+    checked = _checked(check_ridge, ridge, 1e300)
+    return np.array(np.broadcast_to(checked, shape), dtype, order="C")
 
 
 def _fresh(x: Any, shape: tuple[int, ...]) -> NDArray:

@@ -30,8 +30,8 @@ class NumpyDense(NumpySolver):
         """
         (b, c, d), dtype = chunk.keys.shape, chunk.keys.dtype
         outer = chunk.keys[..., :, None] * chunk.keys[..., None, :]
-        own = (chunk.decay @ outer.reshape(b, c, d * d)).reshape(b, c, d, d)
-        system = own + chunk.zeta[..., None, None] * chunk.gram[:, None]
+        near = (chunk.decay @ outer.reshape(b, c, d * d)).reshape(b, c, d, d)
+        system = near + chunk.zeta[..., None, None] * chunk.gram[:, None]
         definite: Any = True
         if chunk.ridge is not None:
             system += chunk.ridge[..., None] * np.eye(d, dtype=dtype)

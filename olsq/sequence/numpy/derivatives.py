@@ -66,13 +66,13 @@ def solve_vjp(
     def piece(first: int, last: int) -> None:
         """Differentiate some streams, with lost samples, states and outputs left out."""
         part = slice(first, last)
-        moments, own = (gram[part], cross[part]), Gradients(*(x[part] for x in slopes))
+        moments, gradients = (gram[part], cross[part]), Gradients(*(x[part] for x in slopes))
         some, lost, query_lost = clean(streams.part(part), *moments)
         arriving = np.where((lost | query_lost)[..., None], 0, upstream[part])
-        form.differentiate_streams(some, moments, arriving, own)
+        form.differentiate_streams(some, moments, arriving, gradients)
         k, v = streams.keys[part], streams.values[part]
         absent = ~(np.isfinite(k).all(-1) & np.isfinite(v).all(-1))
-        own.keys[absent], own.values[absent], own.weight[absent] = 0, 0, 0
+        gradients.keys[absent], gradients.values[absent], gradients.weight[absent] = 0, 0, 0
 
     if d > 0:
         run_in_threads(count, 64.0 * count * length * d * (d + m), piece, form.pieces)

@@ -37,9 +37,9 @@ def balanced(precondition: Product, b: NDArray) -> Product:
     """Rescale ``precondition`` to the units of b, token by token: a multiple, which iterates do not
     notice.
     """
-    made, size = (np.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
-    sound = np.isfinite(made) & (made > 0) & (size > 0)
-    unit = np.where(sound, made / np.where(size > 0, size, 1), 1)
+    preconditioned, size = (np.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
+    sound = np.isfinite(preconditioned) & (preconditioned > 0) & (size > 0)
+    unit = np.where(sound, preconditioned / np.where(size > 0, size, 1), 1)
     return lambda r: np.where(sound, precondition(r) / unit, r)
 
 

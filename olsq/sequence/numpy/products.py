@@ -35,9 +35,9 @@ def multiply_systems(blas, x, keys, moments, scores, y):
                 for j in range(d):
                     y[b, t, j] *= zeta[b, t]
             if ridge.shape[1] > 0:
-                own = t if ridge.shape[1] > 1 else 0
+                row = t if ridge.shape[1] > 1 else 0
                 for j in range(d):
-                    y[b, t, j] += ridge[b, own, j] * x[b, t, j]
+                    y[b, t, j] += ridge[b, row, j] * x[b, t, j]
         multiply_nn(blas, scores, keys[b], y[b], 1.0, 1.0)
 
 

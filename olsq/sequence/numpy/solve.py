@@ -83,8 +83,8 @@ def certify(
         left, solution, largest = norms[..., 0], norms[..., 1], ridges.max(-1, initial=0)
         sizes = Sizes(size, solution, left, trace, largest, cross_size, output)
         bounds = error_bounds(sizes, floor, value.shape[1], eps, out_eps if out_eps > eps else 0.0)
-        known = np.isfinite(value).all(-1) & (floor > 0)
-        bound, of_value = (np.where(known & ~np.isnan(x), x, np.inf) for x in bounds)
+        is_bounded = np.isfinite(value).all(-1) & (floor > 0)
+        bound, of_value = (np.where(is_bounded & ~np.isnan(x), x, np.inf) for x in bounds)
         residual = np.where(size > 0, left / np.where(size > 0, size, 1), 0)
         return residual.astype(dtype), bound.astype(dtype), of_value.astype(dtype)
 
@@ -118,8 +118,8 @@ def check(
         check_real(f"state.{name}", x)
     keys, values, queries = (np.asarray(a) for a in (keys, values, queries))
     batch, length, d, m = check_streams(keys, values, queries)
-    given = [] if state is None else [np.asarray(s) for s in state]
-    out, dtype = output_dtype(keys, values, queries), working_dtype(keys, values, queries, *given)
+    moments = [] if state is None else [np.asarray(s) for s in state]
+    out, dtype = output_dtype(keys, values, queries), working_dtype(keys, values, queries, *moments)
     gates = check_gates(forget, log_forget, (*batch, length))
     weights = check_weight(weight, (*batch, length))
     ridges = check_ridge(ridge, ridge_mode, state is not None, batch, length, d)

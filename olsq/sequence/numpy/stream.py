@@ -99,23 +99,23 @@ def fits_float32(system):
 def compute_chunk_scales(gates, ridge, first, count, uniform):
     """Compute the ``scales`` of a chunk, see :mod:`.chunk`."""
     d = ridge.shape[1]
-    ratio, own, reference = np.empty(count), np.empty((count, d)), np.empty(d)
+    ratio, ridges, reference = np.empty(count), np.empty((count, d)), np.empty(d)
     total = 0.0
     for i in range(count):
         total += max(math.log(gates[first + i]), FLOOR) if i > 0 else 0.0
         ratio[i] = total
         for j in range(d):
-            own[i, j] = ridge[first + i if ridge.shape[0] > 1 else 0, j]
+            ridges[i, j] = ridge[first + i if ridge.shape[0] > 1 else 0, j]
     for i in range(count):
         ratio[i] = math.exp(total / 2 - ratio[i])
     for j in range(d):
-        reference[j] = own[0, j]
+        reference[j] = ridges[0, j]
         if not uniform and reference[j] > 0:
             logs = 0.0
             for i in range(count):
-                logs += math.log(own[i, j])
+                logs += math.log(ridges[i, j])
             reference[j] = math.exp(logs / count)
-    return ratio, own, reference, uniform
+    return ratio, ridges, reference, uniform
 
 
 @kernel()
@@ -187,13 +187,13 @@ def solve_next_chunk(blas, stream, options, first, moments, work, outputs, pairs
         for i in range(gram.shape[0]):
             system[i, i] += scales[2][i]
         rank = whiten(blas, *work)
-        singular, known = rank < gram.shape[0], sound
+        singular, solvable = rank < gram.shape[0], sound
         if singular:
-            known = np.int64(0)
+            solvable = np.int64(0)
             if rank >= 0:
-                known = count_keys_in_range(W, system, keys, weights, first, sound)
-        if known > 0:
-            span = first, count, known, singular
+                solvable = count_keys_in_range(W, system, keys, weights, first, sound)
+        if solvable > 0:
+            span = first, count, solvable, singular
             # Numba leaves out what is None: nothing may stand in an else
             if outputs is not None:
                 done = solve_in_cheapest_precision(
@@ -236,9 +236,9 @@ def erase_lost_query(t, queries, ridge, value):
 
     No other token sees them.
     """
-    own = t if ridge.shape[0] > 1 else 0
+    row = t if ridge.shape[0] > 1 else 0
     for j in range(queries.shape[1]):
-        if not (math.isfinite(queries[t, j]) and math.isfinite(ridge[own, j])):
+        if not (math.isfinite(queries[t, j]) and math.isfinite(ridge[row, j])):
             erase_output(value, t)
             return
 
@@ -281,6 +281,6 @@ def solve_streams(blas, arrays, options, moments, outputs):
     keys, values, queries, weights, gates, ridge = arrays
     (gram, cross), (value, steps, norms) = moments, outputs
     for b in range(keys.shape[0]):
-        own = ridge[b if ridge.shape[0] > 1 else 0]
-        stream = keys[b], values[b], queries[b], weights[b], gates[b], own
+        stream_ridge = ridge[b if ridge.shape[0] > 1 else 0]
+        stream = keys[b], values[b], queries[b], weights[b], gates[b], stream_ridge
         solve_stream(blas, stream, options, (gram[b], cross[b]), (value[b], steps[b], norms[b]))
