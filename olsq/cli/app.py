@@ -84,8 +84,8 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"olsq {olsq.__version__}")
         raise typer.Exit
 

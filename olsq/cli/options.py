@@ -84,7 +84,7 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
     """
     from olsq.cli.sources.categories import level_of  # which imports Polars
 
-    found: dict[str, tuple[str, ...] | None] = {}
+    categorical: dict[str, tuple[str, ...] | None] = {}
     for part in parts or ():
         # Levels may hold commas: after a column with levels the next column is its own option.
         with_levels = "=" in part
@@ -101,10 +101,10 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
                         f"--categorical {part!r}: levels must differ and not be empty, as in "
                         f"'{name}=a|b|*'"
                     )
-            if name in found:
+            if name in categorical:
                 raise InputError(f"--categorical names {name!r} twice")
-            found[name] = levels
-    return found
+            categorical[name] = levels
+    return categorical
 
 
 def number_of_rows(

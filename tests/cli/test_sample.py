@@ -144,7 +144,7 @@ def test_text_comes_letter_by_letter_and_ends_where_told():
         (["ve c"],) * 2,
     ):
         stream = TextStream(tokenizer, stop)
-        got = "".join(stream.add(token) for token in tokenizer.encode(text)) + stream.rest()
+        got = "".join(stream.add(token) for token in tokenizer.encode(text)) + stream.flush()
         assert got == (want if isinstance(want, str) else "naïve c")
     half = TextStream(tokenizer)
-    assert (half.add(0xC3), half.rest()) == ("", "\ufffd")
+    assert (half.add(0xC3), half.flush()) == ("", "\ufffd")

@@ -118,9 +118,9 @@ def _run_context_act(console: Console) -> list[Reading]:
 def _summarise_context(readings: list[Reading]) -> str:
     """Summarise in one sentence, from the numbers, what solving and forgetting did."""
     late = [float(reading.error[LATE].mean()) for reading in readings]
-    solved, others = late[-1], late[1:3]
+    solved, deltas = late[-1], late[1:3]
     return (
-        f"At the end the solve that forgets has {min(others) / solved:.1f} times less error than"
+        f"At the end the solve that forgets has {min(deltas) / solved:.1f} times less error than"
         f" the better delta rule, and {late[-2] / solved:.0f} times less than the solve that"
         " remembers all, which mixes both maps."
     )
@@ -168,7 +168,7 @@ def _summarise_study(study: Study, entries: list[Entry]) -> str:
         sentence += f" and beats the last value ({fading:.2f} against {last:.2f})."
     if same:
         sentence += " Without forgetting, olsq gives exactly what fitting anew gives"
-        own, anew = entries[1].seconds, entries[2].seconds
-        faster = anew / own if own and anew else 0.0
+        recursive, anew = entries[1].seconds, entries[2].seconds
+        faster = anew / recursive if recursive and anew else 0.0
         sentence += f", {faster:,.0f} times faster." if faster >= 2 else "."
     return sentence

@@ -125,7 +125,7 @@ def _draw_band(
     ax: Axes, x: NDArray, coef: NDArray, stderr: NDArray, burn_in: int, color: str, name: str
 ) -> list[Line2D]:
     """Plot a coefficient with its band, without the first rows, whose wild values hide the rest."""
-    known = np.isfinite(stderr) & (np.arange(len(x)) >= burn_in)
-    half = 1.96 * np.where(known, stderr, np.nan)
+    drawn = np.isfinite(stderr) & (np.arange(len(x)) >= burn_in)
+    half = 1.96 * np.where(drawn, stderr, np.nan)
     ax.fill_between(x, coef - half, coef + half, color=color, alpha=0.18, linewidth=0)
-    return ax.plot(x, np.where(known, coef, np.nan), color=color, label=name)
+    return ax.plot(x, np.where(drawn, coef, np.nan), color=color, label=name)

@@ -133,10 +133,10 @@ def _design_and_known(study: Study) -> tuple[NDArray[np.float64], NDArray[np.boo
 
 def _refit_errors(study: Study) -> NDArray[np.float64]:
     """Compute errors of a whole least-squares fit before every row, the work that olsq saves."""
-    Z, known = _design_and_known(study)
+    Z, complete = _design_and_known(study)
     error = np.full(len(study.y), np.nan)
     for t in np.flatnonzero(scored_rows(study)):
-        before = known[:t]
+        before = complete[:t]
         coef = np.linalg.lstsq(Z[:t][before], study.y[:t][before], rcond=None)[0]
         error[t] = study.y[t] - Z[t] @ coef
     return error
@@ -144,8 +144,8 @@ def _refit_errors(study: Study) -> NDArray[np.float64]:
 
 def _in_sample_residuals(study: Study) -> NDArray[np.float64]:
     """Compute residuals of one fit to all rows, which has seen the values it predicts."""
-    Z, known = _design_and_known(study)
-    coef = np.linalg.lstsq(Z[known], study.y[known], rcond=None)[0]
+    Z, complete = _design_and_known(study)
+    coef = np.linalg.lstsq(Z[complete], study.y[complete], rcond=None)[0]
     return study.y - Z @ coef
 
 
@@ -157,8 +157,8 @@ def _last_value(y: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _mean_so_far(y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean of the known values before each row."""
-    known = np.isfinite(y)
-    total, count = np.cumsum(np.where(known, y, 0.0)), np.cumsum(known)
+    finite = np.isfinite(y)
+    total, count = np.cumsum(np.where(finite, y, 0.0)), np.cumsum(finite)
     return np.concatenate([[np.nan], total[:-1] / np.maximum(count[:-1], 1)])
 
 
@@ -222,9 +222,9 @@ def read_sequences(keys: NDArray[np.float32], values: NDArray[np.float32]) -> li
         return attention.mesa(q, k, v, forget=forget, ridge=RIDGE, solver=Dense())[0]
 
     # linear attention sums over the tokens so far, so its output is divided by their number
-    seen = np.arange(1, TOKENS, dtype=np.float32)[:, None, None]
+    token_counts = np.arange(1, TOKENS, dtype=np.float32)[:, None, None]
     runs: list[tuple[str, Callable[..., Any], tuple[Any, ...], float, Any]] = [
-        ("linear attention", linear, (q * DIM, k, v), 1.0, seen),
+        ("linear attention", linear, (q * DIM, k, v), 1.0, token_counts),
         ("delta rule", delta, (q, unit, scaled), 1.0, 1.0),
         ("gated delta rule, forgetting 0.99", delta, (q, unit, scaled), 0.99, 1.0),
         ("exact solve (Mesa), nothing forgotten", solve, (q, k, v), 1.0, 1.0),

@@ -92,11 +92,11 @@ class Design:
 
     def _lagged_targets(self, chunk: Chunk) -> NDArray[np.float64]:
         """Return the earlier targets (n, m, lags) of every row, the row just before it first."""
-        found = np.full((*chunk.y.shape, self.lags), np.nan)
-        rows, places, known = self._join_history(chunk)
+        lagged = np.full((*chunk.y.shape, self.lags), np.nan)
+        rows, places, joined = self._join_history(chunk)
         for k in range(1, self.lags + 1):
-            found[rows, :, k - 1] = known[places - k]
-        return found
+            lagged[rows, :, k - 1] = joined[places - k]
+        return lagged
 
     def _join_history(
         self, chunk: Chunk
@@ -104,7 +104,7 @@ class Design:
         """Join each group's targets in this chunk to those before it; return rows, places, known
         targets.
 
-        ``known`` (n + groups lags, m) has the targets of each group's rows after those it had
+        ``joined`` (n + groups lags, m) has the targets of each group's rows after those it had
         before.
         """
         codes = np.zeros(len(chunk.X), np.int64) if chunk.by is None else chunk.by
@@ -113,11 +113,11 @@ class Design:
         groups, ends = np.unique(codes[rows], return_counts=True)
         number = np.repeat(np.arange(groups.size), ends)
         places = np.arange(rows.size) + self.lags * (number + 1)
-        known = np.empty((rows.size + self.lags * groups.size, chunk.y.shape[1]))
+        joined = np.empty((rows.size + self.lags * groups.size, chunk.y.shape[1]))
         begins = np.cumsum(ends) - ends + self.lags * np.arange(groups.size)
-        known[begins[:, None] + np.arange(self.lags)] = self.history[groups]
-        known[places] = chunk.y[rows]
-        return rows, places, known
+        joined[begins[:, None] + np.arange(self.lags)] = self.history[groups]
+        joined[places] = chunk.y[rows]
+        return rows, places, joined
 
     def _add_groups(self, groups: int) -> None:
         if groups > len(self.history):
@@ -128,11 +128,11 @@ class Design:
         """Append the targets of a chunk that was learned to the history."""
         if not self.lags:
             return
-        rows, places, known = self._join_history(chunk)
+        rows, places, joined = self._join_history(chunk)
         codes = np.zeros(len(chunk.X), np.int64) if chunk.by is None else chunk.by
         last = np.flatnonzero(np.diff(codes[rows], append=-1))
         ends = places[last, None] + 1 + np.arange(-self.lags, 0)
-        self.history[codes[rows[last]]] = known[ends]
+        self.history[codes[rows[last]]] = joined[ends]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the targets that later rows need, for the checkpoint."""
@@ -189,14 +189,14 @@ def usable_rows(
 def _refuse_missing(chunk: Chunk, columns: Columns) -> None:
     weight = [] if chunk.weight is None else [chunk.weight]
     label = [] if chunk.by is None else [np.where(chunk.by >= 0, 1.0, np.nan)]
-    known = np.isfinite(np.column_stack([chunk.X, chunk.y, *weight, *label]))
-    if known.all():
+    finite = np.isfinite(np.column_stack([chunk.X, chunk.y, *weight, *label]))
+    if finite.all():
         return
-    row = int(np.flatnonzero(~np.logical_and.reduce(known, axis=1))[0])
+    row = int(np.flatnonzero(~np.logical_and.reduce(finite, axis=1))[0])
     weights = [] if columns.weight is None else [columns.weight]
     labels = [] if columns.by is None else [columns.by]
     names = [*columns.features, *columns.targets, *weights, *labels]
-    column = names[int(np.flatnonzero(~known[row])[0])]
+    column = names[int(np.flatnonzero(~finite[row])[0])]
     raise InputError(
         f"row {chunk.start + row + 1:,} has no value in column {column!r} "
         "(--missing skip passes over such rows)"

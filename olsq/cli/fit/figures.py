@@ -97,10 +97,10 @@ class Trace:
         is the best of both samples.
         """
         begun = int(bucket[0])
-        known = np.isfinite(errors)
-        errors = np.concatenate([self._errors[begun], errors[known]])
-        rows = np.concatenate([self._rows[begun], rows[known]])
-        bucket = np.concatenate([np.full(SAMPLES, begun), bucket[known]])
+        finite = np.isfinite(errors)
+        errors = np.concatenate([self._errors[begun], errors[finite]])
+        rows = np.concatenate([self._rows[begun], rows[finite]])
+        bucket = np.concatenate([np.full(SAMPLES, begun), bucket[finite]])
         there = rows >= 0
         errors, rows, bucket = errors[there], rows[there], bucket[there]
         hashes = (rows.astype(np.uint64) * MULTIPLIER) >> np.uint64(32)

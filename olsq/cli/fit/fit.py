@@ -64,15 +64,15 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
 
 def _run_locked(options: FitOptions, console: Console, progress_console: Console) -> None:
     """Fit, while no other run can write any of the files."""
-    found = None
+    checkpoint = None
     if (options.resume or options.continued) and options.state is not None:
-        found = load_checkpoint(options.state)
-        if found is None:
+        checkpoint = load_checkpoint(options.state)
+        if checkpoint is None:
             progress_console.print(f"{options.state} does not exist yet: starting from row 1")
     source = open_source(options.data, options.reading())
     warn_of_unnamed_columns(source, progress_console)
     with source, Interrupts() as interrupts:
-        run = FitRun(options, source, found, progress_console)
+        run = FitRun(options, source, checkpoint, progress_console)
         done = False
         try:
             run.learn(interrupts, progress_console)
@@ -112,17 +112,17 @@ class FitRun:
         self,
         options: FitOptions,
         source: Source,
-        found: tuple[Estimator, dict[str, Any]] | None,
+        checkpoint: tuple[Estimator, dict[str, Any]] | None,
         console: Console,
     ) -> None:
-        if found is not None:
-            options = keep_stored_ridge(options, found[1])
+        if checkpoint is not None:
+            options = keep_stored_ridge(options, checkpoint[1])
         self.options, self.source, self._console = options, source, console
         self.design = Design(
             source.columns, source.table, options.lags, intercept=options.intercept
         )
-        self.estimator: Estimator = options.estimator() if found is None else found[0]
-        self.notes = None if found is None else found[1]
+        self.estimator: Estimator = options.estimator() if checkpoint is None else checkpoint[0]
+        self.notes = None if checkpoint is None else checkpoint[1]
         if self.notes is not None:
             if options.continued:
                 continue_source(options, source, self.notes)
@@ -138,7 +138,7 @@ class FitRun:
         self.traces: list[Trace] = []
         self.intervals: list[Intervals] = []
         self.forecaster: Forecaster | None = None
-        if source.table.settled:
+        if source.table.is_determined:
             self._open_results()
 
     def _open_results(self) -> None:
@@ -157,9 +157,9 @@ class FitRun:
             else:
                 self.scores.append(kind.from_dict(notes["scores"][number]))
                 if traced:  # the figure of a new table is of its rows
-                    whole = Trace(names) if options.continued else None
+                    fresh = Trace(names) if options.continued else None
                     saved = notes["trace"]
-                    self.traces.append(whole or Trace.from_dict(names, saved[number]))
+                    self.traces.append(fresh or Trace.from_dict(names, saved[number]))
         if options.forecasts:
             self.forecaster = Forecaster(options.horizon, options.level, len(names))
             if notes is not None:
@@ -235,7 +235,7 @@ class FitRun:
                 # The first rows say more about the start than about the regression.  Without a
                 # ridge a recursive residual of 0 marks those that determined a coefficient.
                 tests = used & (scores.used + np.cumsum(used) > scores.burn_in)
-                scored = tests if forecasts is None else forecasts.known[0].scored
+                scored = tests if forecasts is None else forecasts.bases[0].scored
                 trace.update(
                     chunk.start,
                     part.coef,
@@ -246,8 +246,8 @@ class FitRun:
                 )
         residual = residual.reshape(y.shape)
         for j, scores in enumerate(self.scores):
-            known = None if forecasts is None else forecasts.known[j]
-            scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by, known)
+            basis = None if forecasts is None else forecasts.bases[j]
+            scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by, basis)
         self.design.advance(chunk)
 
     def _forecast(

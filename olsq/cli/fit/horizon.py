@@ -38,12 +38,12 @@ class Known(NamedTuple):
 class ChunkForecasts(NamedTuple):
     """Forecasts of a chunk's rows: ``fitted`` and ``residual`` (n, m), NaN where there is none.
 
-    ``known`` and ``bounds`` are one for each target.
+    ``bases`` and ``bounds`` are one for each target.
     """
 
     fitted: NDArray[np.float64]
     residual: NDArray[np.float64]
-    known: list[Known]
+    bases: list[Known]
     bounds: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
@@ -85,9 +85,9 @@ class Forecaster:
         n, m = y.shape
         rows = self._count_rows(y, used, groups)
         values = np.column_stack([rows, estimates_of(path)])
-        known, _ = self._held["estimates"].extend(groups, values, times)
-        counts, of_targets = known[:, :FIRST], known[:, FIRST : 2 + 3 * m].reshape(n, m, 3)
-        fitted = predict_from(known[:, 2 + 3 * m :], X)
+        at_origin, _ = self._held["estimates"].extend(groups, values, times)
+        counts, of_targets = at_origin[:, :FIRST], at_origin[:, FIRST : 2 + 3 * m].reshape(n, m, 3)
+        fitted = predict_from(at_origin[:, 2 + 3 * m :], X)
         # Before anything is known coefficients are 0, where there is a row to learn.
         begun = counts[:, LEARNED] > 0
         fitted[~begun] = np.where(used[~begun], 0.0, np.nan)[:, None]
@@ -127,11 +127,11 @@ class Forecaster:
             if before[LEARNED] == 0 and learned.size:
                 first = y[rows[learned[0]]]
             # relative to the group's first target, so that a large level costs no digits
-            own = np.where(used[rows, None], y[rows] - first, 0.0)
+            deviations = np.where(used[rows, None], y[rows] - first, 0.0)
             at = np.maximum.accumulate(np.where(used[rows], np.arange(rows.size), -1))
             targets[rows, :, 0] = first
             targets[rows, :, 1] = np.where(at[:, None] >= 0, y[rows[np.maximum(at, 0)]], last)
-            targets[rows, :, 2] = shifted + np.cumsum(own, axis=0)
+            targets[rows, :, 2] = shifted + np.cumsum(deviations, axis=0)
         return np.column_stack([counts, targets.reshape(n, 3 * m)])
 
     def _add_squares(

@@ -122,8 +122,12 @@ class Intervals:
         sums = [self._sum_learned(learned, g) for g in (gate, gate**2)]
         if self._options.window_of == "positions":
             sums = self._sum_positions(used, codes, (gate, gate**2))
-        known = self._options.noise_variance
-        sigma2 = self._shift_sigma2(part.sigma2, codes) if known is None else np.float64(known)
+        noise_variance = self._options.noise_variance
+        sigma2 = (
+            self._shift_sigma2(part.sigma2, codes)
+            if noise_variance is None
+            else np.float64(noise_variance)
+        )
         sigma = np.sqrt(sigma2)
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.abs(part.residual / part.recursive)
@@ -177,9 +181,9 @@ class Intervals:
         before = np.concatenate([after[:1], after[:-1]])
         before[begins] = self._sigma2[codes[rows[begins]]]
         self._sigma2[codes[rows]] = after  # of several, the last stays
-        found = np.full(len(sigma2), np.nan)
-        found[rows] = before
-        return found
+        shifted = np.full(len(sigma2), np.nan)
+        shifted[rows] = before
+        return shifted
 
     def _quantile(
         self, rows: NDArray[np.float64], squares: NDArray[np.float64]
@@ -193,9 +197,9 @@ class Intervals:
             freedom = np.where(rows > self._k, np.inf, 0.0)
         else:
             freedom = rows**2 / np.maximum(squares, 1.0) - self._k
-        known = freedom > 0
-        found = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * options.level)
-        return np.where(known, found, np.inf)
+        positive = freedom > 0
+        quantiles = stdtrit(np.where(positive, freedom, 1.0), 0.5 + 0.5 * options.level)
+        return np.where(positive, quantiles, np.inf)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is remembered of every group for the checkpoint."""

@@ -110,13 +110,13 @@ class FitOptions(TableFormat):
             if name not in fields or name in OF_THE_RUN:
                 continue
             value = _restored(name, value)
-            own, default = getattr(self, name), _default_of(fields[name])
-            same = own == value or (name in SAME and {own, value} <= SAME[name])
-            if same or (own == default and name not in self.explicit):
+            current, default = getattr(self, name), _default_of(fields[name])
+            same = current == value or (name in SAME and {current, value} <= SAME[name])
+            if same or (current == default and name not in self.explicit):
                 taken[name] = value
             elif name not in OF_THE_TABLE:
                 raise InputError(
-                    f"cannot continue: {option} of the state is {value!r}, got {own!r}: leave "
+                    f"cannot continue: {option} of the state is {value!r}, got {current!r}: leave "
                     f"{option} out, or fit anew"
                 )
         if taken.get("features", self.features) is None:
@@ -217,11 +217,11 @@ class FitOptions(TableFormat):
 
     def _check_by(self) -> None:
         """Raise InputError for options that do not work with one regression per group."""
-        for option, given in (
+        for option, is_set in (
             ("--ridge-mode fixed", self.ridge_mode == "fixed"),
             ("--method information", self.method == "information"),
         ):
-            if given:
+            if is_set:
                 raise InputError(f"--by and {option} cannot be combined: leave {option} out")
 
     def figures(self) -> list[Path]:

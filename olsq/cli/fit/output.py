@@ -100,8 +100,8 @@ class Output:
         return ",".join(map(_quote, self._names)).encode() + b"\n"
 
     def _continue(self, mark: Mark) -> None:
-        whole = isinstance(mark, dict) and type(mark.get("bytes")) is int and mark["bytes"] >= 0
-        if not whole or type(mark.get("crc")) is not int:
+        has_bytes = isinstance(mark, dict) and type(mark.get("bytes")) is int and mark["bytes"] >= 0
+        if not has_bytes or type(mark.get("crc")) is not int:
             raise InputError(
                 "cannot resume: the state does not record how far the output "
                 "was written; delete the state to start again"

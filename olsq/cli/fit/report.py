@@ -53,7 +53,9 @@ def print_report(
             console.print(printable(line), soft_wrap=True)
         return
     undetermined = [
-        name for name, known in zip(features, estimator.determined_, strict=True) if not known
+        name
+        for name, determined in zip(features, estimator.determined_, strict=True)
+        if not determined
     ]
     tables = []
     for j, target in enumerate(targets):
@@ -94,12 +96,12 @@ def _coefficients_table(
         constant = np.asarray(estimator.intercept_)[at], np.asarray(estimator.intercept_stderr_)[at]
         rows.insert(0, ("intercept", *constant))
     for name, value, error in rows[:MOST_COEFFICIENTS]:
-        known = np.isfinite(error) and error > 0
+        testable = np.isfinite(error) and error > 0
         table.add_row(
             name,
             f"{value:.6g}",
             f"{error:.3g}" if np.isfinite(error) else "unknown",
-            f"{value / error:.1f}" if known else "",
+            f"{value / error:.1f}" if testable else "",
         )
     if len(rows) > MOST_COEFFICIENTS:
         table.add_row(f"... {len(rows) - MOST_COEFFICIENTS} more", "", "", "", style="dim")
@@ -131,10 +133,10 @@ def make_errors_table(scores: Scores, target: str, ahead: str, whose: str = "") 
     table.add_column("prediction")
     for heading in ("MAE", "RMSE", "skill of olsq"):
         table.add_column(heading, justify="right")
-    own = rows[0][2]
+    olsq_root = rows[0][2]
     best = min(rows, key=lambda row: row[2])[0]
     for who, absolute, root in rows:
-        skill = "" if who == "olsq" or root == 0 else f"{1 - (own / root) ** 2:.3f}"
+        skill = "" if who == "olsq" or root == 0 else f"{1 - (olsq_root / root) ** 2:.3f}"
         style = "bold" if who == best else None
         named = who if who == "olsq" else f"{who} {whose}".rstrip()
         table.add_row(named, f"{absolute:.4g}", f"{root:.4g}", skill, style=style)
@@ -225,10 +227,10 @@ def _table_by_group(
 ) -> Table:
     keys, rows = list(map(str, groups.keys())), groups.n_samples_seen_
     order = sorted(range(len(keys)), key=keys.__getitem__)[:MOST_GROUPS]
-    labels, known = [_shorten(keys[i]) for i in order], has_estimate(groups, coef)
+    labels, estimated = [_shorten(keys[i]) for i in order], has_estimate(groups, coef)
     more = f"... and {len(keys) - MOST_GROUPS:,} more" if len(keys) > MOST_GROUPS else ""
     cells = [
-        [_format_cell(coef[i, k], stderr[i, k]) if known[i] else "" for i in order]
+        [_format_cell(coef[i, k], stderr[i, k]) if estimated[i] else "" for i in order]
         for k in range(len(names))
     ]
     counts = [f"{rows[i]:,}" for i in order]

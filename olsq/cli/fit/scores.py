@@ -49,11 +49,11 @@ class Scores:
         residual: NDArray[np.float64],
         used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None = None,
-        known: Known | None = None,
+        basis: Known | None = None,
     ) -> None:
         """Add the rows of one chunk; ``residual`` are the errors before learning each row.
 
-        ``groups`` are of no matter here.  ``known`` is what forecasts of a horizon rest on, by
+        ``groups`` are of no matter here.  ``basis`` is what forecasts of a horizon rest on, by
         default all rows before.
         """
         self.rows += len(y)
@@ -68,11 +68,11 @@ class Scores:
         earlier = self.shifted_sum + np.cumsum(shifted) - shifted
         from_mean = shifted - earlier / np.maximum(learned, 1)
         from_last = y - np.concatenate([[self.last], y[:-1]])
-        if known is None:
+        if basis is None:
             first = max(self.burn_in - self.used, 1 - self.used, 0)  # not scored before
             self._add(residual[first:], from_mean[first:], from_last[first:])
         else:
-            self._add_known(y, residual, known, used)
+            self._add_known(y, residual, basis, used)
         self.used += len(y)
         self.last = float(y[-1])
         self.shifted_sum += float(shifted.sum())
@@ -89,9 +89,9 @@ class Scores:
         self.last_absolute += float(np.abs(from_last).sum())
         self.last_square += float(np.square(from_last).sum())
 
-    def _add_known(self, y: NDArray, residual: NDArray, known: Known, rows: NDArray) -> None:
+    def _add_known(self, y: NDArray, residual: NDArray, basis: Known, rows: NDArray) -> None:
         """Add the errors of forecasts of ``rows`` of a chunk, whose targets are y."""
-        scored, mean, last = known.scored[rows], known.mean[rows], known.last[rows]
+        scored, mean, last = basis.scored[rows], basis.mean[rows], basis.last[rows]
         self._add(residual[scored], (y - mean)[scored], (y - last)[scored])
 
     def table(self) -> list[tuple[str, float, float]]:
@@ -146,17 +146,17 @@ class GroupScores(Scores):
         To be asked before :meth:`update` of the chunk; 0 for rows without a label.
         """
         assert groups is not None
-        known = np.concatenate([self.past[:, LEARNED], np.zeros(len(groups) + 1)])
+        learned_rows = np.concatenate([self.past[:, LEARNED], np.zeros(len(groups) + 1)])
         rows = np.argsort(groups, kind="stable")
         codes = groups[rows]
         begins = np.flatnonzero(np.diff(codes, prepend=-2))
         learned = np.cumsum(used[rows])
         before = np.where(begins > 0, learned[begins - 1], 0)
         counts = np.diff(begins, append=len(codes))
-        found = np.empty(len(codes), np.int64)
-        earlier = known[np.minimum(codes, len(known) - 1)].astype(np.int64)
-        found[rows] = earlier + learned - used[rows] - np.repeat(before, counts)
-        return np.where(groups >= 0, found, 0)
+        counts_before = np.empty(len(codes), np.int64)
+        earlier = learned_rows[np.minimum(codes, len(learned_rows) - 1)].astype(np.int64)
+        counts_before[rows] = earlier + learned - used[rows] - np.repeat(before, counts)
+        return np.where(groups >= 0, counts_before, 0)
 
     def update(
         self,
@@ -164,7 +164,7 @@ class GroupScores(Scores):
         residual: NDArray[np.float64],
         used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None = None,
-        known: Known | None = None,
+        basis: Known | None = None,
     ) -> None:
         """Count the rows of one chunk; ``groups`` (n,) are the numbers of their labels."""
         assert groups is not None
@@ -178,9 +178,9 @@ class GroupScores(Scores):
         if more > 0:
             self.past = np.concatenate([self.past, np.tile([0.0, 0.0, math.nan, 0.0], (more, 1))])
         begins = np.flatnonzero(np.diff(codes, prepend=-1))
-        own, counts = codes[begins], np.diff(begins, append=len(codes))
-        fresh = self.past[own, LEARNED] == 0
-        self.past[own[fresh], FIRST] = y[begins[fresh]]
+        present, counts = codes[begins], np.diff(begins, append=len(codes))
+        fresh = self.past[present, LEARNED] == 0
+        self.past[present[fresh], FIRST] = y[begins[fresh]]
         place = np.arange(len(codes)) - np.repeat(begins, counts)
         learned = self.past[codes, LEARNED] + place
         # relative to the group's first target, so that a large level costs no digits
@@ -188,27 +188,29 @@ class GroupScores(Scores):
         total = np.cumsum(shifted) - shifted
         earlier = self.past[codes, SHIFTED] + total - np.repeat(total[begins], counts)
         before = np.concatenate([y[:1], y[:-1]])
-        before[begins] = self.past[own, LAST]
+        before[begins] = self.past[present, LAST]
         scored = learned >= max(self.burn_in, 1)
         from_mean = (shifted - earlier / np.maximum(learned, 1))[scored]
         from_last = (y - before)[scored]
-        if known is None:
+        if basis is None:
             self._add(residual[scored], from_mean, from_last)
         else:
-            self._add_known(y, residual, known, rows)
+            self._add_known(y, residual, basis, rows)
         if not self.used:
             self.first = float(y[int(np.argmin(rows))])
         self.used += len(y)
         self.smallest = min(self.smallest, float(y.min()))
         self.largest = max(self.largest, float(y.max()))
-        self.past[own, LEARNED] += counts
-        self.past[own, SHIFTED] += np.add.reduceat(shifted, begins)
-        self.past[own, LAST] = y[begins + counts - 1]
+        self.past[present, LEARNED] += counts
+        self.past[present, SHIFTED] += np.add.reduceat(shifted, begins)
+        self.past[present, LAST] = y[begins + counts - 1]
 
     def as_dict(self) -> dict[str, Any]:
         """Return all sums for the checkpoint."""
-        own = {key: value for key, value in asdict(self).items() if key != "past"}
-        numbers = {key: value if math.isfinite(value) else str(value) for key, value in own.items()}
+        fields = {key: value for key, value in asdict(self).items() if key != "past"}
+        numbers = {
+            key: value if math.isfinite(value) else str(value) for key, value in fields.items()
+        }
         return numbers | {"past": pack(self.past)}
 
     @classmethod

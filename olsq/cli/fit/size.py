@@ -24,21 +24,21 @@ def free_memory() -> int | None:
     """Return the bytes of memory that this process may still take; None if the system does not
     tell.
     """
-    found = []
+    limits = []
     try:
         for line in MEMORY_INFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
-                found.append(1024 * int(line.split()[1]))
+                limits.append(1024 * int(line.split()[1]))
         # A container is killed at its own limit, which may be far below the machine's.
         limit = (CGROUP / "memory.max").read_text(encoding="ascii").strip()
         if limit != "max":
             used = (CGROUP / "memory.current").read_text(encoding="ascii")
-            found.append(max(int(limit) - int(used), 0))
+            limits.append(max(int(limit) - int(used), 0))
     except (OSError, ValueError):
         pass
-    if not found and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(found, default=None)
+    if not limits and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(limits, default=None)
 
 
 def check_size(where: str, coefficients: int, *, grouped: bool, console: Console) -> None:

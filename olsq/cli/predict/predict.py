@@ -165,7 +165,7 @@ class PredictRun:
             self.design.restore(model.design)
         if source.table.groups is not None:
             source.table.groups.restore(model.groups)
-        self.known = len(source.table.groups.labels) if source.table.groups else 0
+        self.group_count = len(source.table.groups.labels) if source.table.groups else 0
         self.known_rows = self.unknown_rows = 0
         self.output: Output | None = None
 
@@ -215,7 +215,7 @@ class PredictRun:
         self.source.table.categories.check_known(self.source.name)
         groups = self.source.table.groups
         if groups is not None and self.unknown_rows and not self.known_rows:
-            learned, new = groups.labels[: self.known], groups.labels[self.known :]
+            learned, new = groups.labels[: self.group_count], groups.labels[self.group_count :]
             raise InputError(
                 f"not one group of {self.source.name} is in the state: column {groups.name!r} "
                 f"holds {', '.join(map(repr, new[:3]))}{', ...' * (len(new) > 3)} and the state "
@@ -227,7 +227,7 @@ class PredictRun:
         groups = self.source.table.groups
         if groups is None or not self.unknown_rows:
             return
-        new = groups.labels[self.known :]
+        new = groups.labels[self.group_count :]
         shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
         console.print(
             f"olsq: {self.unknown_rows:,} row{'s'[: self.unknown_rows != 1]} of {len(new):,} "
@@ -245,43 +245,49 @@ class PredictRun:
         if chunk.time is not None and self.source.table.time is not None:
             self.source.table.time.check_order(chunk.time, chunk.start, self.source.name, chunk.by)
         if chunk.by is not None:
-            self.unknown_rows += int(np.count_nonzero(chunk.by >= self.known))
-            self.known_rows += int(np.count_nonzero((chunk.by >= 0) & (chunk.by < self.known)))
-        known = np.full((len(chunk.X), len(self.targets)), np.nan)
+            self.unknown_rows += int(np.count_nonzero(chunk.by >= self.group_count))
+            self.known_rows += int(
+                np.count_nonzero((chunk.by >= 0) & (chunk.by < self.group_count))
+            )
+        targets = np.full((len(chunk.X), len(self.targets)), np.nan)
         for j, target in enumerate(self.source.columns.targets):
-            known[:, self.targets.index(target)] = chunk.y[:, j]
-        if self.lags and not np.isfinite(known).all():
+            targets[:, self.targets.index(target)] = chunk.y[:, j]
+        if self.lags and not np.isfinite(targets).all():
             # One row at a time: a prediction stands in for the target that the next row needs.
-            rows = [self._predict_rows(chunk, slice(t, t + 1), known) for t in range(len(known))]
+            rows = [
+                self._predict_rows(chunk, slice(t, t + 1), targets) for t in range(len(targets))
+            ]
             return np.concatenate(rows)
-        return self._predict_rows(chunk, slice(None), known)
+        return self._predict_rows(chunk, slice(None), targets)
 
     def _predict_rows(
-        self, chunk: Chunk, rows: slice, known: NDArray[np.float64]
+        self, chunk: Chunk, rows: slice, all_targets: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        targets = known[rows]
+        targets = all_targets[rows]
         by = None if chunk.by is None else chunk.by[rows]
         part = chunk._replace(X=chunk.X[rows], y=targets, by=by)
         X = self.design.matrix(part)
-        whole = np.isfinite(X).all(axis=1)
+        predictable = np.isfinite(X).all(axis=1)
         more = {}
         if by is not None and self.source.table.groups is not None:
-            whole &= (by >= 0) & (by < self.known)
-            more["by"] = self.source.table.groups.of(by[whole])
+            predictable &= (by >= 0) & (by < self.group_count)
+            more["by"] = self.source.table.groups.of(by[predictable])
         level, m = self.options.level, len(self.targets)
-        found = np.full((len(X), m, 1 if level is None else 3), np.nan)
-        if whole.any():
+        predictions = np.full((len(X), m, 1 if level is None else 3), np.nan)
+        if predictable.any():
             try:
-                found[whole, :, 0] = self.estimator.predict(X[whole], **more).reshape(-1, m)
+                predictions[predictable, :, 0] = self.estimator.predict(
+                    X[predictable], **more
+                ).reshape(-1, m)
                 if level is not None:
-                    bounds = self.estimator.predict_interval(X[whole], level, **more)
+                    bounds = self.estimator.predict_interval(X[predictable], level, **more)
                     for place, bound in enumerate(bounds):
-                        found[whole, :, 1 + place] = np.asarray(bound).reshape(-1, m)
+                        predictions[predictable, :, 1 + place] = np.asarray(bound).reshape(-1, m)
             except ValueError as error:
                 reason = str(error).splitlines()[0]
                 raise InputError(
                     f"rows {chunk.start + 1:,} to {chunk.start + len(chunk.X):,}: {reason}"
                 ) from None
-        known_or_predicted = np.where(np.isfinite(targets), targets, found[:, :, 0])
+        known_or_predicted = np.where(np.isfinite(targets), targets, predictions[:, :, 0])
         self.design.advance(part._replace(y=known_or_predicted))
-        return found.reshape(len(X), -1)
+        return predictions.reshape(len(X), -1)

@@ -31,22 +31,24 @@ def run_sample(options: SampleOptions, progress_console: Console) -> None:
     prompts = _read_prompts(options)
     run = _open_run(options)
     tokens = [_encode(run, prompt) for prompt in prompts]
-    given = {"key": options.seed, **options.sampling(run.model.vocab_size)}
+    sampling = {"key": options.seed, **options.sampling(run.model.vocab_size)}
     if len(prompts) == 1 and options.samples == 1:
         with progress_console.status("reading"):
-            stream = run.model.generate(tokens, options.tokens, stream=True, **given)
+            stream = run.model.generate(tokens, options.tokens, stream=True, **sampling)
         _write(prompts[0])
         text = _print_stream(run, stream, options)
         if not text.endswith("\n"):
             _write("\n")
         return
     with progress_console.status("sampling"):
-        found = run.model.generate(tokens, options.tokens, num_samples=options.samples, **given)
-    for i, (prompt, rows) in enumerate(zip(prompts, np.asarray(found), strict=True), 1):
+        continuations = run.model.generate(
+            tokens, options.tokens, num_samples=options.samples, **sampling
+        )
+    for i, (prompt, rows) in enumerate(zip(prompts, np.asarray(continuations), strict=True), 1):
         for j, row in enumerate(rows, 1):
             _write(f"--- prompt {i}, sample {j}\n{prompt}")
             stream = TextStream(run.tokenizer, options.stop)
-            text = "".join(stream.add(token) for token in row if not stream.ended) + stream.rest()
+            text = "".join(stream.add(token) for token in row if not stream.ended) + stream.flush()
             _write(text if text.endswith("\n") else text + "\n")
 
 
@@ -87,7 +89,7 @@ def _print_stream(run: Run, stream: Iterable[Any], options: SampleOptions) -> st
     except KeyboardInterrupt:
         _write("\n")
         raise
-    shown.append(text.rest())
+    shown.append(text.flush())
     _write(shown[-1])
     return "".join(shown)
 
@@ -100,14 +102,14 @@ def _write(text: str) -> None:
 
 
 def _read_prompts(options: SampleOptions) -> list[str]:
-    given = list(options.prompt)
-    if not given:
+    arguments = list(options.prompt)
+    if not arguments:
         if sys.stdin is None or sys.stdin.isatty():
             raise InputError("--prompt is needed, or a text on standard input")
-        given = ["-"]
-    if given.count("-") > 1:
+        arguments = ["-"]
+    if arguments.count("-") > 1:
         raise InputError("--prompt - can be given once: there is one standard input")
-    prompts = [sys.stdin.read() if text == "-" else text for text in given]
+    prompts = [sys.stdin.read() if text == "-" else text for text in arguments]
     if "" in prompts:
         raise InputError("the prompt is empty: give at least one character")
     return prompts
@@ -156,6 +158,6 @@ class TextStream:
         self._tail = joined[len(joined) - min(self._most, len(joined)) :]
         return self._decoder.decode(piece, final=self.ended)
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """Return a replacement for a letter that was never completed, or nothing."""
         return self._decoder.decode(b"", final=True)

@@ -73,14 +73,14 @@ class Categories:
         How cells are read.
     """
 
-    def __init__(self, wanted: dict[str, tuple[str, ...] | None], labels: LabelReader) -> None:
-        self.names = list(wanted)
+    def __init__(self, levels_of: dict[str, tuple[str, ...] | None], labels: LabelReader) -> None:
+        self.names = list(levels_of)
         self._labels = labels
         self.levels: dict[str, list[str]] = {}
         self.open: dict[str, bool] = {}  # whether a level that is not listed is OTHER
         self._unknown: dict[str, str] = {}  # the first label that no level has, by column
         self._known: set[str] = set()  # the columns of which a level was met
-        for name, levels in wanted.items():
+        for name, levels in levels_of.items():
             if levels is not None:
                 listed = [level for level in levels if level != REST]
                 readable = labels.read(pl.Series(listed, dtype=pl.String))
@@ -93,7 +93,7 @@ class Categories:
                     )
 
     @property
-    def settled(self) -> bool:
+    def has_all_levels(self) -> bool:
         """True if the levels of all columns are known."""
         return len(self.levels) == len(self.names)
 

@@ -145,8 +145,8 @@ class Columns(NamedTuple):
     @property
     def all(self) -> tuple[str, ...]:
         """Regressors, targets, then weights, time and labels if there are any."""
-        rest = [name for name in (self.weight, self.time, self.by) if name is not None]
-        return (*self.features, *self.targets, *rest)
+        roles = [name for name in (self.weight, self.time, self.by) if name is not None]
+        return (*self.features, *self.targets, *roles)
 
 
 def choose_columns(header: list[str], reading: Reading) -> Columns:
@@ -170,15 +170,15 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
             )
     features = reading.features
     if features is None:
-        others = {*reading.targets, reading.weight, reading.time, reading.by, *reading.exclude}
+        excluded = {*reading.targets, reading.weight, reading.time, reading.by, *reading.exclude}
         left_out = [
             place
             for place, name in enumerate(header)
-            if name not in others and INDEX_NAME.fullmatch(name)
+            if name not in excluded and INDEX_NAME.fullmatch(name)
         ]
         unnamed = {header[place] for place in left_out}
-        others |= unnamed
-        features = tuple(name for name in header if name not in others)
+        excluded |= unnamed
+        features = tuple(name for name in header if name not in excluded)
     columns = Columns(
         targets, tuple(features), reading.weight, reading.time, tuple(left_out), reading.by
     )

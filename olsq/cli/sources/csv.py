@@ -162,7 +162,7 @@ class CsvSource(Source):
 
     def _settle(self, block: memoryview, ends: NDArray[np.int64]) -> None:
         """Take the levels and the time's format from the first chunk."""
-        if self.table.settled:
+        if self.table.is_determined:
             return
         n = min(len(ends), self.chunk_rows)
         self.table.settle(self._parser.text(block[: int(ends[n - 1])], n, 0), n)

@@ -211,14 +211,14 @@ class CellParser:
         """
         text = self._read_text(block, n, start)
         stripped = text.select(pl.all().str.strip_chars())
-        known = stripped.select(
+        words = stripped.select(
             pl.when(pl.all().is_in(self._words)).then(None).otherwise(pl.all()).name.keep()
         )
-        written = known.select(self._numeric)
+        written = words.select(self._numeric)
         if self._decimal_comma:
             written = written.select(pl.all().str.replace(",", ".", literal=True))
-        numbers = known.with_columns(written.select(pl.all().cast(pl.Float64, strict=False)))
-        wrong = {key: known[key].is_not_null() & numbers[key].is_null() for key in self._numeric}
+        numbers = words.with_columns(written.select(pl.all().cast(pl.Float64, strict=False)))
+        wrong = {key: words[key].is_not_null() & numbers[key].is_null() for key in self._numeric}
         if any(column.any() for column in wrong.values()):
             # The first row with such a cell, and the first such cell in it.
             rows = {key: int(column.arg_true()[0]) for key, column in wrong.items() if column.any()}

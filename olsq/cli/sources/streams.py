@@ -113,15 +113,15 @@ def check_encoding(encoding: str | None) -> str | None:
     if encoding is None:
         return None
     try:
-        found = codecs.lookup(encoding)
-        if not found._is_text_encoding:  # type: ignore[attr-defined]
+        codec = codecs.lookup(encoding)
+        if not codec._is_text_encoding:  # type: ignore[attr-defined]
             raise LookupError
     except (LookupError, ValueError):
         raise InputError(
             f"--encoding {encoding!r} is not known: latin-1, cp1252, utf-16 and shift_jis are, "
             "for example"
         ) from None
-    return None if found.name in ("utf-8", "utf-8-sig", "ascii") else found.name
+    return None if codec.name in ("utf-8", "utf-8-sig", "ascii") else codec.name
 
 
 def _detect_compression(raw: BinaryIO) -> str | None:

@@ -48,9 +48,9 @@ class TableBuilder:
         return {*self.categories.names, *time, *by}
 
     @property
-    def settled(self) -> bool:
+    def is_determined(self) -> bool:
         """True if the regressors are known without looking at the data."""
-        return self.categories.settled and (self.time is None or self.time.kind is not None)
+        return self.categories.has_all_levels and (self.time is None or self.time.kind is not None)
 
     def settle(self, cells: Mapping[str, pl.Series], rows: int) -> None:
         """Take levels and the time's format, where not known yet, from the first ``rows`` rows."""

@@ -65,9 +65,9 @@ class TimeColumn:
         if not cells.cast(pl.Float64, strict=False).null_count():
             self.kind = NUMBER
             return
-        day_first = [day for day in AMBIGUOUS if self._reads_all(cells, day, whole=False)]
+        day_first = [day for day in AMBIGUOUS if self._reads_all(cells, day, stores=False)]
         for day in (*DATE_FORMATS, *day_first[:1]):
-            if self._reads_all(cells, day, whole=True):
+            if self._reads_all(cells, day, stores=True):
                 if len(day_first) > 1 and day in AMBIGUOUS:
                     raise InputError(
                         f"--time: {cells[0]!r} in column {self.name!r} may have the day or the "
@@ -79,15 +79,15 @@ class TimeColumn:
             "--time-format, for example %d.%m.%Y or '%Y-%m-%d %H:%M'"
         )
 
-    def _reads_all(self, cells: pl.Series, day: str, *, whole: bool) -> bool:
-        """Test whether ``day``, with a clock or not, reads all cells; ``whole`` stores it."""
+    def _reads_all(self, cells: pl.Series, day: str, *, stores: bool) -> bool:
+        """Test whether ``day``, with a clock or not, reads all cells; ``stores`` keeps it."""
         clocks = [f"{gap}{clock}{zone}" for gap in " T" for clock in CLOCKS for zone in ZONES]
         for clock in ("", *clocks):
             pattern = day + clock
             if not _parse_times(cells.head(20), pattern).null_count() and (
                 not _parse_times(cells, pattern).null_count()
             ):
-                if whole:
+                if stores:
                     self.pattern, self.kind = pattern, DATETIME if clock else DATE
                 return True
         return False
@@ -136,7 +136,7 @@ class TimeColumn:
 
     def check_order(
         self,
-        found: NDArray[np.float64],
+        new_times: NDArray[np.float64],
         first_row: int,
         where: str,
         groups: NDArray[np.int64] | None = None,
@@ -151,10 +151,10 @@ class TimeColumn:
                 f"--time: column {self.name!r} of {where} holds {_KINDS[numbers]}, and that of the "
                 f"table before held {_KINDS[before_numbers]}"
             )
-        codes = np.zeros(found.size, np.int64) if groups is None else groups
-        rows = np.flatnonzero(np.isfinite(found) & (codes >= 0))
+        codes = np.zeros(new_times.size, np.int64) if groups is None else groups
+        rows = np.flatnonzero(np.isfinite(new_times) & (codes >= 0))
         rows = rows[np.argsort(codes[rows], kind="stable")]
-        codes, times = codes[rows], found[rows]
+        codes, times = codes[rows], new_times[rows]
         more = int(codes.max(initial=-1)) + 1 - self.lasts.size
         self.lasts = np.concatenate([self.lasts, np.full(max(more, 0), -np.inf)])
         begins = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -206,10 +206,10 @@ class TimeColumn:
 
     def positions(self, times: NDArray[np.float64]) -> NDArray:
         """Return times as matplotlib takes them; missing ones lie between their neighbours."""
-        known = np.flatnonzero(np.isfinite(times))
-        if not known.size:
+        places = np.flatnonzero(np.isfinite(times))
+        if not places.size:
             return np.arange(1, len(times) + 1)
-        times = np.interp(np.arange(len(times)), known, times[known])
+        times = np.interp(np.arange(len(times)), places, times[places])
         return times if self.kind == NUMBER else times.astype(np.int64).astype("datetime64[us]")
 
     def series(self, times: NDArray[np.float64]) -> pl.Series:

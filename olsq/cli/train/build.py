@@ -68,8 +68,8 @@ def read_data(options: TrainOptions) -> Data:
     except ValueError as error:
         raise InputError(f"--tokenizer: {error}") from None
     corpus = Corpus.from_text(content, tokenizer, options.validation)
-    rest = len(content) - len(first)
-    return Data(corpus, tokenizer, rest / max(len(corpus.validation), 1))
+    bytes_left = len(content) - len(first)
+    return Data(corpus, tokenizer, bytes_left / max(len(corpus.validation), 1))
 
 
 def make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
@@ -85,7 +85,7 @@ def make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
         raise InputError(
             f"--solver applies to {', '.join(able)}; {options.mixer} does not solve a regression"
         )
-    chosen: Any = {"dtype": options.dtype, "remat": options.remat}  # checked by options.check()
+    precision: Any = {"dtype": options.dtype, "remat": options.remat}  # checked by options.check()
     try:
         return LanguageModel(
             vocab_size,
@@ -97,7 +97,7 @@ def make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
             solver=solver,
             mixer_options=options.mixer_options,
             dropout=options.dropout,
-            **chosen,
+            **precision,
             key=jax.random.key(options.seed),
         )
     except TypeError as error:
@@ -125,21 +125,21 @@ def make_solver(spec: str) -> Any:
 
     from olsq import solvers
 
-    name, _, rest = spec.partition(":")
+    name, _, settings = spec.partition(":")
     if name not in SOLVERS:
         raise InputError(f"--solver: unknown solver {name!r}; known are {', '.join(SOLVERS)}")
     kind, main = SOLVERS[name]
     solver: Any = solvers.SOLVERS[kind]
-    known = [field.name for field in dataclasses.fields(solver)]
-    given: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
+    allowed = [field.name for field in dataclasses.fields(solver)]
+    fields: dict[str, Any] = {}
+    for part in filter(None, settings.split(",")):
         key, equals, value = part.partition("=")
         key, value = (key.strip(), value.strip()) if equals else (main, key.strip())
-        if key not in known:
-            raise InputError(f"--solver: {name} has no {key!r}; it has {', '.join(known)}")
-        given[key] = _parse_value(value)
+        if key not in allowed:
+            raise InputError(f"--solver: {name} has no {key!r}; it has {', '.join(allowed)}")
+        fields[key] = _parse_value(value)
     try:
-        return solver(**given)
+        return solver(**fields)
     except (TypeError, ValueError) as error:
         raise InputError(f"--solver {spec}: {error}") from None
 

@@ -162,9 +162,9 @@ def train(
     from olsq.cli.train.options import gather
     from olsq.cli.train.train import run_train
 
-    given = {
+    explicit = {
         name: value
         for name, value in context.params.items()
         if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT"
     }
-    run_train(gather(given), Console(), Console(stderr=True))
+    run_train(gather(explicit), Console(), Console(stderr=True))

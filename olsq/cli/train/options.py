@@ -156,18 +156,18 @@ class TrainOptions:
         try:
             return TrainConfig(**{name: getattr(self, name) for name in names})
         except ValueError as error:  # it begins with the name of the field
-            name, rest = str(error).split(" ", 1)
-            raise InputError(f"{option_name(name)} {rest}") from None
+            name, reason = str(error).split(" ", 1)
+            raise InputError(f"{option_name(name)} {reason}") from None
 
     def setup(self, solver: Any) -> dict[str, Any]:
         """Return the options that make the model and its tokens, compared when a run is resumed."""
         names = ("mixer", "dim", "blocks", "heads", "key_size", "dtype", "tokenizer", "validation")
-        given = {name: getattr(self, name) for name in names}
-        given["mixer"] = ",".join(self.mixers)
+        setup = {name: getattr(self, name) for name in names}
+        setup["mixer"] = ",".join(self.mixers)
         # Checkpoints of runs without these do not name them.
         extra = {"dropout": self.dropout, "mixer_options": self.mixer_options}
-        given |= {name: value for name, value in extra.items() if value}
-        return {**given, "solver": None if solver is None else repr(solver)}
+        setup |= {name: value for name, value in extra.items() if value}
+        return {**setup, "solver": None if solver is None else repr(solver)}
 
     def describe(self) -> str:
         """Describe the model in a few words, for headings."""
@@ -187,12 +187,12 @@ TYPES: dict[str, tuple[type, ...]] = {
 FIELDS = {field.name: field for field in dataclasses.fields(TrainOptions)}
 
 
-def gather(given: dict[str, Any]) -> TrainOptions:
-    """Gather all options: those ``given``, then those of ``given["config"]``, then the preset's.
+def gather(explicit: dict[str, Any]) -> TrainOptions:
+    """Gather all options: the explicit ones, then the config file's, then the preset's.
 
     Parameters
     ----------
-    given : dict
+    explicit : dict
         Options of the command line, those only that were written there.
 
     Raises
@@ -200,36 +200,36 @@ def gather(given: dict[str, Any]) -> TrainOptions:
     InputError
         If the file cannot be read, or has an option that is unknown or of another type.
     """
-    given = dict(given)
-    config, options = given.pop("config", None), given.pop("mixer_option", None)
+    explicit = dict(explicit)
+    config, options = explicit.pop("config", None), explicit.pop("mixer_option", None)
     values = {} if config is None else read_config(config)
     if values.get("preset") is not None:
         values = {**preset_sizes(values["preset"]), **values}
-    if given.get("preset") is not None:  # comes before the sizes in the file
-        values |= preset_sizes(given["preset"])
+    if explicit.get("preset") is not None:  # comes before the sizes in the file
+        values |= preset_sizes(explicit["preset"])
     if options:
         tables = {name: dict(table) for name, table in values.get("mixer_options", {}).items()}
         for text in options:
             mixer, name, value = mixer_option(text)
             tables.setdefault(mixer, {})[name] = value
-        given["mixer_options"] = tables
-    return TrainOptions(**{**values, **given})
+        explicit["mixer_options"] = tables
+    return TrainOptions(**{**values, **explicit})
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read the options in a TOML file, checked by name and type."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        written = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
     values = {}
-    for name, value in found.items():
+    for name, value in written.items():
         field = FIELDS.get(name)
         if field is None:
-            known = ", ".join(FIELDS)
-            raise InputError(f"{path} has an unknown option {name!r}; known are {known}")
+            allowed = ", ".join(FIELDS)
+            raise InputError(f"{path} has an unknown option {name!r}; known are {allowed}")
         kind = str(field.type).removesuffix(" | None")
         right = isinstance(value, TYPES[kind]) and (isinstance(value, bool) == (kind == "bool"))
         if kind.startswith("dict"):

@@ -107,11 +107,11 @@ def print_report(
     """Print the scores on the validation part, the files, and a sample."""
     config, tokens = trainer.config, evaluation.losses.size
     console.print(f"\n[bold]{heading}[/bold], {parameters:,} parameters", highlight=False)
-    seen = config.steps * config.batch * config.length
+    trained = config.steps * config.batch * config.length
     rate = "" if speed is None else f", {speed:,.0f} a second"
     console.print(
-        f"{config.steps:,} steps of {config.batch} x {config.length}: {seen:,} tokens{rate}, "
-        f"{seen / len(trainer.corpus.train):.2g} times the training part",
+        f"{config.steps:,} steps of {config.batch} x {config.length}: {trained:,} tokens{rate}, "
+        f"{trained / len(trainer.corpus.train):.2g} times the training part",
         highlight=False,
     )
     if skipped := trainer.log.skipped:

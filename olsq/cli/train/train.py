@@ -39,13 +39,13 @@ def run_train(options: TrainOptions, console: Console, progress_console: Console
     options.check()
     check_libraries("train", "equinox", "optax", "safetensors")
     options.check_files()
-    made = not options.out.exists()
+    creates = not options.out.exists()
     options.out.mkdir(exist_ok=True)
     try:
         with locked_paths(options.out):
             _train_locked(options, console, progress_console)
     finally:
-        if made:  # a run that was refused leaves no empty folder
+        if creates:  # a run that was refused leaves no empty folder
             with contextlib.suppress(OSError):
                 options.out.rmdir()
 
