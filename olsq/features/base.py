@@ -156,17 +156,21 @@ class FeatureBuilder(Parameters):
             Names of X's columns where X was an array without any.
         """
         self._require_fitted()
-        known = getattr(self, "feature_names_in_", None)
-        given = known if input_features is None else np.asarray(input_features, dtype=object)
-        if input_features is not None and given is not None:
-            if known is not None and not np.array_equal(known, given):
+        fitted_names = getattr(self, "feature_names_in_", None)
+        names_in = (
+            fitted_names if input_features is None else np.asarray(input_features, dtype=object)
+        )
+        if input_features is not None and names_in is not None:
+            if fitted_names is not None and not np.array_equal(fitted_names, names_in):
                 raise ValueError("input_features is not equal to feature_names_in_")
-            if len(given) != self.n_features_in_:
+            if len(names_in) != self.n_features_in_:
                 raise ValueError(
                     "input_features should have length equal to number of features "
-                    f"({self.n_features_in_}), got {len(given)}"
+                    f"({self.n_features_in_}), got {len(names_in)}"
                 )
-        labels = [f"x{j}" for j in range(self.n_features_in_)] if given is None else list(given)
+        labels = (
+            [f"x{j}" for j in range(self.n_features_in_)] if names_in is None else list(names_in)
+        )
         names = number_repeats(self._names(self._state, labels, self._targets))
         return np.asarray(names, dtype=object)
 
@@ -312,13 +316,13 @@ class _Columns:
 
 def number_repeats(names: list[str]) -> list[str]:
     """Append _2, _3 ... to names that came before, so that every column has a name of its own."""
-    given: set[str] = set()
+    taken: set[str] = set()
     numbered = []
     for name in names:
-        own, n = name, 1
-        while own in given or (n > 1 and own in names):
+        unique, n = name, 1
+        while unique in taken or (n > 1 and unique in names):
             n += 1
-            own = f"{name}_{n}"
-        given.add(own)
-        numbered.append(own)
+            unique = f"{name}_{n}"
+        taken.add(unique)
+        numbered.append(unique)
     return numbered

@@ -185,14 +185,14 @@ class Formula:
 
         if absent := [n for n in needs if n not in frame]:
             raise ValueError(f"data has no columns {absent}, which earlier blocks had")
-        own = frame[needs]
+        block = frame[needs]
         if first:
-            tail = own.iloc[[0] * depth].copy()
+            tail = block.iloc[[0] * depth].copy()
             for name in needs:
                 tail[name] = _missing_like(tail[name])
         else:
             tail = self._tail
-        return pd.concat([tail, own], ignore_index=True) if len(tail) else own
+        return pd.concat([tail, block], ignore_index=True) if len(tail) else block
 
     def _compute_sides(self, spec: Any, joined: Any, n: int, targets: bool) -> tuple[Any, Any]:
         """Compute regressors and targets of the last n rows."""
@@ -229,14 +229,16 @@ def lag_depth(parsed: Any) -> int:
     return max((_total_lag(tree.body) for tree in codes), default=0)
 
 
-def _sides(whole: Any) -> list[Any]:
+def _sides(formula: Any) -> list[Any]:
     """Return the sides of a formula, or their specifications; of one side, itself."""
-    return [getattr(whole, name) for name in ("lhs", "rhs") if hasattr(whole, name)] or [whole]
+    return [getattr(formula, name) for name in ("lhs", "rhs") if hasattr(formula, name)] or [
+        formula
+    ]
 
 
 def _parse_factors(parsed: Any) -> list[tuple[ast.Expression, dict[str, str], str]]:
     """Parse each factor as Python; return it, the names of its aliases for backquotes, its text."""
-    found = []
+    factors = []
     for term in [term for side in _sides(parsed) for term in side]:
         for factor in term.factors:
             quoted: dict[str, str] = {}
@@ -244,8 +246,8 @@ def _parse_factors(parsed: Any) -> list[tuple[ast.Expression, dict[str, str], st
             for name in re.findall("`([^`]*)`", code):
                 code = code.replace(f"`{name}`", f"_quoted{len(quoted)}_")
                 quoted[f"_quoted{len(quoted)}_"] = name
-            found.append((ast.parse(code, mode="eval"), quoted, factor.expr))
-    return found
+            factors.append((ast.parse(code, mode="eval"), quoted, factor.expr))
+    return factors
 
 
 def _list_variables(parsed: Any, columns: list[str]) -> tuple[list[str], list[str]]:
@@ -275,9 +277,9 @@ def _total_lag(node: ast.AST) -> int:
 
 def _own_lag(node: Any) -> int:
     """Return k of a call ``lag(x, k)``; ValueError for one that looks ahead."""
-    given = node.args[1:2] + [keyword.value for keyword in node.keywords if keyword.arg == "k"]
+    arguments = node.args[1:2] + [keyword.value for keyword in node.keywords if keyword.arg == "k"]
     try:
-        k = ast.literal_eval(given[0]) if given else 1
+        k = ast.literal_eval(arguments[0]) if arguments else 1
     except ValueError:
         k = None
     if not isinstance(k, int) or k < 0:
@@ -299,14 +301,16 @@ def _find_missing(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
 
     A variable is missing, or its lag is; or it has a level that was not learned.
     """
-    found = []
+    missing = []
     for tree, quoted, code in _parse_factors(spec.formula):
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         if names & FILLING:
             continue
-        known = [state for key, (_, state) in spec.encoder_state.items() if _same_code(key, code)]
-        levels = known[0].get("categories") if known else None
+        encodings = [
+            state for key, (_, state) in spec.encoder_state.items() if _same_code(key, code)
+        ]
+        levels = encodings[0].get("categories") if encodings else None
         rows = _mask_missing(tree.body, quoted, joined, levels)
         columns = [
             column
@@ -314,8 +318,8 @@ def _find_missing(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
             if any(_same_code(factor.expr, code) for factor in structure.term.factors)
             for column in structure.columns
         ]
-        found.append((columns, rows))
-    return found
+        missing.append((columns, rows))
+    return missing
 
 
 def _same_code(one: Any, other: Any) -> bool:
@@ -364,7 +368,7 @@ def _to_caller(frame: Any, kind: str, index: Any, series: bool = False) -> Any:
     if kind == "polars":
         import polars as pl
 
-        made = pl.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
-        return made.to_series() if series and made.width == 1 else made
+        converted = pl.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
+        return converted.to_series() if series and converted.width == 1 else converted
     frame = frame.set_axis(index, axis=0) if index is not None else frame.reset_index(drop=True)
     return frame.iloc[:, 0] if series and frame.shape[1] == 1 else frame

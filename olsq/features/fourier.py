@@ -102,14 +102,14 @@ class Fourier(TimedBuilder):
                     f"order={order} of period={period!r}: rows show at most half the period's "
                     f"harmonics, {int(length // 2)}"
                 )
-            own = np.arange(1, count + 1) / length
+            harmonics = np.arange(1, count + 1) / length
             # Those that an earlier period has too, to rounding, are left out.
-            first = np.searchsorted(frequencies, own * (1 - 1e-12))
-            last = np.searchsorted(frequencies, own * (1 + 1e-12), side="right")
+            first = np.searchsorted(frequencies, harmonics * (1 - 1e-12))
+            last = np.searchsorted(frequencies, harmonics * (1 + 1e-12), side="right")
             new = first == last
             for k in (np.flatnonzero(new) + 1).tolist():
                 waves.append((period, k, not (self.of is None and 2 * k == length)))
-            frequencies = np.sort(np.concatenate([frequencies, own]))
+            frequencies = np.sort(np.concatenate([frequencies, harmonics]))
         return waves
 
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:

@@ -80,11 +80,11 @@ class Grouped(FeatureBuilder):
     def _open(self, table: Table) -> State:
         if table.X is None:
             raise ValueError("Grouped requires X, whose column by= holds the labels")
-        found = table.find(self.by, self)
-        if len(found) != 1:
+        places = table.find(self.by, self)
+        if len(places) != 1:
             raise ValueError(f"by={self.by!r} must be one column, which holds the labels")
-        first = self.builder._open(_rows_without(table, found[0], slice(None)))
-        return {"column": found[0], "keys": [], "first": first, "parts": []}
+        first = self.builder._open(_rows_without(table, places[0], slice(None)))
+        return {"column": places[0], "keys": [], "first": first, "parts": []}
 
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
         column, keys, first = state["column"], list(state["keys"]), state["first"]
@@ -109,8 +109,8 @@ class Grouped(FeatureBuilder):
         return out, {"column": column, "keys": keys, "first": first, "parts": parts}
 
     def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
-        others = [label for j, label in enumerate(labels) if j != state["column"]]
-        return self.builder._names(state["first"], others, targets)
+        other_labels = [label for j, label in enumerate(labels) if j != state["column"]]
+        return self.builder._names(state["first"], other_labels, targets)
 
     def _check_state(self, state: State, width: int, targets: int) -> None:
         check_keys(state, {"column", "keys", "first", "parts"})

@@ -54,8 +54,10 @@ class LaggedBuilder(FeatureBuilder):
     def _places(self, columns: list[int], targets: int) -> list[tuple[int, int]]:
         """List (source, lag) of every feature: those of y first, all lags of a source together."""
         taps, n_x = self._taps(), len(columns)
-        own = [(n_x + j, lag) for j in range(max(targets, 1) if taps.y else 0) for lag in taps.y]
-        return own + [(j, lag) for j in range(n_x) for lag in taps.X]
+        target_lags = [
+            (n_x + j, lag) for j in range(max(targets, 1) if taps.y else 0) for lag in taps.y
+        ]
+        return target_lags + [(j, lag) for j in range(n_x) for lag in taps.X]
 
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
         columns, tail = state["columns"], state["tail"]

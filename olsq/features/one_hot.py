@@ -88,22 +88,26 @@ class OneHot(FeatureBuilder):
 
     def _given_levels(self, count: int) -> list[list[Level]]:
         """Return ``levels`` as one list for each of ``count`` columns."""
-        own = list(self.levels)
-        nested = bool(own) and all(isinstance(v, (list, tuple, np.ndarray)) for v in own)
-        groups = own if nested else [own]
+        entries = list(self.levels)
+        nested = bool(entries) and all(isinstance(v, (list, tuple, np.ndarray)) for v in entries)
+        groups = entries if nested else [entries]
         if len(groups) != count:
             raise ValueError(
                 f"levels must be one sequence for each of the {count} columns, got {len(groups)}"
             )
-        found = []
+        levels = []
         for group in groups:
-            known = [_read_level(v) for v in group]
-            if not known or None in known or len(set(known)) < len(known):
+            group_levels = [_read_level(v) for v in group]
+            if (
+                not group_levels
+                or None in group_levels
+                or len(set(group_levels)) < len(group_levels)
+            ):
                 raise ValueError(
                     f"levels must be at least one, none missing and none twice, got {group!r}"
                 )
-            found.append(known)
-        return found
+            levels.append(group_levels)
+        return levels
 
     def _open(self, table: Table) -> State:
         if table.X is None:
@@ -115,15 +119,15 @@ class OneHot(FeatureBuilder):
     def _restart(self, state: State, table: Table) -> State:
         return state
 
-    def _capacity(self, known: list[Level]) -> int:
+    def _capacity(self, levels: list[Level]) -> int:
         """Return the number of levels for which a column of X has indicator columns."""
-        return len(known) if self.levels is not None else int(self.max_levels)
+        return len(levels) if self.levels is not None else int(self.max_levels)
 
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
         blocks, learned = [], []
-        for column, known in zip(state["columns"], state["levels"], strict=True):
+        for column, levels in zip(state["columns"], state["levels"], strict=True):
             values = _read_levels(table.raw(column), table.label(column))
-            room, index = self._capacity(known), {level: i for i, level in enumerate(known)}
+            room, index = self._capacity(levels), {level: i for i, level in enumerate(levels)}
             if learn and len(index) < room:
                 # dict.fromkeys: every value once, in order of appearance
                 for value in dict.fromkeys(values):
@@ -142,11 +146,13 @@ class OneHot(FeatureBuilder):
 
     def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
         names = []
-        for column, known in zip(state["columns"], state["levels"], strict=True):
-            own = [f"{labels[column]}={level}" for level in known]
-            own += [f"{labels[column]}=?{i}" for i in range(len(known), self._capacity(known))]
-            own = own[1 if self.drop == "first" else 0 :]
-            names += own + [f"{labels[column]}=other"] * (self.unseen == "other")
+        for column, levels in zip(state["columns"], state["levels"], strict=True):
+            indicators = [f"{labels[column]}={level}" for level in levels]
+            indicators += [
+                f"{labels[column]}=?{i}" for i in range(len(levels), self._capacity(levels))
+            ]
+            indicators = indicators[1 if self.drop == "first" else 0 :]
+            names += indicators + [f"{labels[column]}=other"] * (self.unseen == "other")
         return names
 
     def _check_state(self, state: State, width: int, targets: int) -> None:
@@ -155,19 +161,21 @@ class OneHot(FeatureBuilder):
         levels = state["levels"]
         if not isinstance(levels, list) or len(levels) != len(state["columns"]):
             raise ValueError("levels do not belong to the columns")
-        if sum(self._capacity(known) for known in levels) > MOST:
+        if sum(self._capacity(column_levels) for column_levels in levels) > MOST:
             raise ValueError(f"more than {MOST:,} levels cannot be features")
         if self.levels is not None and levels != self._given_levels(len(levels)):
             raise ValueError("levels are not those given")
-        for known in levels:
-            fits = isinstance(known, list) and len(known) <= self._capacity(known)
+        for column_levels in levels:
+            fits = isinstance(column_levels, list) and len(column_levels) <= self._capacity(
+                column_levels
+            )
             if (
                 not fits
-                or None in known
-                or [_read_level(v) for v in known] != known
-                or len(set(known)) < len(known)
+                or None in column_levels
+                or [_read_level(v) for v in column_levels] != column_levels
+                or len(set(column_levels)) < len(column_levels)
             ):
-                raise ValueError(f"levels cannot be {known!r}")
+                raise ValueError(f"levels cannot be {column_levels!r}")
 
 
 def _read_levels(column: Any, name: str) -> list[Level | None]:

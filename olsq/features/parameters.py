@@ -16,8 +16,8 @@ MOST = 1_000_000
 
 def check_integer(name: str, value: Any, least: int, most: int | None = MOST) -> int:
     """Return an integer from ``least`` to ``most``; ValueError for anything else."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < least:
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {shown(value)}")
     if most is not None and value > most:
         raise ValueError(f"{name} must be an integer <= {most:,}, got {shown(value)}")

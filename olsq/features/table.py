@@ -56,12 +56,12 @@ class Table(NamedTuple):
         """
         if of is None or (isinstance(of, str) and of == "X" and "X" not in (self.names or [])):
             return list(range(self.width))
-        found = []
+        places = []
         for one in [of] if isinstance(of, (str, int, np.integer)) else list(of):
             if isinstance(one, (int, np.integer)) and not isinstance(one, bool):
                 if not 0 <= one < self.width:
                     raise ValueError(f"of={of!r}: X has columns 0 to {self.width - 1}, no {one}")
-                found.append(int(one))
+                places.append(int(one))
             elif self.names is None:
                 raise ValueError(
                     f"of={of!r} of {type(builder).__name__} names columns, but X is an array "
@@ -70,8 +70,8 @@ class Table(NamedTuple):
             elif one not in self.names:
                 raise ValueError(f"of={of!r}: X has no column {one!r}; it has {self.names}")
             else:
-                found.append(self.names.index(one))
-        return found
+                places.append(self.names.index(one))
+        return places
 
 
 def frame_names(X: Any) -> list[str] | None:
@@ -158,10 +158,10 @@ def check_kind(kind: str) -> None:
         raise ValueError(f"transform must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
 
 
-def choose_kind(own: str | None) -> str:
+def choose_kind(configured: str | None) -> str:
     """Return the builder's own choice, or scikit-learn's configuration where that is imported."""
-    if own is not None:
-        return own
+    if configured is not None:
+        return configured
     sklearn = sys.modules.get("sklearn")
     return "default" if sklearn is None else sklearn.get_config()["transform_output"]
 

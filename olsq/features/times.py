@@ -101,9 +101,9 @@ def phases(times: NDArray[Any], are_stamps: bool, period: Any) -> NDArray[np.flo
     """Compute ``(t mod period) / period`` in [0, 1), without rounding t; NaN where t is missing."""
     gone = missing(times, are_stamps)
     if are_stamps:
-        whole = duration(period, "period")
+        length = duration(period, "period")
         # in integers, so that nanoseconds since 1970 (1e18) lose nothing
-        out = np.mod(times, whole) / whole
+        out = np.mod(times, length) / length
     else:
         with np.errstate(invalid="ignore"):
             out = np.mod(times, float(period)) / float(period)  # fmod is exact
@@ -146,11 +146,11 @@ class TimedBuilder(FeatureBuilder):
         if not state["columns"]:
             return state["rows"] + np.arange(table.n), False, after
         column = state["columns"][0]
-        found = stamps(table.column(column), local=self._local)
-        if found is None:
+        stamped = stamps(table.column(column), local=self._local)
+        if stamped is None:
             return table.numbers([column])[:, 0], False, after
-        zoned = same_clock(state.get("zoned"), found[1])
-        return found[0], True, after if zoned is None else {**after, "zoned": zoned}
+        zoned = same_clock(state.get("zoned"), stamped[1])
+        return stamped[0], True, after if zoned is None else {**after, "zoned": zoned}
 
     def _check_state(self, state: State, width: int, targets: int) -> None:
         # Rows of numbers, and files of earlier versions, say nothing about zones.

@@ -101,15 +101,15 @@ class Checkpoint:
         CheckpointError
             If names, shapes or types of the arrays are not those of ``template``.
         """
-        wanted = named_arrays(prefix, template)
-        found = {name for name in self.tensors if name.startswith(prefix + "/")}
-        if strange := sorted(found ^ wanted.keys()):
-            where = "the checkpoint" if strange[0] in found else "this run"
+        expected = named_arrays(prefix, template)
+        saved = {name for name in self.tensors if name.startswith(prefix + "/")}
+        if strange := sorted(saved ^ expected.keys()):
+            where = "the checkpoint" if strange[0] in saved else "this run"
             raise CheckpointError(
                 f"{self.path} is of another model: only {where} has {strange[0]}; {START_AGAIN}"
             )
         leaves = []
-        for name, here in wanted.items():
+        for name, here in expected.items():
             there = self.tensors[name]
             if here.dtype.kind == "V" and there.dtype == np.uint16:  # bfloat16, see as_tensor
                 there = there.view(here.dtype)
@@ -182,15 +182,15 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         ) from None
     if _digest(notes["content"], arrays) != notes["sha256"]:
         raise CheckpointError(f"{name} is damaged: its checksum does not match; {START_AGAIN}")
-    found = notes["content"]
+    content = notes["content"]
     columns = {k.removeprefix("log/"): v for k, v in arrays.items() if k.startswith("log/")}
-    saved = found["tokenizer"]
+    saved = content["tokenizer"]
     return Checkpoint(
         path=name,
-        step=found["step"],
-        config=found["config"],
-        setup=found["setup"],
-        data=found["data"],
+        step=content["step"],
+        config=content["config"],
+        setup=content["setup"],
+        data=content["data"],
         tokenizer=None if saved is None else tokenizer_from_dict(saved),
         tensors={k: v for k, v in arrays.items() if not k.startswith("log/")},
         log=Log.from_arrays(columns),

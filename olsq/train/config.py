@@ -79,9 +79,9 @@ class TrainConfig:
     evaluate_sequences: int = 64
 
     def __post_init__(self) -> None:
-        whole = ["steps", "batch", "length", "accumulate", "evaluate_sequences"]
-        whole += ["evaluate_every"] * (self.evaluate_every is not None)
-        check_counts(**{name: getattr(self, name) for name in whole})
+        counts = ["steps", "batch", "length", "accumulate", "evaluate_sequences"]
+        counts += ["evaluate_every"] * (self.evaluate_every is not None)
+        check_counts(**{name: getattr(self, name) for name in counts})
         for name in ("lr", "eps", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a positive number, got {getattr(self, name)!r}")

@@ -142,10 +142,10 @@ class Corpus:
         If there are more than ``most``, that many of them, evenly spread.
         """
         n = (len(self.validation) - 1) // length
-        chosen = np.arange(n)
+        numbers = np.arange(n)
         if most is not None and n > most:
-            chosen = np.arange(most) * n // most
-        places = chosen[:, None] * length + np.arange(length + 1)
+            numbers = np.arange(most) * n // most
+        places = numbers[:, None] * length + np.arange(length + 1)
         return self.validation[places].astype(np.int32, copy=False)
 
 

@@ -75,8 +75,8 @@ class HuggingFaceTokenizer:
     def encode(self, text: str | bytes) -> NDArray[np.int32]:
         """Tokenise ``text`` (n,); bytes that are not UTF-8 become U+FFFD."""
         content = text.decode("utf-8", errors="replace") if isinstance(text, bytes) else text
-        found = self._tokenizer.encode(content, add_special_tokens=False)
-        return np.array(found.ids, np.int32)
+        encoding = self._tokenizer.encode(content, add_special_tokens=False)
+        return np.array(encoding.ids, np.int32)
 
     def decode(self, tokens: ArrayLike) -> str:
         """Return the text of ``tokens``, special tokens included."""
@@ -128,9 +128,9 @@ def _bytes_by_letter() -> dict[str, int]:
     Bytes that print in Latin-1 are themselves; the others follow from U+0100 on, in order.
     """
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
+    moved = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {
-        chr(0x100 + place): byte for place, byte in enumerate(others)
+        chr(0x100 + place): byte for place, byte in enumerate(moved)
     }
 
 

@@ -61,10 +61,10 @@ class Record(NamedTuple):
         >>> Record(7, 2.5, 0.5, float("nan"), False, None, {"nll": 2.25}).numbers()
         {'loss': 2.5, 'gradient_norm': 0.5, 'skipped': 0.0, 'nll': 2.25}
         """
-        found = {name: getattr(self, name) for name in COLUMNS[1:]} | dict(self.scores)
+        numbers = {name: getattr(self, name) for name in COLUMNS[1:]} | dict(self.scores)
         if np.isnan(self.learning_rate):
-            del found["learning_rate"]
-        return {name: float(value) for name, value in found.items() if value is not None}
+            del numbers["learning_rate"]
+        return {name: float(value) for name, value in numbers.items() if value is not None}
 
     def as_row(self, scores: tuple[str, ...] = ()) -> str:
         """Format a line of the CSV file, with columns for ``scores``.
@@ -109,8 +109,8 @@ class Log:
         elif column in self.scores:
             values = [record.scores.get(column) for record in self.records]
         else:
-            known = ", ".join((*COLUMNS, *self.scores))
-            raise KeyError(f"the log has no column {column!r}; it has {known}")
+            columns = ", ".join((*COLUMNS, *self.scores))
+            raise KeyError(f"the log has no column {column!r}; it has {columns}")
         return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
     @property
@@ -141,12 +141,12 @@ class Log:
         """Rebuild the log from the arrays made by ``to_arrays``."""
         log = cls()
         names = [name for name in arrays if name not in COLUMNS]
-        others = zip(*(arrays[name].tolist() for name in names), strict=True) if names else None
+        score_rows = zip(*(arrays[name].tolist() for name in names), strict=True) if names else None
         for step, loss, norm, rate, skipped, validation in zip(
             *(arrays[name].tolist() for name in COLUMNS), strict=True
         ):
             evaluated = None if np.isnan(validation) else validation
-            row = zip(names, next(others), strict=True) if others else ()
+            row = zip(names, next(score_rows), strict=True) if score_rows else ()
             scores = {name: value for name, value in row if not np.isnan(value)}
             log.append(Record(int(step), loss, norm, rate, bool(skipped), evaluated, scores))
         return log

@@ -146,8 +146,7 @@ def token_loss(
     >>> token_loss(logits, jnp.array([1, 0, 0]), mask=jnp.array([1, 0, 0])).round(4)
     Array(1.3863, dtype=float32)
     """
-    found = _batch_loss(logits, targets, ignore, mask, z_loss)
-    return found.mean
+    return _batch_loss(logits, targets, ignore, mask, z_loss).mean
 
 
 def next_token_loss(
@@ -197,10 +196,10 @@ def next_token_loss(
     tokens = jnp.asarray(tokens)
     if targets is None:
         tokens, targets = tokens[:, :-1], tokens[:, 1:]
-    given: dict[str, Any] = {} if segment_ids is None else {"segment_ids": segment_ids}
+    options: dict[str, Any] = {} if segment_ids is None else {"segment_ids": segment_ids}
     if key is not None:
-        given["key"] = key
-    return _batch_loss(model(tokens, **given), targets, IGNORE, mask, z_loss)
+        options["key"] = key
+    return _batch_loss(model(tokens, **options), targets, IGNORE, mask, z_loss)
 
 
 def _losses(logits: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
@@ -210,10 +209,10 @@ def _losses(logits: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
     targets = jnp.asarray(targets)
     # A negative index would count from the end. One that is too large is filled with NaN.
     inside = jnp.where(targets < 0, logits.shape[-1], targets)
-    chosen = jnp.take_along_axis(logits, inside[..., None], -1, mode="fill")[..., 0]
+    target_logits = jnp.take_along_axis(logits, inside[..., None], -1, mode="fill")[..., 0]
     log_z = jax.nn.logsumexp(logits, -1)
     # -log softmax(logits)[target]
-    return log_z - chosen, log_z
+    return log_z - target_logits, log_z
 
 
 def _batch_loss(
@@ -252,9 +251,9 @@ def _batch_loss(
 
 def _check(targets: ArrayLike, counts: Array | None, vocabulary: int) -> None:
     """Raise unless the targets that are concrete and count are tokens."""
-    seen, counted = concrete(targets), None if counts is None else concrete(counts)
-    if seen is None or (counts is not None and counted is None):
+    values, counted = concrete(targets), None if counts is None else concrete(counts)
+    if values is None or (counts is not None and counted is None):
         return
-    wanted = seen if counted is None else np.where(counted != 0, seen, 0)
+    checked = values if counted is None else np.where(counted != 0, values, 0)
     rule = f"lie in [0, {vocabulary}), or be the number that is ignored"
-    refuse("targets", wanted, lambda t: (t < 0) | (t >= vocabulary), rule)
+    refuse("targets", checked, lambda t: (t < 0) | (t >= vocabulary), rule)

@@ -87,8 +87,8 @@ def adamw(config: TrainConfig) -> optax.GradientTransformationExtraArgs:
 
 
 def _scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
-    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> Any:
-        rate = given["learning_rate"]
+    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> Any:
+        rate = extra_args["learning_rate"]
         return jax.tree.map(lambda u: -rate.astype(u.dtype) * u, updates), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
@@ -161,13 +161,13 @@ def with_average(
         total = jax.tree.map(lambda x: jnp.zeros_like(x, dtype=_averaging_dtype(x)), params)
         return AverageState(inner.init(params), total, jnp.zeros(()))
 
-    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
         if params is None:
             raise ValueError(
                 "params must be the weights for with_average, got None: call "
                 "optimizer.update(gradients, state, weights)"
             )
-        updates, after = inner.update(updates, state.inner, params, **given)
+        updates, after = inner.update(updates, state.inner, params, **extra_args)
         total = jax.tree.map(
             lambda t, x: decay * t + (1 - decay) * x.astype(t.dtype),
             state.total,
@@ -202,14 +202,14 @@ def averaged(model: Any, state: Any) -> Any:
         raise TypeError(
             f"state must be that of an optimiser made by with_average, got {type(state).__name__}"
         )
-    weights, rest = eqx.partition(model, eqx.is_inexact_array)
+    weights, static = eqx.partition(model, eqx.is_inexact_array)
     begun = state.share > 0
     # share = 1 - decay^steps corrects the bias of the zero start
     share = jnp.where(begun, state.share, 1)
     mean = jax.tree.map(
         lambda t, x: jnp.where(begun, (t / share).astype(x.dtype), x), state.total, weights
     )
-    return eqx.combine(mean, rest)
+    return eqx.combine(mean, static)
 
 
 def _averaging_dtype(x: Any) -> Any:

@@ -80,14 +80,14 @@ def sample_text(
     if not start.size:
         raise ValueError("prompt must have at least one character, got an empty one")
     kept = None if top_k is None else min(top_k, tokenizer.vocab_size)
-    found = model.generate(
+    sampled = model.generate(
         jnp.asarray(start)[None],
         tokens,
         key=jax.random.key(seed),
         temperature=temperature,
         top_k=kept,
     )
-    return tokenizer.decode(np.asarray(found)[0])
+    return tokenizer.decode(np.asarray(sampled)[0])
 
 
 def _png(figure: Any) -> bytes:
@@ -161,7 +161,7 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
 
     step, loss, validation = log["step"], log["loss"], log["validation_loss"]
     done = np.isfinite(loss)
-    known = np.isfinite(validation)
+    evaluated = np.isfinite(validation)
     with house_style():
         figure = new_figure(*SIZE)
         ax = figure.subplots()
@@ -169,13 +169,13 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
         smooth = centred_mean(loss[done], max(len(loss) // 50, 1))
         ax.plot(step[done], smooth, color=BLUE, label="training,\naveraged")
         ax.plot(
-            step[known],
-            validation[known],
+            step[evaluated],
+            validation[evaluated],
             "o-",
             color=ORANGE,
             markersize=3,
             clip_on=False,
-            label=f"validation\n{validation[known][-1]:.3f}" if known.any() else "_",
+            label=f"validation\n{validation[evaluated][-1]:.3f}" if evaluated.any() else "_",
         )
         skipped = log["skipped"] > 0
         if skipped.any():
@@ -197,7 +197,7 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
                 fontsize=8,
                 transform=ax.transAxes,
             )
-        ax.set_ylim(_limits(np.concatenate([smooth, validation[known]])))
+        ax.set_ylim(_limits(np.concatenate([smooth, validation[evaluated]])))
         ax.set_xlim(0, max(step[-1], 1))
         ax.set_title(title)
         ax.set_xlabel("step")

@@ -102,8 +102,8 @@ def make_step(
     """
     update = _make_update(loss, gradient, optimizer, accumulate)
 
-    def run(given: Any, model: Any, state: Any) -> tuple[Any, Any, Metrics]:
-        return update(model, state, *given)
+    def run(arguments: Any, model: Any, state: Any) -> tuple[Any, Any, Metrics]:
+        return update(model, state, *arguments)
 
     compiled = eqx.filter_jit(run, donate="all-except-first" if donate else "none")
 
@@ -198,43 +198,43 @@ def _make_update(
     check_counts(accumulate=accumulate)
     optimizer = optax.with_extra_args_support(optimizer)
 
-    def measured(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Array, BatchLoss]:
+    def measured(model: Any, batch: Any, options: dict[str, Any]) -> tuple[Array, BatchLoss]:
         assert loss is not None
-        found = _as_loss(loss(model, *batch, **given))
-        return found.mean, found
+        parts = _as_loss(loss(model, *batch, **options))
+        return parts.mean, parts
 
-    def given_gradient(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Any, Any]:
+    def given_gradient(model: Any, batch: Any, options: dict[str, Any]) -> tuple[Any, Any]:
         assert gradient is not None
-        value, slope = gradient(model, *batch, **given)
-        found = _as_loss(value)
-        return (found.mean, found), slope
+        value, slope = gradient(model, *batch, **options)
+        parts = _as_loss(value)
+        return (parts.mean, parts), slope
 
     derived = eqx.filter_value_and_grad(measured, has_aux=True)
     value_and_grad = derived if gradient is None else given_gradient
 
-    def whole(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def loss_and_gradient(model: Any, batch: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Compute the mean loss, its gradient and the extra metrics."""
         if accumulate == 1:
-            (value, found), slope = value_and_grad(model, batch, given)
-            return value, slope, found.extra
-        return accumulate_gradient(value_and_grad, model, batch, given.get("key"), accumulate)
+            (value, parts), slope = value_and_grad(model, batch, options)
+            return value, slope, parts.extra
+        return accumulate_gradient(value_and_grad, model, batch, options.get("key"), accumulate)
 
     def update(
         model: Any, state: Any, batch: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Any, Any, Metrics]:
-        given = {"key": options["key"]} if options.get("key") is not None else {}
-        value, gradients, extra = whole(model, batch, given)
+        loss_options = {"key": options["key"]} if options.get("key") is not None else {}
+        value, gradients, extra = loss_and_gradient(model, batch, loss_options)
         norm = _norm(gradients)
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
-        weights, rest = eqx.partition(model, eqx.is_inexact_array)
-        others = {name: x for name, x in options.items() if name != "key"}
-        updates, new_state = optimizer.update(gradients, state, weights, **others)
+        weights, static = eqx.partition(model, eqx.is_inexact_array)
+        update_options = {name: x for name, x in options.items() if name != "key"}
+        updates, new_state = optimizer.update(gradients, state, weights, **update_options)
         new_weights = optax.apply_updates(weights, updates)
 
         def keep(new: Any, old: Any) -> Any:
             return jnp.where(finite, new, old) if eqx.is_array(new) else new
 
-        model = eqx.combine(jax.tree.map(keep, new_weights, weights), rest)
+        model = eqx.combine(jax.tree.map(keep, new_weights, weights), static)
         return model, jax.tree.map(keep, new_state, state), Metrics(value, norm, ~finite, extra)
 
     return update
@@ -246,9 +246,9 @@ def _norm(gradients: Any) -> Array:
     return jnp.sqrt(sum(jnp.sum(jnp.abs(g) ** 2) for g in wide))
 
 
-def _as_loss(found: Any) -> BatchLoss:
+def _as_loss(returned: Any) -> BatchLoss:
     """Convert what a loss returned to a BatchLoss of arrays; None stays for the weight."""
-    parts = found if isinstance(found, BatchLoss) else BatchLoss(found)
+    parts = returned if isinstance(returned, BatchLoss) else BatchLoss(returned)
     if not jax.tree_util.all_leaves([parts.mean]):
         raise TypeError(
             f"loss must return a number or an olsq.train.BatchLoss, got a "

@@ -126,8 +126,8 @@ def fit(
     CheckpointError, TrainingError, ValueError, OSError
         As :meth:`Trainer.resume` and :meth:`Trainer.run`.
     """
-    given = {"callbacks": (callback,)} if callback is not None else {}
-    return CorpusTrainer(model, corpus, config, **given, **options).fit(resume=resume)
+    run_options = {"callbacks": (callback,)} if callback is not None else {}
+    return CorpusTrainer(model, corpus, config, **run_options, **options).fit(resume=resume)
 
 
 def vocabulary_of(model: Any, length: int) -> int:

@@ -88,11 +88,11 @@ class TokenFiles:
             raise IndexError(f"tokens are numbered 0 to {len(self) - 1:,}")
         places = np.where(places < 0, places + len(self), places)
         shard = np.searchsorted(self._edges, places, side="right") - 1
-        found = np.empty(places.shape, np.int32)
+        tokens = np.empty(places.shape, np.int32)
         for number in np.unique(shard):
             here = shard == number
-            found[here] = self.shards[number][places[here] - self._edges[number]]
-        return found
+            tokens[here] = self.shards[number][places[here] - self._edges[number]]
+        return tokens
 
     def part(self, start: int, stop: int) -> TokenFiles:
         """Return the tokens from ``start`` to ``stop``, still in their files.
@@ -144,8 +144,8 @@ class TokenFiles:
         def read(document: int, start: int, stop: int) -> NDArray:
             return self[starts[document] + start : starts[document] + stop]
 
-        def take(chosen: NDArray) -> Any:
-            return fill([rows[i] for i in chosen], length, read)
+        def take(numbers: NDArray) -> Any:
+            return fill([rows[i] for i in numbers], length, read)
 
         return shuffled_rows(take, len(rows), batch, seed, self.digest)
 

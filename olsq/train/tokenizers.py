@@ -128,10 +128,10 @@ class BytePairTokenizer:
     def encode(self, text: str | bytes) -> NDArray[np.int32]:
         """Tokenise ``text`` (n,); bytes need not be UTF-8."""
         words = _WORDS.findall(_as_bytes(text))
-        known = self._known
-        for word in set(words) - known.keys():
-            known[word] = self._encode_word(word)
-        return np.fromiter(chain.from_iterable(map(known.__getitem__, words)), np.int32)
+        encoded = self._known
+        for word in set(words) - encoded.keys():
+            encoded[word] = self._encode_word(word)
+        return np.fromiter(chain.from_iterable(map(encoded.__getitem__, words)), np.int32)
 
     def _encode_word(self, word: bytes) -> tuple[int, ...]:
         tokens = list(word)

@@ -139,9 +139,9 @@ class Trainer:
             optimizer = with_average(optimizer, average)
         # Copies, because a step donates its arguments. Of a definite dtype, because a weakly typed
         # weight (made from a Python number) would make the second step compile again.
-        weights, rest = eqx.partition(model, eqx.is_inexact_array)
+        weights, static = eqx.partition(model, eqx.is_inexact_array)
         weights = jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype), weights)
-        self._model = self._place(eqx.combine(weights, rest))
+        self._model = self._place(eqx.combine(weights, static))
         self._state = self._place(optimizer.init(eqx.filter(self._model, eqx.is_inexact_array)))
         self._update = make_step(_logged(loss), optimizer, accumulate=accumulate, donate=True)
         self._learning_rate = None if learning_rate is None else jax.jit(learning_rate)
@@ -177,12 +177,15 @@ class Trainer:
         """
         if self.checkpoint_path is None or not self.checkpoint_path.exists():
             return False
-        found = read_checkpoint(self.checkpoint_path)
-        found.check(self.options(), self.setup, getattr(self.batches, "digest", ""))
-        weights, rest = eqx.partition(self._model, eqx.is_inexact_array)
-        weights, state = found.restore("weights", weights), found.restore("optimiser", self._state)
-        self._model, self._state = self._place(eqx.combine(weights, rest)), self._place(state)
-        self._recorder, self.step = Recorder(found.log), found.step
+        checkpoint = read_checkpoint(self.checkpoint_path)
+        checkpoint.check(self.options(), self.setup, getattr(self.batches, "digest", ""))
+        weights, static = eqx.partition(self._model, eqx.is_inexact_array)
+        weights, state = (
+            checkpoint.restore("weights", weights),
+            checkpoint.restore("optimiser", self._state),
+        )
+        self._model, self._state = self._place(eqx.combine(weights, static)), self._place(state)
+        self._recorder, self.step = Recorder(checkpoint.log), checkpoint.step
         self._saved = self.step
         return True
 
@@ -252,8 +255,8 @@ class Trainer:
         """Evaluate the weights so far, averaged ones if there are; the scores by name."""
         if self.evaluation is None:
             return {}
-        found = self.evaluation(self.averaged)
-        scores = dict(found) if isinstance(found, Mapping) else {"loss": found}
+        result = self.evaluation(self.averaged)
+        scores = dict(result) if isinstance(result, Mapping) else {"loss": result}
         return {name: float(value) for name, value in scores.items()}
 
     def _train(self) -> Iterator[Record]:
@@ -309,9 +312,9 @@ def _logged(loss: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse a loss that returns more than numbers to log, as it is traced."""
 
     def checked(*arguments: Any, **options: Any) -> Any:
-        found = loss(*arguments, **options)
-        if isinstance(found, BatchLoss):
-            check_extra(found, "a Trainer")
-        return found
+        result = loss(*arguments, **options)
+        if isinstance(result, BatchLoss):
+            check_extra(result, "a Trainer")
+        return result
 
     return checked
