@@ -47,8 +47,8 @@ class FormerNames(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         now = import_module(NEW_NAMES[module.__name__])
-        own = {key: value for key, value in vars(now).items() if not key.startswith("__")}
-        vars(module).update(own)
+        public = {key: value for key, value in vars(now).items() if not key.startswith("__")}
+        vars(module).update(public)
 
 
 def install() -> None:

@@ -267,14 +267,14 @@ class Solution(NamedTuple, Generic[AnArray]):
         return self
 
 
-def check_accuracy(given: Any, stats: Stats, tol: float, *, lost: str, stopped: str) -> None:
+def check_accuracy(outputs: Any, stats: Stats, tol: float, *, lost: str, stopped: str) -> None:
     """Raise :class:`AccuracyError` unless every output's bound is within ``tol``.
 
     ``tol`` is relative to the largest output of the stream.  ``lost`` says in the message why an
     output may not be finite, ``stopped`` what to do where the residual is not at rounding.
     """
     try:
-        value = np.asarray(given, np.float64)
+        value = np.asarray(outputs, np.float64)
         bound, residual = (np.asarray(x, np.float64) for x in (stats.value_bound, stats.residual))
     except TypeError as error:
         raise TypeError(

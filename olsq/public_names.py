@@ -52,5 +52,5 @@ def _imports_of_stub(package: str) -> dict[str, str]:
         text = pkgutil.get_data(package, "__init__.pyi")
     except OSError as error:
         raise ImportError(NO_STUB.format(package), name=package) from error
-    found = (node for node in ast.parse(text or b"").body if isinstance(node, ast.ImportFrom))
-    return {alias.name: str(node.module) for node in found for alias in node.names}
+    imports = (node for node in ast.parse(text or b"").body if isinstance(node, ast.ImportFrom))
+    return {alias.name: str(node.module) for node in imports for alias in node.names}

@@ -67,22 +67,22 @@ def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) ->
     ones too.
     """
     check_real(name, x)
-    seen = concrete(x)
-    if seen is None:
+    values = concrete(x)
+    if values is None:
         return
-    found = np.asarray(wrong(seen.astype(np.float64)))
-    if not found.any():
+    faults = np.asarray(wrong(values.astype(np.float64)))
+    if not faults.any():
         return
-    first = np.unravel_index(int(np.argmax(found)), found.shape)
+    first = np.unravel_index(int(np.argmax(faults)), faults.shape)
     where = f" at [{', '.join(map(str, first))}]" if first else ""
-    raise ValueError(f"{name} must {rule}; got {float(seen[first])!r}{where}")
+    raise ValueError(f"{name} must {rule}; got {float(values[first])!r}{where}")
 
 
 def shape_error(
-    name: str, shape: tuple[int, ...], wanted: tuple[int, ...], axes: str
+    name: str, shape: tuple[int, ...], target: tuple[int, ...], axes: str
 ) -> ValueError:
     """Return the error for an array that does not broadcast to the axes it belongs to."""
-    return ValueError(f"{name} has shape {shape}, which does not broadcast to {wanted} ({axes})")
+    return ValueError(f"{name} has shape {shape}, which does not broadcast to {target} ({axes})")
 
 
 def shown(value: object) -> str:
@@ -109,8 +109,8 @@ def holds_jax(*arguments: Any) -> bool:
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
     if value not in choices:
-        known = ", ".join(map(repr, choices))
-        raise ValueError(f"{name} must be one of {known}, got {shown(value)}")
+        allowed = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {allowed}, got {shown(value)}")
 
 
 def check_forget(

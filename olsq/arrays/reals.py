@@ -57,14 +57,14 @@ def refuse_repeated_names(data: Any, name: str) -> None:
     names = getattr(data, "column_names", getattr(data, "columns", None))  # Arrow's; the others'
     if names is None or callable(names) or getattr(names, "is_unique", False):
         return
-    seen: set[Any] = set()
+    met: set[Any] = set()
     for column in names:
-        if column in seen:
+        if column in met:
             raise ValueError(
                 f"{name} must have one column of each name, got two named {column!r}: rename or "
                 "drop one of them"
             )
-        seen.add(column)
+        met.add(column)
 
 
 def _never() -> bool:

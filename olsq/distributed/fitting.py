@@ -33,10 +33,10 @@ def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rol
     parameters whose states do not merge.
     """
     kind = RollingLeastSquares if rolling else RecursiveLeastSquares
-    known = set(inspect.signature(kind).parameters)
-    unknown = sorted(parameters.keys() - known)
+    allowed = set(inspect.signature(kind).parameters)
+    unknown = sorted(parameters.keys() - allowed)
     if unknown:
-        raise TypeError(f"{unknown[0]!r} is not a parameter of {kind.__name__}: {sorted(known)}")
+        raise TypeError(f"{unknown[0]!r} is not a parameter of {kind.__name__}: {sorted(allowed)}")
     if not rolling and np.ndim(parameters.get("forget", 1.0)) > 0:
         raise ValueError("forget must be a number, or a Dask array with X's rows")
     estimator: Any = kind(**parameters)
@@ -123,11 +123,11 @@ def fit(
     >>> est.coef_.round(6), round(float(est.intercept_), 6), est.n_samples_seen_
     (array([ 1. , -2. ,  0.5]), 3.0, 10000)
     """
-    given = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
+    per_row = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
     if is_number(forget):
         parameters["forget"] = forget
     else:
-        given["forget"] = forget
+        per_row["forget"] = forget
     if y is None:
         raise ValueError("y must be given: a Dask collection, or the name of a column of X")
     if window is not None:
@@ -137,7 +137,7 @@ def fit(
                 "window=) has, and its last row of each group is the fit"
             )
         parameters["window"] = window
-    table = partitions(X, **given)
+    table = partitions(X, **per_row)
     if by is not None:
         pieces.check_groups(parameters)
     job = make_work(parameters, table.columns, by is not None, window is not None)
@@ -192,18 +192,18 @@ def add_states_before(
     """Return the keys of the states of all partitions before each, None before the first."""
     before: list[Any] = [None]
     for depth in range(len(levels) - 2, -1, -1):
-        below, wanted = levels[depth], []
+        below, states = levels[depth], []
         for i, left in enumerate(before):
-            wanted.append(left)
+            states.append(left)
             if 2 * i + 1 == len(below):
                 break
             if left is None:
-                wanted.append(below[2 * i])
+                states.append(below[2 * i])
                 continue
             key = (f"before-{name}", depth, 2 * i + 1)
             graph[key] = (merge, left, below[2 * i])
-            wanted.append(key)
-        before = wanted
+            states.append(key)
+        before = states
     return before
 
 
@@ -250,16 +250,18 @@ def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
     groups = by is not None
     targets = like.shape[int(groups) : -1]
     token = uuid4().hex
-    name, own = f"predict-{token}", f"estimator-{token}"
+    name, estimator_name = f"predict-{token}", f"estimator-{token}"
     no_rows = np.empty((0, *targets), like.dtype)
     task = partial(predict_partition, table.columns, no_rows)
-    rest = (0,) * len(targets)
+    zeros = (0,) * len(targets)
     graph: dict[Any, Any] = {
-        (name, i, *rest): (task, own, blocks[0], blocks[-1])
+        (name, i, *zeros): (task, estimator_name, blocks[0], blocks[-1])
         for i, blocks in enumerate(table.blocks)
     }
-    held = HighLevelGraph.from_collections(own, {own: estimator}, dependencies=())
-    dependencies = [*table.dependencies, Delayed(own, held, layer=own)]
+    held = HighLevelGraph.from_collections(
+        estimator_name, {estimator_name: estimator}, dependencies=()
+    )
+    dependencies = [*table.dependencies, Delayed(estimator_name, held, layer=estimator_name)]
     layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
     rows = tuple(int(c) if c == c else c for c in table.rows)
     chunks = (rows, *((m,) for m in targets))

@@ -56,20 +56,20 @@ class Forecasting:
         X, n_targets = real_array(rows.X, "X"), int(np.prod(path.residual.shape[1:]))
         y = real_array(rows.y, "y").reshape(len(X), n_targets)
         labelled = tails.groups(rows.by, rows.n) if self.work.by else [(None, np.arange(rows.n))]
-        groups = {label: own for label, own in labelled if own.size}
+        groups = {label: members for label, members in labelled if members.size}
         held, values = HeldRows(self.length), estimates_of(path)
         times = self._times(rows) if groups else None
-        known, begun = held.extend(groups, values, times)
-        path = _with_forecasts(path, np.arange(rows.n)[begun], X[begun], y[begun], known[begun])
-        firsts = {label: own[~begun[own]] for label, own in groups.items()}
+        at_origin, begun = held.extend(groups, values, times)
+        path = _with_forecasts(path, np.arange(rows.n)[begun], X[begun], y[begun], at_origin[begun])
+        firsts = {label: members[~begun[members]] for label, members in groups.items()}
         places = np.concatenate([*firsts.values(), np.empty(0, np.int64)])
-        ends = np.cumsum([own.size for own in firsts.values()])
+        ends = np.cumsum([members.size for members in firsts.values()])
         among = np.split(np.arange(places.size), ends[:-1]) if firsts else []
         still_open = OpenRows(
             places,
             X[places],
             y[places],
-            {label: own for label, own in zip(firsts, among, strict=True) if own.size},
+            {label: members for label, members in zip(firsts, among, strict=True) if members.size},
             None if times is None else times[places],
         )
         return OpenPath(path, held, still_open)
@@ -80,16 +80,16 @@ class Forecasting:
         held.groups = held.groups.copy()
         rows, n = part.open, len(part.open.places)
         unknown = np.full((n, estimates_of(part.path).shape[1]), np.nan)
-        known, begun = held.extend(rows.groups, unknown, rows.times)
-        known[~begun] = 0.0  # the coefficients before the first row
-        return _with_forecasts(part.path, rows.places, rows.X, rows.y, known)
+        at_origin, begun = held.extend(rows.groups, unknown, rows.times)
+        at_origin[~begun] = 0.0  # the coefficients before the first row
+        return _with_forecasts(part.path, rows.places, rows.X, rows.y, at_origin)
 
     def _times(self, rows: tails.Rows) -> NDArray | None:
         if not isinstance(self.length, Duration):
             return None
         parameter = f"horizon={self.horizon!r}"
-        given = times_or_index(rows.times, rows.X, rows.y, self.length, parameter)
-        read = read_times_in_any_order(given, rows.n)
+        times = times_or_index(rows.times, rows.X, rows.y, self.length, parameter)
+        read = read_times_in_any_order(times, rows.n)
         check_kind(read.kind, self.length, parameter)
         return read.values
 

@@ -41,7 +41,7 @@ def is_array(data: Any) -> bool:
     return hasattr(data, "dask") and hasattr(data, "chunks") and hasattr(data, "rechunk")
 
 
-def partitions(X: Any, **given: Any) -> Partitions:
+def partitions(X: Any, **per_row: Any) -> Partitions:
     """Align X and the arrays given for its rows (``PER_ROW``; None: not given) as partitions.
 
     Raises TypeError for what is no Dask collection, ValueError for collections whose partitions do
@@ -65,7 +65,7 @@ def partitions(X: Any, **given: Any) -> Partitions:
     parts = [names]
     metas = {}
     for name in PER_ROW:
-        data = given.get(name)
+        data = per_row.get(name)
         if data is not None and is_frame(X) and _names_columns(data):
             columns[name] = _column(X, name, data)
             data = None
@@ -79,18 +79,18 @@ def partitions(X: Any, **given: Any) -> Partitions:
         dependencies += more
     meta_X: Any = X._meta if is_frame(X) else np.empty((0, X.shape[1]), X.dtype)
     blocks = list(zip(*parts, strict=True))
-    found = Partitions(blocks, dependencies, rows, columns, (meta_X, metas.get("y")))
+    aligned = Partitions(blocks, dependencies, rows, columns, (meta_X, metas.get("y")))
     y_meta = metas.get("y")
     if "y" in columns:
         y_meta = meta_X[columns["y"]]
     elif y_meta is not None and not hasattr(y_meta, "iloc"):
-        y_meta = np.empty((0, *given["y"].shape[1:]), y_meta.dtype)
+        y_meta = np.empty((0, *per_row["y"].shape[1:]), y_meta.dtype)
     taken = [c for v in columns.values() for c in (v if isinstance(v, list) else [v])]
     if taken:
         meta_X = meta_X.drop(columns=taken)
     if meta_X.shape[1] == 0:
         raise ValueError("X has no column left to be a regressor")
-    return found._replace(meta=(meta_X, y_meta))
+    return aligned._replace(meta=(meta_X, y_meta))
 
 
 new_array: Any = da.Array  # a type checker resolves it to the __new__ of a subclass
@@ -104,8 +104,10 @@ def _names_columns(data: Any) -> bool:
 def _column(X: Any, name: str, data: Any) -> Any:
     missing = [c for c in ([data] if isinstance(data, str) else data) if c not in X.columns]
     if missing:
-        known = ", ".join(map(str, X.columns))
-        raise ValueError(f"{name}={data!r}: {missing[0]!r} is not a column of X, which has {known}")
+        columns = ", ".join(map(str, X.columns))
+        raise ValueError(
+            f"{name}={data!r}: {missing[0]!r} is not a column of X, which has {columns}"
+        )
     if isinstance(data, list) and name != "y":
         raise TypeError(f"{name} must be one column of X, got {data!r}")
     return data
@@ -140,8 +142,8 @@ def _aligned(name: str, data: Any, X: Any, rows: tuple[float, ...]) -> Any:
                 f"{name} has {data.npartitions} partitions and X has {len(rows)}: repartition one "
                 "of them, or give the name of a column of X"
             )
-        known = is_frame(X) and X.known_divisions and data.known_divisions
-        if known and tuple(X.divisions) != tuple(data.divisions):
+        has_divisions = is_frame(X) and X.known_divisions and data.known_divisions
+        if has_divisions and tuple(X.divisions) != tuple(data.divisions):
             raise ValueError(
                 f"the divisions of {name} and X differ: {name}.repartition(divisions="
                 "X.divisions) brings them in line"
@@ -149,14 +151,14 @@ def _aligned(name: str, data: Any, X: Any, rows: tuple[float, ...]) -> Any:
         return data
     if data.ndim == 2 and data.numblocks[1] > 1:
         data = data.rechunk({1: -1})
-    own = tuple(map(float, data.chunks[0]))
-    if np.isfinite(rows).all() and np.isfinite(own).all():
+    lengths = tuple(map(float, data.chunks[0]))
+    if np.isfinite(rows).all() and np.isfinite(lengths).all():
         _check_rows(name, data.shape[:1], rows)
-        return data if own == rows else data.rechunk({0: tuple(map(int, rows))})
-    if len(own) != len(rows):
+        return data if lengths == rows else data.rechunk({0: tuple(map(int, rows))})
+    if len(lengths) != len(rows):
         raise ValueError(
-            f"{name} has {len(own)} partitions and X has {len(rows)}; of unknown sizes they must "
-            "be as many"
+            f"{name} has {len(lengths)} partitions and X has {len(rows)}; of unknown sizes they "
+            "must be as many"
         )
     return data
 

@@ -195,7 +195,7 @@ def coefficient_path(
         times_or_index(times, None, None, length, f"horizon={horizon!r}")
     if y is None:
         raise ValueError("y must be given: a Dask collection, or the name of a column of X")
-    given = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
+    per_row = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
     rolling, options = window is not None, parameters
     of_path = {"ridge": 0.0, "fit_intercept": False} | parameters
     if rolling:
@@ -208,7 +208,7 @@ def coefficient_path(
         if is_number(forget):
             of_path["forget"] = options["forget"] = forget
         else:
-            given["forget"] = forget
+            per_row["forget"] = forget
     else:
         for name in ("min_samples", "window_of", "maxlags"):
             if of_path.pop(name, None) is not None:
@@ -216,8 +216,8 @@ def coefficient_path(
         if is_number(forget):
             of_path["forget"] = forget
         else:
-            given["forget"] = forget
-    table = partitions(X, **given)
+            per_row["forget"] = forget
+    table = partitions(X, **per_row)
     if by is None and not isinstance(length, Duration) and length >= sum(table.rows):
         raise longer_than_data(horizon)
     job = make_work(of_path, table.columns, by is not None, rolling)
@@ -279,37 +279,37 @@ def _array(
     rows: tuple[float, ...],
 ) -> da.Array:
     """Collect what ``read`` gives of all partitions' paths into a Dask array."""
-    own = f"{field}-{name}"
-    rest = (0,) * (meta.ndim - 1)
-    graph: Graph = {(own, i, *rest): (read, (name, i)) for i in range(len(rows))}
+    array_name = f"{field}-{name}"
+    zeros = (0,) * (meta.ndim - 1)
+    graph: Graph = {(array_name, i, *zeros): (read, (name, i)) for i in range(len(rows))}
     chunks = (rows, *((size,) for size in meta.shape[1:]))
     chunks = tuple(tuple(int(c) if c == c else c for c in axis) for axis in chunks)
     dependencies: list[Any] = [Delayed((name, 0), layers, layer=name)]
-    every = HighLevelGraph.from_collections(own, graph, dependencies=dependencies)
-    return new_array(every, own, chunks, meta=meta)
+    every = HighLevelGraph.from_collections(array_name, graph, dependencies=dependencies)
+    return new_array(every, array_name, chunks, meta=meta)
 
 
 @dataclass(frozen=True)
 class Reading:
     """The tasks that lead to one partition, and the work on it, as one task.
 
-    ``graph`` holds the tasks by their keys, ``given`` the keys whose values a call receives,
+    ``graph`` holds the tasks by their keys, ``inputs`` the keys whose values a call receives,
     ``blocks`` the six keys or None whose values ``work`` receives after the state.
     """
 
     work: Callable[..., Any]
     graph: dict[Any, Any]
-    given: tuple[Any, ...]
+    inputs: tuple[Any, ...]
     blocks: tuple[Any, ...]
 
     def __call__(self, before: Any, *values: Any) -> Any:
-        """Run ``work(before, *blocks)``, computing the blocks from the values of ``given``."""
-        known = dict(zip(self.given, values, strict=True))
-        inner = [key for key in self.blocks if key is not None and key not in known]
+        """Run ``work(before, *blocks)``, computing the blocks from the values of ``inputs``."""
+        by_key = dict(zip(self.inputs, values, strict=True))
+        inner = [key for key in self.blocks if key is not None and key not in by_key]
         # dask.get would call the callbacks of the outer computation: its progress bar would
         # restart.
-        known.update(zip(inner, get(dict(self.graph), inner, dict(known)), strict=True))
-        return self.work(before, *(None if key is None else known[key] for key in self.blocks))
+        by_key.update(zip(inner, get(dict(self.graph), inner, dict(by_key)), strict=True))
+        return self.work(before, *(None if key is None else by_key[key] for key in self.blocks))
 
 
 def second_pass_tasks(
@@ -328,19 +328,19 @@ def second_pass_tasks(
     owner: dict[Any, int] = {}
     for i, keys in enumerate(blocks):
         _claim_tasks(i, [key for key in keys if key is not None], tasks, needs, owner)
-    found = []
+    readings = []
     for i, (before, keys) in enumerate(zip(befores, blocks, strict=True)):
-        inner, given, ahead = {}, {}, [key for key in keys if key is not None]
+        inner, inputs, ahead = {}, {}, [key for key in keys if key is not None]
         while ahead:
             key = ahead.pop()
             if owner[key] != i:
-                given[key] = None
+                inputs[key] = None
             elif key not in inner:
                 inner[key] = tasks[key]
                 ahead.extend(needs[key])
-        reading = Reading(work, inner, tuple(given), keys)
-        found.append((reading, before, *given))
-    return found
+        reading = Reading(work, inner, tuple(inputs), keys)
+        readings.append((reading, before, *inputs))
+    return readings
 
 
 def _claim_tasks(
@@ -350,12 +350,12 @@ def _claim_tasks(
 
     Those that already have an owner become shared.
     """
-    seen = set()
+    visited = set()
     while ahead:
         key = ahead.pop()
-        if key in seen:
+        if key in visited:
             continue
-        seen.add(key)
+        visited.add(key)
         if _is_held(key, tasks, needs[key]) or owner.get(key, i) != i:
             if owner.get(key) == SHARED:
                 continue

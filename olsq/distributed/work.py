@@ -51,16 +51,16 @@ class Work:
         """Collect the rows of a partition from the blocks of X, y, sample_weight, forget, times,
         by.
         """
-        rows, found = Rows(*blocks), {}
+        rows, fields = Rows(*blocks), {}
         if self.columns:
             X, taken = rows.X, []
-            found = {name: X[column] for name, column in self.columns.items()}
+            fields = {name: X[column] for name, column in self.columns.items()}
             for column in self.columns.values():
                 taken += column if isinstance(column, list) else [column]
-            found["X"] = X.drop(columns=taken)
+            fields["X"] = X.drop(columns=taken)
         if not self.learns_times:
-            found["times"] = None
-        return rows._replace(**found)
+            fields["times"] = None
+        return rows._replace(**fields)
 
     # -- states -----------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class Work:
             return _fit_piece(est, rows)
         self._check_labels(rows)
         groups = tails.groups(rows.by, rows.n)
-        return {key: _fit_piece(est, rows.take(own)) for key, own in groups}
+        return {key: _fit_piece(est, rows.take(members)) for key, members in groups}
 
     def merged(self, first: Any, second: Any) -> Any:
         """Merge the states of first's rows and then second's."""
@@ -91,8 +91,8 @@ class Work:
         if self.parameters.get("missing") != "raise":
             return
         labelled = np.zeros(rows.n, np.bool_)
-        for _, own in tails.groups(rows.by, rows.n):
-            labelled[own] = True
+        for _, members in tails.groups(rows.by, rows.n):
+            labelled[members] = True
         if not labelled.all():
             raise ValueError(
                 f"by has no label in row {int(np.argmin(labelled))} of a partition; such rows are "
@@ -127,13 +127,13 @@ class Work:
             return _path_after(est, before, rows)
         self._check_labels(rows)
         before = before or {}
-        found = []
-        for key, own in tails.groups(rows.by, rows.n):
-            part = rows.take(own)
-            found.append((own, _path_after(est, before.get(key), part._replace(by=None))))
+        paths = []
+        for key, members in tails.groups(rows.by, rows.n):
+            part = rows.take(members)
+            paths.append((members, _path_after(est, before.get(key), part._replace(by=None))))
         like = pieces.blank(rows.X, rows.y, intercept)
-        whole = pieces.scattered(found, rows.n, like)
-        return whole.labelled(pieces.labels_of(rows.X, rows.y, intercept, rows.times, rows.by))
+        path = pieces.scattered(paths, rows.n, like)
+        return path.labelled(pieces.labels_of(rows.X, rows.y, intercept, rows.times, rows.by))
 
     def _rolling_path(self, before: Tail | None, rows: Rows) -> CoefficientPath:
         assert self.options is not None
@@ -144,7 +144,7 @@ class Work:
         if not rows.n or not tails.any_usable(self.estimator(), every):
             return pieces.blank(rows.X, rows.y, intercept, np.nan, labels)
         factors = {} if every.forget is None else {"forget": every.forget}
-        found = whole_path(
+        path = whole_path(
             every.X,
             every.y,
             sample_weight=every.sample_weight,
@@ -152,7 +152,7 @@ class Work:
             by=every.by,
             **self.options | factors,
         )
-        return found.each(lambda array: array[every.n - rows.n :]).labelled(labels)
+        return path.each(lambda array: array[every.n - rows.n :]).labelled(labels)
 
 
 def _fit_piece(estimator: RecursiveLeastSquares, rows: Rows) -> RecursiveLeastSquares | None:

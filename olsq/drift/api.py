@@ -177,7 +177,7 @@ def _fit(data: Data, drift: Array, noise: float | None) -> TimeVaryingFit:
 
 def _constant_coefficients(data: Data, k: int, noise: float | None, estimated: bool) -> Array:
     """Return the coefficients (k,) of the regression with constant ones; refuse what has none."""
-    seen, n = data.seen, int(data.seen.sum())
+    usable, n = data.usable, int(data.usable.sum())
     needed = k + (noise is None)
     if n < needed:
         raise ValueError(
@@ -185,7 +185,7 @@ def _constant_coefficients(data: Data, k: int, noise: float | None, estimated: b
             f"{' and the noise' if noise is None else ''}, got {n}: give more rows or fewer columns"
         )
     est = RecursiveLeastSquares(fit_intercept=data.labels.intercept)
-    est.fit(data.X[seen], data.y[seen], data.weights[seen])
+    est.fit(data.X[usable], data.y[usable], data.weights[usable])
     if est.rank_ < k:
         free = ", ".join(
             name for name, fixed in zip(data.names, _determined(est), strict=True) if not fixed
@@ -194,7 +194,7 @@ def _constant_coefficients(data: Data, k: int, noise: float | None, estimated: b
             f"X does not determine every coefficient: its columns have rank {est.rank_}, with {k} "
             f"coefficients, and nothing tells {free} apart. Leave a column out"
         )
-    size = np.sqrt(np.mean(data.y[seen] ** 2))
+    size = np.sqrt(np.mean(data.y[usable] ** 2))
     if (noise is None or estimated) and np.sqrt(est.sigma2_) <= 1e-13 * size:
         raise ValueError(
             "y is fitted exactly by constant coefficients, so that neither noise nor drift can be "
@@ -219,7 +219,7 @@ def _online(data: Data, drift: Array, noise: float) -> tuple[Any, CoefficientPat
     # Rows of weight 0 let time pass, those that are skipped do not.
     path = est.partial_fit_path(data.X, data.y, data.weights, times=data.times)
     residual, recursive = (
-        np.where(data.seen, errors, np.nan) for errors in (path.residual, path.recursive_residual)
+        np.where(data.usable, errors, np.nan) for errors in (path.residual, path.recursive_residual)
     )
     path = path._replace(residual=residual, recursive_residual=recursive)
     return est, path.labelled(data.labels)

@@ -65,8 +65,8 @@ def likelihood_ratio(
         walk = np.cumsum(steps * rng.standard_normal(steps.shape), axis=0)
         y = (rows.X * walk).sum(axis=1) + spread * rng.standard_normal(len(spread))
         other = rows._replace(y=size * y)
-        found = most_likely_drift(other, unknown, noise)
-        larger += _statistic(other, found, estimated, noise) >= statistic
+        refitted = most_likely_drift(other, unknown, noise)
+        larger += _statistic(other, refitted, estimated, noise) >= statistic
     return LikelihoodRatio(statistic, (1 + larger) / (1 + draws), count, int(draws))
 
 

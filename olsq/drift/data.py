@@ -43,7 +43,7 @@ class Data(NamedTuple):
     labels: Labels
 
     @property
-    def seen(self) -> NDArray[np.bool_]:
+    def usable(self) -> NDArray[np.bool_]:
         """Mask (n,) of the rows with a positive weight, which are complete."""
         return self.weights > 0
 
@@ -51,8 +51,8 @@ class Data(NamedTuple):
         """Return some rows, in order."""
         times = self.times
         if times is not None:
-            own = Times(times.kind, times.values[rows], times.zone)
-            times = read_times(own)  # refuses times that go back
+            taken = Times(times.kind, times.values[rows], times.zone)
+            times = read_times(taken)  # refuses times that go back
         return Data(
             self.X[rows],
             self.y[rows],
@@ -79,7 +79,7 @@ class Data(NamedTuple):
         """X with a first column of 1 where there is an intercept; 0 in rows that say nothing."""
         if not self.labels.intercept:
             return self.X
-        return np.column_stack([self.seen.astype(np.float64), self.X])
+        return np.column_stack([self.usable.astype(np.float64), self.X])
 
     @property
     def names(self) -> list[str]:
@@ -91,8 +91,8 @@ class Data(NamedTuple):
         """Return the rows for the kernels, with what coefficients ``start`` predict taken off."""
         with np.errstate(divide="ignore"):
             noise = 1.0 / self.weights
-        regressors = np.ascontiguousarray(np.where(self.seen[:, None], self.regressors, 0.0))
-        y = np.where(self.seen, self.y - regressors @ start, 0.0)
+        regressors = np.ascontiguousarray(np.where(self.usable[:, None], self.regressors, 0.0))
+        y = np.where(self.usable, self.y - regressors @ start, 0.0)
         return Rows(regressors, y, noise, self.steps())
 
 

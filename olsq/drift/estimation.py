@@ -24,13 +24,13 @@ def most_likely_drift(rows: Rows, drift: Array, noise: float | None) -> Array:
     free = np.isnan(drift)
     if not free.any():
         return drift
-    seen = np.isfinite(rows.noise)
-    scale = np.sqrt(np.mean(rows.X[seen] ** 2, axis=0))
+    usable = np.isfinite(rows.noise)
+    scale = np.sqrt(np.mean(rows.X[usable] ** 2, axis=0))
     pace = rows.steps.sum() / max(len(rows.steps) - 1, 1)
     units = scale**2 * pace
     unit_rows = rows._replace(X=rows.X / scale, steps=rows.steps / pace)
-    found = _Search(unit_rows, noise, free, int(seen.sum())).run(np.where(free, 0, drift) * units)
-    return np.where(free, found / units, drift)
+    best = _Search(unit_rows, noise, free, int(usable.sum())).run(np.where(free, 0, drift) * units)
+    return np.where(free, best / units, drift)
 
 
 class _Search:
@@ -70,8 +70,8 @@ class _Search:
             other = np.where(which, value, drift)
             likelihood = self._at(other).value
             if likelihood > best + GAIN:
-                best, found = likelihood, other
-        return (found, best - before) if best > before else (drift, 0.0)
+                best, better = likelihood, other
+        return (better, best - before) if best > before else (drift, 0.0)
 
     def _climb(self, drift: Array, moving: NDArray[np.bool_]) -> Array:
         if not moving.any():
@@ -84,7 +84,7 @@ class _Search:
             at = self._at(here)
             return -at.value, -(score(self.rows, at) * here)[moving]
 
-        found = minimize(
+        result = minimize(
             loss,
             np.log(drift[moving]),
             jac=True,
@@ -93,7 +93,7 @@ class _Search:
             options={"maxiter": 500, "ftol": 1e-14, "gtol": 1e-5},
         )
         drift = drift.copy()
-        drift[moving] = np.exp(found.x)
+        drift[moving] = np.exp(result.x)
         return drift
 
     def _stop_at_zero(self, drift: Array, moving: NDArray[np.bool_]) -> Array:

@@ -105,10 +105,10 @@ def filter_rows(rows, drift, state, span, innovations, history):
         for j in range(k):
             e[j] = 0.0
         for i in range(k):
-            own, part = P[i], A[i]
+            row, part = P[i], A[i]
             total = 0.0
             for j in range(k):
-                total += own[j] * x[j]
+                total += row[j] * x[j]
                 e[j] += x[i] * part[j]
             M[i] = total
             v -= x[i] * a[i]
@@ -122,9 +122,9 @@ def filter_rows(rows, drift, state, span, innovations, history):
             M[i] *= root  # P stays symmetric to the last bit
         for i in range(k):
             a[i] += gain[i] * v
-            own, part = P[i], A[i]
+            row, part = P[i], A[i]
             for j in range(k):
-                own[j] -= M[i] * M[j]
+                row[j] -= M[i] * M[j]
                 left = part[j] - gain[i] * e[j]
                 part[j] = left if abs(left) > FAINTEST else 0.0
 
@@ -145,26 +145,26 @@ def step_back(x, error, variance, gain, start, adjoint, left):
     for i in range(k):
         r[i] += x[i] * part
     for i in range(k):  # left = N K, size = 1 / F + K.N K
-        own, total = N[i], 0.0
+        row, total = N[i], 0.0
         for j in range(k):
-            total += own[j] * gain[j]
+            total += row[j] * gain[j]
         left[i] = total
         size += gain[i] * total
     for i in range(k):
-        own = N[i]
+        row = N[i]
         for j in range(k):
             # grouped so that N stays symmetric to the last bit
-            own[j] += x[i] * x[j] * size - (x[i] * left[j] + left[i] * x[j])
+            row[j] += x[i] * x[j] * size - (x[i] * left[j] + left[i] * x[j])
     for j in range(k):
         left[j] = start[j] * inverse
     for i in range(k):  # left = e / F - R^T K
-        own = R[i]
+        row = R[i]
         for j in range(k):
-            left[j] -= gain[i] * own[j]
+            left[j] -= gain[i] * row[j]
     for i in range(k):
-        own = R[i]
+        row = R[i]
         for j in range(k):
-            own[j] += x[i] * left[j]
+            row[j] += x[i] * left[j]
 
 
 @kernel()
@@ -221,9 +221,9 @@ def smooth_rows(rows, innovations, history, span, adjoint, begin, smoothed):
             for j in range(k):
                 NP[i, j] = 0.0
             for m in range(k):
-                own = P[m]
+                row = P[m]
                 for j in range(k):
-                    NP[i, j] += N[i, m] * own[j]
+                    NP[i, j] += N[i, m] * row[j]
         for i in range(k):
             theta, variance = a[i], P[i, i]
             for m in range(k):

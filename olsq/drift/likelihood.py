@@ -45,12 +45,12 @@ def evaluate(rows: Rows, drift: Array, noise: float | None = None) -> Likelihood
     n, k = rows.X.shape
     innovations = Innovations(np.empty(n), np.empty((n, k)), np.empty(n), np.empty((n, k)))
     filter_rows(rows, drift, _before_rows(k), (0, n), innovations, _no_history(k))
-    seen = np.isfinite(rows.noise)
-    variance = innovations.variance[seen]
-    both = np.column_stack([innovations.start[seen], innovations.error[seen]])
+    usable = np.isfinite(rows.noise)
+    variance = innovations.variance[usable]
+    both = np.column_stack([innovations.start[usable], innovations.error[usable]])
     factor: Array = np.asarray(np.linalg.qr(both / np.sqrt(variance)[:, None], mode="r"))
     R, z, loss = factor[:k, :k], factor[:k, k], float(factor[k:, k] @ factor[k:, k])
-    left = int(seen.sum()) - k
+    left = int(usable.sum()) - k
     s2 = loss / left if noise is None else noise
     inverse = _inverse(R)
     with np.errstate(divide="ignore"):
@@ -73,7 +73,7 @@ def smooth(rows: Rows, drift: Array, at: Likelihood) -> tuple[Array, Array]:
     Only the states at the start of each block are kept: those of one block are recomputed.
     """
     n, k = rows.X.shape
-    known, adjoint = _given_start(at), _after_rows(k)
+    given_start, adjoint = _given_start(at), _after_rows(k)
     scratch = Innovations(*(np.empty_like(array) for array in at.innovations))
     state, kept = _before_rows(k), []
     for first in range(0, n, BLOCK):
@@ -84,7 +84,7 @@ def smooth(rows: Rows, drift: Array, at: Likelihood) -> tuple[Array, Array]:
     for block in range(len(kept) - 1, -1, -1):
         span = block * BLOCK, min((block + 1) * BLOCK, n)
         filter_rows(rows, drift, kept[block], span, scratch, history)
-        smooth_rows(rows, known, history, span, adjoint, (at.start, at.spread), smoothed)
+        smooth_rows(rows, given_start, history, span, adjoint, (at.start, at.spread), smoothed)
     return smoothed
 
 

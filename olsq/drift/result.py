@@ -253,7 +253,7 @@ class TimeVaryingFit:
         """
         per = self._data.per
         step = "row" if per is None else "step"
-        n, missing = len(self._data.y), int((~self._data.seen).sum())
+        n, missing = len(self._data.y), int((~self._data.usable).sum())
         coef = np.column_stack([self.intercept, self.coef])[:, -len(self.drift) :]
         errors = np.column_stack([self.intercept_stderr, self.stderr])[:, -len(self.drift) :]
         names = self._data.names

@@ -97,8 +97,8 @@ def _load_pipe(name: str, start: bytes, file: BinaryIO) -> Any:
     """Load the state that a pipe holds after ``start``; of anything else only that is read."""
     from olsq.online.files import format as files
 
-    rest = file.read() if start.startswith(files.MAGIC) else b""
-    return _rebuild(name, *files.unpacked(start + rest, name))
+    remainder = file.read() if start.startswith(files.MAGIC) else b""
+    return _rebuild(name, *files.unpacked(start + remainder, name))
 
 
 def _rebuild(name: str, header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:

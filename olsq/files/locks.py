@@ -118,9 +118,9 @@ def locked(*paths: Path) -> Iterator[None]:
     other hosts is up to the file system, too: NFS does from version 4 on, many others do not.
     """
     # In one order, so that of two runs with the same files one gets all of them.
-    chosen = sorted({lock_path(path): os.fspath(path) for path in paths}.items())
+    lock_paths = sorted({lock_path(path): os.fspath(path) for path in paths}.items())
     with contextlib.ExitStack() as stack:
-        for place, shown in chosen:
+        for place, shown in lock_paths:
             try:
                 stack.enter_context(_lock(place, shown))
             except OSError as error:

@@ -103,22 +103,22 @@ class Forgetting(ABC):
         return self
 
 
-def from_dict(given: Any) -> Any:
+def from_dict(value: Any) -> Any:
     """Rebuild a strategy from :meth:`Forgetting.to_dict`; return any other value unchanged."""
-    if not (isinstance(given, dict) and "forgetting" in given):
-        return given
+    if not (isinstance(value, dict) and "forgetting" in value):
+        return value
     from olsq import forgetting
 
-    fields = {k: v for k, v in given.items() if k != "forgetting"}
-    kind = getattr(forgetting, str(given["forgetting"]), None)
+    fields = {k: v for k, v in value.items() if k != "forgetting"}
+    kind = getattr(forgetting, str(value["forgetting"]), None)
     if not (isinstance(kind, type) and issubclass(kind, Forgetting)) or kind is Forgetting:
         raise ValueError(
-            f"forget cannot be a {given['forgetting']!r}, which this version of olsq does not have"
+            f"forget cannot be a {value['forgetting']!r}, which this version of olsq does not have"
         )
     try:
         return kind(**fields)
     except TypeError as error:
-        raise ValueError(f"forget cannot be {given!r}: {error}") from None
+        raise ValueError(f"forget cannot be {value!r}: {error}") from None
 
 
 def read_number(value: Any, name: str, low: float, high: float, rule: str) -> float:
@@ -126,10 +126,10 @@ def read_number(value: Any, name: str, low: float, high: float, rule: str) -> fl
     if isinstance(value, (bool, str)) or np.ndim(value) != 0:
         raise ValueError(f"{name} must be a number, got {shown(value)}")
     check_real(name, value)
-    found = float(value)
-    if not low < found < high:
-        raise ValueError(f"{name} must {rule}, got {found!r}")
-    return found
+    number = float(value)
+    if not low < number < high:
+        raise ValueError(f"{name} must {rule}, got {number!r}")
+    return number
 
 
 def read_factor(value: Any, name: str = "factor") -> float:
@@ -144,8 +144,8 @@ def read_length(value: Any, name: str) -> Any:
         return f"{int(value.astype('timedelta64[ns]').astype(np.int64))}ns"
     if isinstance(value, datetime.timedelta):
         exact = getattr(value, "as_unit", None)  # pandas', which may be finer
-        whole = value // datetime.timedelta(microseconds=1) * 1000
-        return f"{whole if exact is None else exact('ns').value}ns"
+        nanoseconds = value // datetime.timedelta(microseconds=1) * 1000
+        return f"{nanoseconds if exact is None else exact('ns').value}ns"
     if not isinstance(value, str):
         return read_number(value, name, 0.0, math.inf, "be positive and finite")
     if not value.strip():

@@ -182,5 +182,5 @@ def _factorise_drift(drift: NDArray[np.float64]) -> NDArray[np.float64]:
     if wrong:
         raise ValueError("drift must be a symmetric, positive semidefinite matrix")
     # eigenvalues of rounding alone would cost a rotation of every row
-    known = values > 1e-14 * max(values[-1], 1e-300)
-    return np.ascontiguousarray((vectors[:, known] * np.sqrt(values[known])).T * units)
+    nonzero = values > 1e-14 * max(values[-1], 1e-300)
+    return np.ascontiguousarray((vectors[:, nonzero] * np.sqrt(values[nonzero])).T * units)

@@ -100,9 +100,9 @@ class Variable(Forgetting):
 
     def __post_init__(self) -> None:
         memory = read_number(self.memory, "memory", 1.0, LARGE, "be more than 1 row, and finite")
-        given = max(2.0, memory / 10) if self.shortest is None else self.shortest
+        shortest = max(2.0, memory / 10) if self.shortest is None else self.shortest
         rule = "be more than 1 row"
-        shortest = read_number(given, "shortest", 1.0, LARGE, rule)
+        shortest = read_number(shortest, "shortest", 1.0, LARGE, rule)
         longest = self.longest
         if longest is not None:
             longest = read_number(longest, "longest", 1.0, LARGE, rule)

@@ -209,15 +209,15 @@ def _attend(
 def _update(
     tokens: Array, weights: AttentionWeights, softmax: bool, causal: bool, context: int | None
 ) -> Array:
-    seen = tokens[..., :context, :]
+    context_tokens = tokens[..., :context, :]
     if not (softmax or causal):  # linear and not causal: the second moments of the tokens suffice
         kq, pv = products(weights)
-        moments = jnp.einsum("...md,...me->...de", seen, seen)
+        moments = jnp.einsum("...md,...me->...de", context_tokens, context_tokens)
         model = jnp.einsum("...had,hdb->...ab", jnp.einsum("had,...de->...hae", pv, moments), kq)
         return jnp.einsum("...ab,...nb->...na", model, tokens)
     q = jnp.einsum("hkd,...nd->...hnk", weights.query, tokens)
-    k = jnp.einsum("hkd,...md->...hmk", weights.key, seen)
-    v = jnp.einsum("hvd,...md->...hmv", weights.value, seen)
+    k = jnp.einsum("hkd,...md->...hmk", weights.key, context_tokens)
+    v = jnp.einsum("hvd,...md->...hmv", weights.value, context_tokens)
     scores = jnp.einsum("...nk,...mk->...nm", q, k)
     visible = jnp.ones(scores.shape[-2:], bool)
     if causal:

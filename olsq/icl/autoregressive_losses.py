@@ -192,14 +192,14 @@ def _row_loss(
     rotations: bool,
 ) -> jax.Array:
     dim = c.shape[0]
-    rows, others, size = c.sum(-1), squares - middle**2, (c**2).sum()
+    rows, other_squares, size = c.sum(-1), squares - middle**2, (c**2).sum()
     if rotations:
         partner = c[jnp.arange(dim), jnp.arange(dim) ^ 1]
         constant = middle[..., None] * rows + (total - middle)[..., None] * partner
         size = size - (partner**2).sum()
     else:
         constant = middle[..., None] * rows
-    return (constant**2).sum(-1) + others * size - 2.0 * jnp.trace(c) * last + dim
+    return (constant**2).sum(-1) + other_squares * size - 2.0 * jnp.trace(c) * last + dim
 
 
 def heads_bound(dim: int, heads: int, length: int) -> float:

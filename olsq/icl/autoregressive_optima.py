@@ -156,8 +156,8 @@ def scalar_flow(
     start = jnp.stack(jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (a, b, p))))
 
     def slope(x: jax.Array) -> jax.Array:
-        others = jnp.stack([x[1] * x[2], x[2] * x[0], x[0] * x[1]])
-        return -2.0 * (x[0] * others[0] - 1.0) * others
+        pair_products = jnp.stack([x[1] * x[2], x[2] * x[0], x[0] * x[1]])
+        return -2.0 * (x[0] * pair_products[0] - 1.0) * pair_products
 
     def advance(x: jax.Array, _: None) -> tuple[jax.Array, None]:
         k1 = slope(x)

@@ -249,8 +249,8 @@ def fit_revalg1(states: Any, targets: Any, *, keep: Any = None) -> Array:
         raise ValueError(f"keep must have shape (2, 4), got {keep.shape}")
     columns = jnp.moveaxis(terms, -1, -3).reshape(-1, 8)[:, keep.ravel()]
     q, r = jnp.linalg.qr(columns)  # lstsq's SVD of a tall matrix is ten times slower
-    found = jnp.linalg.lstsq(r, q.T @ targets.reshape(-1))[0]
-    return jnp.zeros(8, found.dtype).at[jnp.flatnonzero(keep.ravel())].set(found).reshape(2, 4)
+    fitted = jnp.linalg.lstsq(r, q.T @ targets.reshape(-1))[0]
+    return jnp.zeros(8, fitted.dtype).at[jnp.flatnonzero(keep.ravel())].set(fitted).reshape(2, 4)
 
 
 @jax.jit

@@ -30,8 +30,8 @@ def shaped(name: str, value: Any, shape: tuple[int | str, ...]) -> Array:
         isinstance(want, str) or want == size for want, size in zip(shape, end, strict=True)
     )
     if not fits:
-        wanted = ", ".join(str(size) for size in shape)
-        raise ValueError(f"{name} must have shape (..., {wanted}), got {array.shape}")
+        described = ", ".join(str(size) for size in shape)
+        raise ValueError(f"{name} must have shape (..., {described}), got {array.shape}")
     return array
 
 

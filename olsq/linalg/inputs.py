@@ -36,19 +36,19 @@ def prepare(**arrays: Any) -> list[Any]:
     if holds_jax(*arrays.values()):
         import jax.numpy as jnp
 
-        made = [jnp.asarray(x) for x in arrays.values()]
-        floats = [x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else float for x in made]
+        converted = [jnp.asarray(x) for x in arrays.values()]
+        floats = [x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else float for x in converted]
         dtype = jnp.result_type(jnp.float32, *floats)  # no half precision
-        return [x.astype(dtype) for x in made]
-    made = [real_array(x, name) for name, x in arrays.items()]
-    for name, x in zip(arrays, made, strict=True):
+        return [x.astype(dtype) for x in converted]
+    converted = [real_array(x, name) for name, x in arrays.items()]
+    for name, x in zip(arrays, converted, strict=True):
         if not np.isfinite(x).all():
             first = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
             raise ValueError(
                 f"{name} must be finite; got {float(x[first])} at {list(map(int, first))}"
             )
-    dtype = np.result_type(*made)
-    return [x.astype(dtype, copy=False) for x in made]
+    dtype = np.result_type(*converted)
+    return [x.astype(dtype, copy=False) for x in converted]
 
 
 def check_square(factor: Any) -> int:

@@ -81,8 +81,8 @@ def roomy_layout():
 
 def _robust_limits(low: NDArray, high: NDArray) -> tuple[float, float] | None:
     """Compute vertical limits that ignore the first, erratic rows; None where nothing is finite."""
-    settled = slice(len(low) // 20, None)
-    ends = np.concatenate([low[settled], high[settled]])
+    late = slice(len(low) // 20, None)
+    ends = np.concatenate([low[late], high[late]])
     ends = ends[np.isfinite(ends)]
     if not ends.size:
         return None
@@ -238,10 +238,10 @@ def draw_fit(
     """Draw coefficient panels (at most ``most``, the best determined ones), errors and CUSUM."""
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.abs(curves.coef[-1]) / curves.stderr[-1]
-    chosen = np.sort(np.argsort(-np.nan_to_num(size), kind="stable")[:most])
+    drawn = np.sort(np.argsort(-np.nan_to_num(size), kind="stable")[:most])
     x, bound = curves.x, curves.bound
     with_cusum = curves.cusum is not None and bound is not None
-    n_panels = len(chosen) + 1 + with_cusum
+    n_panels = len(drawn) + 1 + with_cusum
     n_rows = (n_panels + 1) // 2
     with house_style():
         figure = new_figure(10, 2.15 * n_rows + 0.5, roomy_layout())
@@ -253,12 +253,12 @@ def draw_fit(
             column = slice(None) if alone else place % 2
             first = axes[0] if axes else None
             axes.append(figure.add_subplot(grid[place // 2, column], sharex=first))
-        for k, ax in zip(chosen, axes, strict=False):
+        for k, ax in zip(drawn, axes, strict=False):
             draw_coefficient(
                 ax, x, curves.coef[:, k], curves.stderr[:, k], title=str(curves.names[k])
             )
         rms = running_rms(curves.square, max(len(x) // 20, 5))
-        errors = axes[len(chosen)]
+        errors = axes[len(drawn)]
         draw_residuals(errors, x, curves.low, curves.high, rms, curves.sample, ahead)
         if curves.cusum is not None and bound is not None:
             draw_cusum(axes[-1], x, curves.cusum, bound)
@@ -269,9 +269,9 @@ def draw_fit(
         # Only the lowest panel of a column has tick labels.
         for ax in axes[: -3 if n_panels % 2 else -2]:
             ax.tick_params(labelbottom=False)
-        left_out = len(curves.names) - len(chosen)
+        left_out = len(curves.names) - len(drawn)
         if left_out:
-            title += f"   ({len(chosen)} of {len(curves.names)} coefficients: largest |t|)"
+            title += f"   ({len(drawn)} of {len(curves.names)} coefficients: largest |t|)"
         figure.suptitle(title.strip(), x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
 

@@ -27,38 +27,38 @@ def draw_groups(
     Up to 40 groups are named, in alphabetical order, and drawn as dots with 95 % bars. For more,
     each panel is the curve of its coefficient's quantiles.
     """
-    chosen = _most_different(coef, stderr)
+    drawn = _most_different(coef, stderr)
     few = len(labels) <= MOST_DOTS
     with house_style():
-        n_columns = 2 if len(chosen) == 4 else min(len(chosen), 3)
-        n_rows = -(-len(chosen) // n_columns)
+        n_columns = 2 if len(drawn) == 4 else min(len(drawn), 3)
+        n_rows = -(-len(drawn) // n_columns)
         height = (0.17 * len(labels) + 1.0 if few else 2.5) * n_rows + 0.6
         figure = new_figure(10, max(height, 2.4), roomy_layout())
         axes = figure.subplots(n_rows, n_columns, squeeze=False)
         order = sorted(range(len(labels)), key=lambda i: labels[i], reverse=True)
         for place, ax in enumerate(axes.flat):
-            if place >= len(chosen):
+            if place >= len(drawn):
                 ax.axis("off")
                 continue
-            k = chosen[place]
+            k = drawn[place]
             if few:
                 named = [labels[i] for i in order] if place % n_columns == 0 else None
                 _draw_dots(ax, named, coef[order, k], stderr[order, k])
             else:
                 _draw_quantiles(ax, coef[:, k], stderr[:, k])
             ax.set_title(names[k])
-        left_out = len(names) - len(chosen)
+        left_out = len(names) - len(drawn)
         if left_out:
-            title += f"   ({len(chosen)} of {len(names)} coefficients: those that differ most)"
+            title += f"   ({len(drawn)} of {len(names)} coefficients: those that differ most)"
         figure.suptitle(title.strip(), x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
 
 
 def _most_different(coef: NDArray, stderr: NDArray) -> NDArray[np.int64]:
     """Choose the coefficients whose spread over the groups is largest relative to their errors."""
-    known = np.where(np.isfinite(stderr), stderr, np.nan)
+    finite = np.where(np.isfinite(stderr), stderr, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
-        typical = np.sqrt(np.array([_median(column**2) for column in known.T]))
+        typical = np.sqrt(np.array([_median(column**2) for column in finite.T]))
         spread = np.nan_to_num(coef.std(axis=0) / typical, posinf=np.finfo(float).max)
     return np.sort(np.argsort(-spread, kind="stable")[:MOST_PANELS])
 
@@ -70,17 +70,17 @@ def _median(values: NDArray) -> float:
 
 def _draw_dots(ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: NDArray) -> None:
     """Draw one coefficient of each group with its 95 % bar; undetermined ones are open circles."""
-    place, known = np.arange(len(coef)), np.isfinite(stderr)
-    half = 1.96 * np.where(known, stderr, 0.0)
+    place, determined = np.arange(len(coef)), np.isfinite(stderr)
+    half = 1.96 * np.where(determined, stderr, 0.0)
     low, high = (coef - half).min(), (coef + half).max()
     # otherwise including 0 would compress the scale
     if low - (high - low) / 4 < 0 < high + (high - low) / 4:
         ax.axvline(0, color=MUTED, linewidth=0.7)
     ax.hlines(place, coef - half, coef + half, color=BLUE, alpha=0.45, linewidth=2.2)
-    ax.plot(coef[known], place[known], "o", color=BLUE, markersize=4)
+    ax.plot(coef[determined], place[determined], "o", color=BLUE, markersize=4)
     ax.plot(
-        coef[~known],
-        place[~known],
+        coef[~determined],
+        place[~determined],
         "o",
         markerfacecolor="white",
         markeredgecolor=MUTED,
@@ -93,15 +93,15 @@ def _draw_dots(ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: ND
     else:
         ax.set_yticks(place, list(map(_shortened, labels)), color=INK)
     ax.tick_params(axis="y", length=0)
-    note = "95 %" if known.all() else "95 %, open: not determined"
+    note = "95 %" if determined.all() else "95 %, open: not determined"
     ax.set_title(note, loc="right", color=BLUE, fontweight="normal", fontsize=8.5)
 
 
 def _draw_quantiles(ax: Axes, coef: NDArray, stderr: NDArray) -> None:
     """Draw groups in the order of their coefficients, with the 95 % band of their errors."""
-    known = np.isfinite(stderr)
-    coef, stderr = coef[known], stderr[known]
-    left_out = int((~known).sum())
+    determined = np.isfinite(stderr)
+    coef, stderr = coef[determined], stderr[determined]
+    left_out = int((~determined).sum())
     order = np.argsort(coef, kind="stable")
     coef, stderr = coef[order], stderr[order]
     ax.axhline(0, color=MUTED, linewidth=0.7)

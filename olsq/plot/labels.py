@@ -48,8 +48,8 @@ def label_lines(
     Labels are moved up or down only, as little as it takes, in the order of the lines' ends; one
     that had to move far is tied to its line by a thin stroke.
     """
-    chosen = ax.get_lines() if lines is None else lines
-    named = [(line, str(line.get_label())) for line in chosen]
+    all_lines = ax.get_lines() if lines is None else lines
+    named = [(line, str(line.get_label())) for line in all_lines]
     ends = [(line, name, _end(ax, line)) for line, name in named if not name.startswith("_")]
     ends = [(line, name, end) for line, name, end in ends if end is not None]
     if not ends:
@@ -59,13 +59,13 @@ def label_lines(
     box = ax.get_window_extent()
     places = np.array([ax.transData.transform(end) for *_, end in ends]) * points
     bottom, top = box.y0 * points, box.y1 * points
-    wanted = np.clip(places[:, 1], bottom, top)
+    line_heights = np.clip(places[:, 1], bottom, top)
     columns = np.zeros(len(ends)) if edge else np.round(places[:, 0] / (6 * fontsize))
     tall = 1.15 * fontsize * max(name.count("\n") + 1 for _, name, _ in ends)
-    heights = wanted.copy()
+    heights = line_heights.copy()
     for column in np.unique(columns):
         same = columns == column
-        heights[same] = spread(wanted[same], tall, bottom, top)
+        heights[same] = spread(line_heights[same], tall, bottom, top)
     drawn = []
     for (line, name, end), place, height in zip(ends, places, heights, strict=True):
         moved = height - place[1]
@@ -97,18 +97,18 @@ def label_lines(
 
 
 def spread(
-    wanted: NDArray[np.float64], least: float, bottom: float = -np.inf, top: float = np.inf
+    heights: NDArray[np.float64], least: float, bottom: float = -np.inf, top: float = np.inf
 ) -> NDArray[np.float64]:
-    """Move heights to be at least ``least`` apart, in the order of ``wanted`` and as near as
+    """Move heights to be at least ``least`` apart, in the order of ``heights`` and as near as
     possible.
 
     Neighbours that would touch are moved as one block around the mean of their wanted heights,
     which is the least-squares solution (pool adjacent violators). Blocks stay between ``bottom``
     and ``top`` where they fit.
     """
-    order = np.argsort(wanted, kind="stable")
+    order = np.argsort(heights, kind="stable")
     # In terms of height minus rank times distance, the condition is that values do not decrease.
-    free = np.asarray(wanted, float)[order] - least * np.arange(len(order))
+    free = np.asarray(heights, float)[order] - least * np.arange(len(order))
     blocks: list[tuple[float, int]] = []
     for value in free:
         mean, count = float(value), 1
@@ -119,9 +119,9 @@ def spread(
         blocks.append((mean, count))
     level = np.concatenate([np.full(count, mean) for mean, count in blocks])
     level = np.maximum(np.minimum(level, top - least * (len(order) - 1)), bottom)
-    found = np.empty(len(order))
-    found[order] = level + least * np.arange(len(order))
-    return found
+    moved = np.empty(len(order))
+    moved[order] = level + least * np.arange(len(order))
+    return moved
 
 
 def label_points(
@@ -211,5 +211,5 @@ def _end(ax: Axes, line: Line2D) -> tuple[float, float] | None:
     """Return the last point of a line that lies within the limits of the axes, as plain numbers."""
     data = np.asarray(line.get_xydata(), float)
     low, high = np.sort(np.stack([ax.get_xlim(), ax.get_ylim()], -1), 0)
-    seen = ((data >= low) & (data <= high)).all(-1)  # nor where it is not finite
-    return tuple(data[seen][-1].tolist()) if seen.any() else None
+    inside = ((data >= low) & (data <= high)).all(-1)  # nor where it is not finite
+    return tuple(data[inside][-1].tolist()) if inside.any() else None

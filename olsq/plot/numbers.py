@@ -49,9 +49,9 @@ def rounded(value: float, error: float) -> str:
 def running_rms(square: NDArray, width: int) -> NDArray[np.float64]:
     """Compute the centred root mean square over ``width`` entries, leaving out NaN."""
     kernel = np.ones(min(width, max(len(square), 1)))
-    known = np.isfinite(square)
-    total = np.convolve(np.where(known, square, 0.0), kernel, mode="same")[: len(square)]
-    count = np.convolve(known.astype(float), kernel, mode="same")[: len(square)]
+    finite = np.isfinite(square)
+    total = np.convolve(np.where(finite, square, 0.0), kernel, mode="same")[: len(square)]
+    count = np.convolve(finite.astype(float), kernel, mode="same")[: len(square)]
     return np.sqrt(np.maximum(total, 0.0) / np.where(count > 0.5, count, np.nan))
 
 
@@ -62,18 +62,18 @@ def running_quantiles(sample: NDArray) -> NDArray[np.float64] | None:
     joined by straight lines; None if there are too few values for two blocks.
     """
     n = len(sample)
-    known = np.isfinite(sample)
-    total = int(known.sum())
+    finite = np.isfinite(sample)
+    total = int(finite.sum())
     n_blocks = min(total // QUANTILE_ROWS, n // 2, MOST_BLOCKS)
     if n_blocks < 2:
         return None
     cuts = np.linspace(0, n, n_blocks + 1).astype(int)
-    centres, found = [], []
+    centres, levels = [], []
     for start, stop in itertools.pairwise(cuts):
-        values = sample[start:stop][known[start:stop]]
+        values = sample[start:stop][finite[start:stop]]
         if values.size:
             centres.append((start + stop - 1) / 2)
-            found.append(np.quantile(values, (0.05, 0.25, 0.75, 0.95)))
+            levels.append(np.quantile(values, (0.05, 0.25, 0.75, 0.95)))
     return np.column_stack(
-        [np.interp(np.arange(n), centres, level) for level in zip(*found, strict=True)]
+        [np.interp(np.arange(n), centres, level) for level in zip(*levels, strict=True)]
     )

@@ -19,14 +19,14 @@ def build(
     target: pl.Expr,
     regressors: tuple[Any, ...],
     *,
-    whole: bool,
+    one_fit: bool,
     output: str,
     **options: Any,
 ) -> pl.Expr:
     """Return the expression of a regression of ``target`` on ``regressors``.
 
-    ``whole`` asks for one fit of all rows, otherwise for the fit after every row.  ``options`` are
-    keyword arguments of ``coefficient_path`` (of ``RecursiveLeastSquares`` for a whole fit), in
+    ``one_fit`` asks for one fit of all rows, otherwise for the fit after every row.  ``options``
+    are keyword arguments of ``coefficient_path`` (of ``RecursiveLeastSquares`` for a whole fit), in
     which names and expressions stand for columns.
 
     Raises ValueError or TypeError for arguments that no data could make right.
@@ -36,16 +36,16 @@ def build(
     _check_single(target, "the target")
     expressions, names = _parse_regressors(regressors, bool(options["fit_intercept"]))
     options, columns = _split_options(options)
-    _try_on_two_rows(len(names), options, columns, whole)
-    regression = Regression(names, output, options, tuple(columns), whole)
+    _try_on_two_rows(len(names), options, columns, one_fit)
+    regression = Regression(names, output, options, tuple(columns), one_fit)
     # One list per column and group: the function is called once for all groups of a query, and
     # is elementwise on these lists, which is what lets Polars call it so.
-    others = [*expressions, *columns.values()]
-    lists = [target.implode(), *(e.implode().alias(f"_olsq_{i}") for i, e in enumerate(others))]
-    found = pl.struct(lists).map_batches(
+    inputs = [*expressions, *columns.values()]
+    lists = [target.implode(), *(e.implode().alias(f"_olsq_{i}") for i, e in enumerate(inputs))]
+    expression = pl.struct(lists).map_batches(
         regression, return_dtype=regression.return_dtype, is_elementwise=True
     )
-    return found if regression.returns_scalar else found.explode()
+    return expression if regression.returns_scalar else expression.explode()
 
 
 def _parse_regressors(
@@ -114,7 +114,7 @@ def _split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, p
 
 
 def _try_on_two_rows(
-    d: int, options: dict[str, Any], columns: dict[str, pl.Expr], whole: bool
+    d: int, options: dict[str, Any], columns: dict[str, pl.Expr], one_fit: bool
 ) -> None:
     """Raise the package's own errors for these options, by using them on two rows."""
     forget = options.get("forget")
@@ -124,7 +124,7 @@ def _try_on_two_rows(
             "or list: factors of rows are a column"
         )
     X, y = np.eye(2, d), np.ones(2)
-    if whole:
+    if one_fit:
         RecursiveLeastSquares(**options).fit(X, y)
         return
     tried = dict(options)

@@ -134,7 +134,7 @@ class LeastSquares:
         [2.0, 5.0]
         """
         arguments = {name: value for name, value in locals().items() if name != "self"}
-        return build(self._target, whole=True, **arguments)
+        return build(self._target, one_fit=True, **arguments)
 
     def expanding(
         self,
@@ -181,7 +181,7 @@ class LeastSquares:
         [1.0, 1.5, 3.0]
         """
         arguments = {name: value for name, value in locals().items() if name != "self"}
-        return build(self._target, whole=False, **arguments)
+        return build(self._target, one_fit=False, **arguments)
 
     def rls(
         self,
@@ -240,7 +240,7 @@ class LeastSquares:
         [0.0, 4.0, 4.0]
         """
         arguments = {name: value for name, value in locals().items() if name != "self"}
-        return build(self._target, whole=False, **arguments)
+        return build(self._target, one_fit=False, **arguments)
 
     def rolling(
         self,
@@ -313,4 +313,4 @@ class LeastSquares:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         if window is None:
             raise ValueError("window must be a number of rows or a length of time, got None")
-        return build(self._target, whole=False, **arguments)
+        return build(self._target, one_fit=False, **arguments)

@@ -26,15 +26,15 @@ class Regression:
     """A regression with all its options, as a function of a struct of lists.
 
     The fields are the target, the regressors ``names`` and the ``columns`` of per-row options;
-    each row of the struct is a group, and its lists are the group's rows.  ``whole`` means one fit
-    of all rows of a group, otherwise one after every row.
+    each row of the struct is a group, and its lists are the group's rows.  ``one_fit`` means one
+    fit of all rows of a group, otherwise one after every row.
     """
 
     names: tuple[str, ...]
     output: str
     options: dict[str, Any]
     columns: tuple[str, ...]
-    whole: bool
+    one_fit: bool
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class Regression:
     @property
     def returns_scalar(self) -> bool:
         """True if a group has one result instead of one per row."""
-        return self.whole and self.output not in PER_ROW
+        return self.one_fit and self.output not in PER_ROW
 
     @property
     def return_dtype(self) -> Any:
@@ -61,13 +61,15 @@ class Regression:
     def __call__(self, groups: pl.Series) -> pl.Series:
         """Fit every group and return the output, a row or list for each."""
         rows = read_lists(groups, self.names, self.columns)
-        if self.whole:
-            found = self._fit_statistics(rows) if self._asks_statistics else self._fit_outputs(rows)
+        if self.one_fit:
+            outputs = (
+                self._fit_statistics(rows) if self._asks_statistics else self._fit_outputs(rows)
+            )
         elif len(rows.y) == 0 or not self._can_learn(rows):
-            found = self._nan_outputs(len(rows.y))
+            outputs = self._nan_outputs(len(rows.y))
         else:
-            found = self._path_outputs(rows)
-        series = as_series(groups.name, found, self.fields if self.output in STRUCTS else None)
+            outputs = self._path_outputs(rows)
+        series = as_series(groups.name, outputs, self.fields if self.output in STRUCTS else None)
         return series if self.returns_scalar else as_lists(series, rows.lengths)
 
     def _nan_outputs(self, n: int) -> list[NDArray]:
@@ -97,10 +99,10 @@ class Regression:
         elif self.output in TESTS:
             columns = path.of_coefficients()[TESTS[self.output]].T[-len(self.fields) :]
         else:
-            found = path.coef, path.intercept
+            estimates = path.coef, path.intercept
             if self.output == "stderr":
-                found = path.stderr, path.intercept_stderr
-            columns = _split_columns(*found, self.options["fit_intercept"])
+                estimates = path.stderr, path.intercept_stderr
+            columns = _split_columns(*estimates, self.options["fit_intercept"])
         if several and self.options["missing"] == "skip":
             # A group without a row to learn from reads as it would alone: nothing is known.
             lost = np.add.reduceat(~np.isnan(path.residual), rows.begins()) == 0
@@ -126,13 +128,13 @@ class Regression:
 
     def _fit_statistics(self, rows: GroupedRows) -> list[NDArray]:
         """Return the statistics of the fit of every group: those of a path after its last row."""
-        found = self._nan_outputs(rows.lengths.size)
+        statistics = self._nan_outputs(rows.lengths.size)
         if len(rows.y) > 0 and self._can_learn(rows):
             filled = rows.lengths > 0
             last = np.cumsum(rows.lengths)[filled] - 1
-            for column, path in zip(found, self._path_outputs(rows), strict=True):
+            for column, path in zip(statistics, self._path_outputs(rows), strict=True):
                 column[filled] = path[last]
-        return found
+        return statistics
 
     def _fit_outputs(self, rows: GroupedRows) -> list[NDArray]:
         weights = rows.per_row.get("sample_weight")
@@ -202,15 +204,15 @@ def read_lists(groups: pl.Series, names: tuple[str, ...], columns: tuple[str, ..
     Raises TypeError for columns that hold no numbers, ValueError for those of another length.
     """
     fields = [groups.struct.field(name) for name in groups.struct.fields]
-    target, others = fields[0], fields[1:]
+    target, inputs = fields[0], fields[1:]
     lengths = target.list.len().to_numpy().astype(np.int64)
     y = _to_float64(_concatenate(target, lengths), f"the target {groups.name!r}")
     X = np.empty((len(names), y.size))
-    for j, (name, field) in enumerate(zip(names, others, strict=False)):
+    for j, (name, field) in enumerate(zip(names, inputs, strict=False)):
         what = f"regressor {name!r}"
         X[j] = _to_float64(_spread_over_rows(field, lengths, what), what)
     per_row = {}
-    for name, field in zip(columns, others[len(names) :], strict=True):
+    for name, field in zip(columns, inputs[len(names) :], strict=True):
         flat = _spread_over_rows(field, lengths, name)
         per_row[name] = flat if name == "times" else _to_float64(flat, name)
     return GroupedRows(X.T, y, lengths, per_row)
@@ -226,16 +228,17 @@ def _concatenate(lists: pl.Series, lengths: NDArray[np.int64]) -> pl.Series:
 def _spread_over_rows(lists: pl.Series, lengths: NDArray[np.int64], what: str) -> pl.Series:
     """Concatenate the entries of the lists; repeat single entries for all rows of their group."""
     if not isinstance(lists.dtype, pl.List):  # Polars 1.31 makes no lists of these
-        own, values = np.ones(lengths.size, np.int64), lists
+        sizes, values = np.ones(lengths.size, np.int64), lists
     else:
-        own = lists.list.len().to_numpy().astype(np.int64)
-        values = _concatenate(lists, own)
-    if np.array_equal(own, lengths):
+        sizes = lists.list.len().to_numpy().astype(np.int64)
+        values = _concatenate(lists, sizes)
+    if np.array_equal(sizes, lengths):
         return values
-    if not (own == 1).all():
-        g = int(np.argmax(own != lengths))
+    if not (sizes == 1).all():
+        g = int(np.argmax(sizes != lengths))
         raise ValueError(
-            f"{what} has {own[g]} rows where the target has {lengths[g]}: all must be of one length"
+            f"{what} has {sizes[g]} rows where the target has {lengths[g]}: all must be of one "
+            "length"
         )
     return values.gather(np.repeat(np.arange(lengths.size), lengths))
 

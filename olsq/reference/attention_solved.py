@@ -18,19 +18,19 @@ def softmax(q, k, v, *, scale=None, window=None):
     scale = q.shape[1] ** -0.5 if scale is None else scale
     out = []
     for t in range(len(q)):
-        seen = slice(0 if window is None else max(0, t + 1 - window), t + 1)
-        score = scale * k[seen] @ q[t]
+        span = slice(0 if window is None else max(0, t + 1 - window), t + 1)
+        score = scale * k[span] @ q[t]
         a = np.exp(score - score.max())
-        out.append(a @ v[seen] / a.sum())
+        out.append(a @ v[span] / a.sum())
     return stacked(out, v.shape[1]), ()
 
 
 def _seen_shares(q, k, t, scale, window):
     """Find the tokens that query t sees, and their shares of its attention."""
-    seen = slice(0 if window is None else max(0, t + 1 - window), t + 1)
-    score = (k.shape[1] ** -0.5 if scale is None else scale) * k[seen] @ q[t]
+    span = slice(0 if window is None else max(0, t + 1 - window), t + 1)
+    score = (k.shape[1] ** -0.5 if scale is None else scale) * k[span] @ q[t]
     a = np.exp(score - score.max())
-    return seen, a / a.sum()
+    return span, a / a.sum()
 
 
 def local_linear(q, k, v, *, ridge, scale=None, window=None):
@@ -42,12 +42,12 @@ def local_linear(q, k, v, *, ridge, scale=None, window=None):
     ridge = per_token(ridge, len(q))
     d, out = k.shape[1], []
     for t in range(len(q)):
-        seen, p = _seen_shares(q, k, t, scale, window)
+        span, p = _seen_shares(q, k, t, scale, window)
         root = np.sqrt(p)[:, None]
-        rows = root * np.concatenate([np.ones((len(p), 1)), k[seen] - q[t]], 1)
+        rows = root * np.concatenate([np.ones((len(p), 1)), k[span] - q[t]], 1)
         penalty = np.sqrt(ridge[t]) * np.eye(d + 1)[1:]
         design = np.concatenate([rows, penalty])
-        target = np.concatenate([root * v[seen], np.zeros((d, v.shape[1]))])
+        target = np.concatenate([root * v[span], np.zeros((d, v.shape[1]))])
         out.append(np.linalg.lstsq(design, target, rcond=None)[0][0])
     return stacked(out, v.shape[1]), ()
 
@@ -57,9 +57,9 @@ def parallax(q, k, v, *, direction, scale=None, window=None):
     q, k, v, r = f64(q, k, v, direction)
     out = []
     for t in range(len(q)):
-        seen, p = _seen_shares(q, k, t, scale, window)
-        along = p * (k[seen] @ r[t])
-        out.append(p @ v[seen] * (1 + along.sum()) - along @ v[seen])
+        span, p = _seen_shares(q, k, t, scale, window)
+        along = p * (k[span] @ r[t])
+        out.append(p @ v[span] * (1 + along.sum()) - along @ v[span])
     return stacked(out, v.shape[1]), ()
 
 

@@ -158,27 +158,27 @@ def random_walk(Q: NDArray, elapsed: NDArray | None = None) -> Rule:
 class Noise:
     """Estimate of the noise variance from clipped squared errors; None while unknown."""
 
-    def __init__(self, given: float | None, rows: float, k: int) -> None:
-        self.given, self.rows, self.k = given, rows, k
+    def __init__(self, fixed: float | None, rows: float, k: int) -> None:
+        self.fixed, self.rows, self.k = fixed, rows, k
         self.variance: Any = None
-        self.counted, self.seen = 0.0, 0
+        self.counted, self.n_errors = 0.0, 0
 
     def squares(self, row: Row) -> Any:
         """Compute ``w e^2 / (s sigma2)`` of a row (m,), or None where they say nothing yet."""
         if not row.error.any() and row.s == 1:
             return None
-        self.seen += 1
-        own = row.weight * row.error**2 / row.s
-        if self.given is not None:
-            return own / self.given if self.seen > self.k else None
-        if self.seen <= self.k:
+        self.n_errors += 1
+        square = row.weight * row.error**2 / row.s
+        if self.fixed is not None:
+            return square / self.fixed if self.n_errors > self.k else None
+        if self.n_errors <= self.k:
             return None
-        known, before = self.counted >= self.k + 10, self.variance
+        established, before = self.counted >= self.k + 10, self.variance
         self.counted = min(self.counted + 1, max(self.rows, self.k + 10))
-        before = np.zeros_like(own) if before is None else before
-        target = np.minimum(own, 9 * before) / 0.9950 if known else own
+        before = np.zeros_like(square) if before is None else before
+        target = np.minimum(square, 9 * before) / 0.9950 if established else square
         self.variance = before + (target - before) / self.counted
-        return own / before if known else None
+        return square / before if established else None
 
 
 def variable(
@@ -189,9 +189,9 @@ def variable(
     stretch: list[Any] = []
     before: list[Any] = [None]
 
-    def follow(own: NDArray, z: NDArray) -> None:
+    def follow(square: NDArray, z: NDArray) -> None:
         """Take over the level of errors that stay large for two stretches in turn."""
-        stretch.append((own, z.mean() > 9))
+        stretch.append((square, z.mean() > 9))
         if noise is not None or len(stretch) < k + shortest:
             return
         total, large = sum(s[0] for s in stretch), 2 * sum(s[1] for s in stretch) > len(stretch)
@@ -209,8 +209,8 @@ def variable(
             z = estimate.squares(row)
             if z is not None:
                 follow(row.weight * row.error**2 / row.s, z)
-            wanted = 1.0 if z is None else 1 - z.mean() / memory
-            factors.append(float(min(max(wanted, 1 - 1 / shortest), 1.0)))
+            target = 1.0 if z is None else 1 - z.mean() / memory
+            factors.append(float(min(max(target, 1 - 1 / shortest), 1.0)))
         return factors[-1] * row.R
 
     return rule
@@ -241,7 +241,7 @@ class Trial:
 
     def sums(self) -> tuple[NDArray, NDArray]:
         """Compute the sums of both states (m,), without the largest of each."""
-        both = [np.array(list(own)) for own in zip(*self.squares, strict=True)]
+        both = [np.array(list(terms)) for terms in zip(*self.squares, strict=True)]
         return both[0].sum(0) - both[0].max(0), both[1].sum(0) - both[1].max(0)
 
 
@@ -269,13 +269,13 @@ def reset_on_break(
         statistic[0] = max(0.0, statistic[0] + float(llr.sum()))
         return statistic[0] >= math.log(rows)
 
-    def decide(row: Row, own: Trial) -> Row | None:
+    def decide(row: Row, rival: Trial) -> Row | None:
         """Return the row beside the state that goes on; None where it takes more rows to tell."""
-        n = len(own.squares) - 1
+        n = len(rival.squares) - 1
         if n < k + 10:
             return None
-        unchanged, changed = own.sums()
-        score = own.logs * unchanged.size / 2 + float(n / 2 * np.log(unchanged / changed).sum())
+        unchanged, changed = rival.sums()
+        score = rival.logs * unchanged.size / 2 + float(n / 2 * np.log(unchanged / changed).sum())
         if abs(score) < 3 and n < 4 * (k + 10):
             return None
         mean = (changed if score > 0 else unchanged) / n
@@ -287,23 +287,23 @@ def reset_on_break(
         if score > 0:
             return row
         breaks.pop()
-        return row._replace(R=own.R, theta=own.theta)
+        return row._replace(R=rival.R, theta=rival.theta)
 
     def rule(row: Row) -> Any:
         at[0] += 1
-        own = trial[0]
+        rival = trial[0]
         kept = row
-        if own is not None:
-            if row.weight > 0 and estimate.seen >= 2 * k:
-                own.compare(row)
-            decided = decide(row, own)
+        if rival is not None:
+            if row.weight > 0 and estimate.n_errors >= 2 * k:
+                rival.compare(row)
+            decided = decide(row, rival)
             if decided is None:
-                own.learn(row)
+                rival.learn(row)
             else:
                 kept = decided
         if not judge(row):
             return factor * kept.R, kept.theta
-        statistic[0], estimate.seen = 0.0, 0
+        statistic[0], estimate.n_errors = 0.0, 0
         breaks.append(at[0])
         trial[0] = Trial(kept, factor)
         return keep * kept.R, kept.theta

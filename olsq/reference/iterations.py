@@ -50,8 +50,8 @@ def chebyshev(
     values, vectors = np.linalg.eigh(m)
     degree = steps + 1
     series = np.polynomial.Chebyshev([0] * degree + [1])
-    rest = series((middle - values) / half) / series(middle / half)
-    return vectors @ ((1 - rest) / values * (vectors.T @ b))
+    residual = series((middle - values) / half) / series(middle / half)
+    return vectors @ ((1 - residual) / values * (vectors.T @ b))
 
 
 def neumann(system: ArrayLike, b: ArrayLike, *, terms: int, scale: float) -> np.ndarray:

@@ -29,7 +29,7 @@ def log_weights(
     logs = np.zeros(length) if log_forget is None else np.asarray(log_forget, np.float64)
     extra = np.zeros(count) if log_weight is None else np.asarray(log_weight, np.float64)
     logs, extra = np.broadcast_to(logs, (length,)), np.broadcast_to(extra, (count,))
-    found = np.full((length, count), -np.inf)
+    exponents = np.full((length, count), -np.inf)
     for t in range(length):
         for i in range(count):
             fade = 0.0
@@ -39,8 +39,8 @@ def log_weights(
                 if segment_ids is not None and segment_ids[i] != segment_ids[t]:
                     continue
                 fade = sum(logs[i + 1 : t + 1])
-            found[t, i] = scale[t] * (queries[t] @ keys[i]) + extra[i] + fade
-    return found
+            exponents[t, i] = scale[t] * (queries[t] @ keys[i]) + extra[i] + fade
+    return exponents
 
 
 def solve(keys, values, queries, *, ridge: ArrayLike, **weights):
@@ -60,15 +60,15 @@ def solve(keys, values, queries, *, ridge: ArrayLike, **weights):
     exponents = log_weights(keys, queries, **weights)
     value, slope = np.full((length, m), np.nan), np.full((length, m, d), np.nan)
     for t in range(length):
-        seen = np.isfinite(exponents[t])
-        if not seen.any():
+        visible = np.isfinite(exponents[t])
+        if not visible.any():
             continue
-        p = np.exp(exponents[t, seen] - exponents[t, seen].max())
+        p = np.exp(exponents[t, visible] - exponents[t, visible].max())
         root = np.sqrt(p / p.sum())[:, None]
-        rows = np.concatenate([np.ones((len(root), 1)), keys[seen] - queries[t]], 1)
+        rows = np.concatenate([np.ones((len(root), 1)), keys[visible] - queries[t]], 1)
         penalty = np.concatenate([np.zeros((d, 1)), np.sqrt(ridge[t]) * np.eye(d)], 1)
         design = np.concatenate([root * rows, penalty])
-        target = np.concatenate([root * values[seen], np.zeros((d, m))])
+        target = np.concatenate([root * values[visible], np.zeros((d, m))])
         fit = np.linalg.lstsq(design, target, rcond=None)[0]
         value[t], slope[t] = fit[0], fit[1:].T
     return value, slope

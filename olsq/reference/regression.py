@@ -58,11 +58,11 @@ def solve(
     theta = theta / length[:, None]
     if rank < X.shape[1]:
         theta = np.linalg.lstsq(A, B, rcond=None)[0]
-    whole = np.vstack([root * X, np.diag(np.sqrt(ridge))])
+    design = np.vstack([root * X, np.diag(np.sqrt(ridge))])
     if fit_intercept:
-        whole = np.hstack([whole, np.vstack([root, np.zeros((X.shape[1], 1))])])
-    length = np.linalg.norm(whole, axis=0)
-    singular = np.linalg.svd(whole / np.where(length > 0, length, 1.0), compute_uv=False)
+        design = np.hstack([design, np.vstack([root, np.zeros((X.shape[1], 1))])])
+    length = np.linalg.norm(design, axis=0)
+    singular = np.linalg.svd(design / np.where(length > 0, length, 1.0), compute_uv=False)
     determined = rank == X.shape[1] and singular[-1] > 0
     condition = float(singular[0] / singular[-1]) if determined else np.inf
     loss = ((A @ theta - B) ** 2).sum(0)

@@ -40,7 +40,7 @@ def path(
 
     ``eps``, ``floor``, ``coarse`` are the limits.
     """
-    wanted = set(at)
+    positions = set(at)
     coefs, counts = [], []
     with localcontext() as context:
         context.prec = DIGITS
@@ -65,7 +65,7 @@ def path(
                     H[j][j] += 4 * level
                     count += 1
                     L, D = _factor(H)
-            if t in wanted:
+            if t in positions:
                 coefs.append([float(c) for c in _solve(L, D, G)])
                 counts.append(count)
     return Held(np.array(coefs), np.array(counts))
@@ -73,14 +73,14 @@ def path(
 
 def _factor(H: list[list[Decimal]]) -> tuple[list[list[Decimal]], list[Decimal]]:
     """Factorise H's upper triangle into unit lower L (by columns: L[i][j] below column i) and D."""
-    d, rest = len(H), [list(row) for row in H]
+    d, schur = len(H), [list(row) for row in H]
     L = [[Decimal(0)] * d for _ in range(d)]
     for i in range(d):
         for j in range(i + 1, d):
-            L[i][j] = rest[i][j] / rest[i][i] if rest[i][i] else Decimal(0)
+            L[i][j] = schur[i][j] / schur[i][i] if schur[i][i] else Decimal(0)
             for k in range(j, d):
-                rest[j][k] -= L[i][j] * rest[i][k]
-    return L, [rest[i][i] for i in range(d)]
+                schur[j][k] -= L[i][j] * schur[i][k]
+    return L, [schur[i][i] for i in range(d)]
 
 
 def _solve(L: list[list[Decimal]], D: list[Decimal], G: list[Decimal]) -> list[Decimal]:

@@ -121,7 +121,7 @@ def chow_test(X: ArrayLike, y: ArrayLike, row: int, *, fit_intercept: bool = Fal
             f"row must have complete rows before it and from it on, got {row}; the complete rows "
             f"go from {data.row[0]} to {data.row[-1]}"
         )
-    (whole, rank), (one, first), (two, second) = (
+    (pooled, rank), (one, first), (two, second) = (
         data.fit_rows(0, n),
         data.fit_rows(0, place),
         data.fit_rows(place, n),
@@ -135,7 +135,7 @@ def chow_test(X: ArrayLike, y: ArrayLike, row: int, *, fit_intercept: bool = Fal
     from scipy.stats import f
 
     both = one + two
-    gain = max(whole - both, 0.0) / more
+    gain = max(pooled - both, 0.0) / more
     # F = ((RSS - RSS_1 - RSS_2) / q) / ((RSS_1 + RSS_2) / (n - r_1 - r_2))
     statistic = gain / (both / left) if both > 0 else (math.inf if gain > 0 else 0.0)
     return ChowTest(statistic, float(f.sf(statistic, more, left)), (more, left), int(row))

@@ -97,10 +97,10 @@ class Data(NamedTuple):
 
     def fit_rows(self, first: int, last: int) -> tuple[float, int]:
         """Return the residual sum of squares and the rank of some rows."""
-        own = slice(first, last)
+        rows = slice(first, last)
         est = self.estimator()
-        est.partial_fit(self.X[own], self.y[own])
-        return float(self.sums(self.X[own], self.y[own])[-1]), est.rank_
+        est.partial_fit(self.X[rows], self.y[rows])
+        return float(self.sums(self.X[rows], self.y[rows])[-1]), est.rank_
 
     def fit(self) -> tuple[RecursiveLeastSquares, NDArray[np.float64]]:
         """Fit all rows; return the estimator and the residuals (n,)."""

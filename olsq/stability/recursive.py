@@ -133,11 +133,11 @@ def tested_rows(
     errors_at = np.flatnonzero(sizes > 1e-13 * sizes.max(initial=0.0))  # others are rounding
     exact = errors_at[0] if errors_at.size else row.size
     raised[:exact] = np.isinf(sigma2[:exact])
-    others = np.flatnonzero(np.isfinite(sigma2[:exact]))[1:]
-    others = others[value[others] == 0]
-    determines = undetermined[others] < undetermined[others - 1]
+    candidates = np.flatnonzero(np.isfinite(sigma2[:exact]))[1:]
+    candidates = candidates[value[candidates] == 0]
+    determines = undetermined[candidates] < undetermined[candidates - 1]
     missing = determines.sum() if exact == row.size else int(rank[exact]) - raised[:exact].sum()
-    raised[others[np.argsort(~determines, kind="stable")][:missing]] = True
+    raised[candidates[np.argsort(~determines, kind="stable")][:missing]] = True
     return row[~raised]
 
 

@@ -88,10 +88,10 @@ def one_step_scores(path: CoefficientPath, y: ArrayLike, *, burn_in: int | None 
     columns = zip(
         residual.reshape(len(residual), -1).T, target.reshape(len(target), -1).T, strict=True
     )
-    found = [_score(e, v, int(skip)) for e, v in columns]
+    scores = [_score(e, v, int(skip)) for e, v in columns]
     if residual.ndim == 1:
-        return found[0]
-    return Scores(*(np.array(column) for column in zip(*found, strict=True)))
+        return scores[0]
+    return Scores(*(np.array(column) for column in zip(*scores, strict=True)))
 
 
 def _score(residual: np.ndarray, target: np.ndarray, skip: int) -> Scores:

@@ -25,8 +25,8 @@ def check_integers(**bounds: tuple[Any, ...]) -> None:
     ValueError
         If one is out of range.
     """
-    for name, (value, least, *rest) in bounds.items():
-        most = rest[0] if rest else MOST_INTEGER
+    for name, (value, least, *upper) in bounds.items():
+        most = upper[0] if upper else MOST_INTEGER
         try:
             number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
         except TypeError:

@@ -150,13 +150,13 @@ def _recall(
     is_noise[row, rng.integers(pairs, size=n)] = False
     is_noise[:, 0] &= ~is_noise[:, :-1].all(-1)  # the last key needs an earlier one
 
-    seen = np.zeros((n, n_keys), dtype=bool)
+    occurred = np.zeros((n, n_keys), dtype=bool)
     probed = np.zeros((n, pairs), dtype=bool)
     for i in range(pairs - 1):
-        probed[:, i] = seen[row, key[:, i]] & ~is_noise[:, i]
-        seen[row, key[:, i]] |= ~is_noise[:, i]
+        probed[:, i] = occurred[row, key[:, i]] & ~is_noise[:, i]
+        occurred[row, key[:, i]] |= ~is_noise[:, i]
     # the largest of uniform numbers falls on each of the seen keys equally often
-    key[:, -1] = np.where(seen, rng.random((n, n_keys)), -1.0).argmax(-1)
+    key[:, -1] = np.where(occurred, rng.random((n, n_keys)), -1.0).argmax(-1)
     probed[:, -1] = True
 
     pair = np.stack([key, np.take_along_axis(value_of, key, axis=1)], axis=-1)

@@ -134,5 +134,5 @@ def _products(degree: int, even: bool) -> NDArray[np.int64]:
     # Numbers in base ``degree`` name permutations; they rise in lexicographic order.
     place = degree ** np.arange(degree)[::-1]
     names = members @ place
-    made = members[:, members] @ place  # (a after b)(i) = a[b[i]]
-    return np.searchsorted(names, made)
+    composed = members[:, members] @ place  # (a after b)(i) = a[b[i]]
+    return np.searchsorted(names, composed)

@@ -187,13 +187,15 @@ def linear_dynamics(
         hidden[:, t + 1] += np.einsum("nij,nj->ni", transition, hidden[:, t])
     if observed is None:
         observation = np.tile(np.eye(dim), (n, 1, 1))
-        seen = hidden.copy()
+        observations = hidden.copy()
     else:
         observation = 0.5 * rng.normal(size=(n, observed, dim))
-        seen = hidden @ observation.swapaxes(-1, -2)
+        observations = hidden @ observation.swapaxes(-1, -2)
     if observation_noise > 0.0:
-        seen += observation_noise * rng.normal(size=seen.shape)
-    return LinearDynamics(seen[:, :-1], seen[:, 1:], hidden, transition, observation)
+        observations += observation_noise * rng.normal(size=observations.shape)
+    return LinearDynamics(
+        observations[:, :-1], observations[:, 1:], hidden, transition, observation
+    )
 
 
 def few_shot_regression(

@@ -224,11 +224,11 @@ def _ngram(inputs: NDArray, order: int, n_symbols: int, out: NDArray) -> None:
         for k in range(order):
             counts[k][each, code % powers[k], symbol] += is_letter
         code = np.where(is_letter, (code * n_symbols + symbol) % powers[-1], word_start)
-        seen = counts[0][:, 0]
+        counted = counts[0][:, 0]
         for k in range(1, order):
             longer = counts[k][each, code % powers[k]]
-            seen = np.where(longer.any(-1, keepdims=True), longer, seen)
-        out[:, t] = _normalised(seen) * (symbol > 0)[:, None]
+            counted = np.where(longer.any(-1, keepdims=True), longer, counted)
+        out[:, t] = _normalised(counted) * (symbol > 0)[:, None]
 
 
 def _normalised(weights: NDArray) -> NDArray:

@@ -135,7 +135,7 @@ class JaxBackend:
 
 def backends(solver: Solver, names: Any, ridge_mode: str, adjoint: str) -> list[Backend]:
     """Return the forms of a solver: those named, or those that it has."""
-    found: list[Backend] = []
+    forms: list[Backend] = []
     for name in ("numpy", "jax") if names is None else names:
         if name not in ("numpy", "jax"):
             raise ValueError(f"backends must be some of 'numpy', 'jax', got {name!r}")
@@ -146,14 +146,14 @@ def backends(solver: Solver, names: Any, ridge_mode: str, adjoint: str) -> list[
                 raise
             continue
         numpy_form = name == "numpy"
-        found.append(
+        forms.append(
             NumpyBackend(solver, ridge_mode)
             if numpy_form
             else JaxBackend(solver, ridge_mode, adjoint)
         )
-    if not found:
+    if not forms:
         raise NotImplementedError(f"solver {type(solver).__name__} has no form at all")
-    return found
+    return forms
 
 
 # XLA's own emitters take three times as long to compile, which is most of what a check does.

@@ -83,8 +83,8 @@ def check_oracle(s: Subject, data: Regression) -> None:
     if s.problem is not None:
         judge(s, ORACLE, "", est, data)
     if hasattr(est, "n_samples_seen_"):
-        seen = len(data.X) if not s.weighs else int(np.count_nonzero(data.sample_weight))
-        s.findings.judge(COUNT, f"stream {data.kind!r}", est.n_samples_seen_, seen, 0)
+        count = len(data.X) if not s.weighs else int(np.count_nonzero(data.sample_weight))
+        s.findings.judge(COUNT, f"stream {data.kind!r}", est.n_samples_seen_, count, 0)
 
 
 def check_chunks(s: Subject, data: Regression) -> None:
@@ -92,9 +92,9 @@ def check_chunks(s: Subject, data: Regression) -> None:
     if not s.findings.is_open(CHUNK):
         return
     n = len(data.X)
-    whole = s.train(data)
-    judge(s, CHUNK, ", rows one by one", s.train(data, *range(1, n)), data, whole)
-    judge(s, CHUNK, f", blocks of {BLOCK}", s.train(data, *range(BLOCK, n, BLOCK)), data, whole)
+    batch = s.train(data)
+    judge(s, CHUNK, ", rows one by one", s.train(data, *range(1, n)), data, batch)
+    judge(s, CHUNK, f", blocks of {BLOCK}", s.train(data, *range(BLOCK, n, BLOCK)), data, batch)
 
 
 def check_merging(s: Subject, data: Regression) -> None:
@@ -123,8 +123,8 @@ def check_interruptions(s: Subject) -> None:
         data = Regression(f"{kind} {size}", stream.X, y, ones, forget, 0.0)
         est = s.train(data, *range(stream.alive, len(stream.X)))
         judge(s, INTERRUPT, "", est, data)
-        first, rest = rows(data, None, stream.alive + 1), rows(data, stream.alive + 1, None)
-        resumed = s.train(rest, est=copy.deepcopy(s.train(first)))
+        first, later = rows(data, None, stream.alive + 1), rows(data, stream.alive + 1, None)
+        resumed = s.train(later, est=copy.deepcopy(s.train(first)))
         judge(s, INTERRUPT, ", a copy at the first row", resumed, data)
 
 
@@ -140,9 +140,9 @@ def check_prefix(s: Subject, data: Regression) -> None:
     where = f"stream {data.kind!r}"
     s.findings.judge(PREFIX, where, coefficients(est, first)[0], before[0], 0)
     if hasattr(est, "partial_fit_path"):
-        given = {"forget": data.forget} if s.forgets else {}
+        options = {"forget": data.forget} if s.forgets else {}
         path = copy.deepcopy(s.estimator).partial_fit_path(
-            data.X, data.y, data.sample_weight, **given
+            data.X, data.y, data.sample_weight, **options
         )
         size = np.abs(before[0]).max()
         allowed = s.tolerance * row_eps(data) * condition(s, first) ** 2
@@ -166,10 +166,10 @@ def check_resumption(s: Subject, data: Regression) -> None:
         with tempfile.TemporaryDirectory() as folder:
             est.save(f"{folder}/state.olsq")
             copies["a file in the middle"] = load(f"{folder}/state.olsq")
-    rest = rows(data, half, None)
-    want = coefficients(s.train(rest, est=est), data)
+    second = rows(data, half, None)
+    want = coefficients(s.train(second, est=est), data)
     for name, other in copies.items():
-        got = coefficients(s.train(rest, est=other), data)
+        got = coefficients(s.train(second, est=other), data)
         for a, b in zip(got, want, strict=True):
             s.findings.judge(RESUME, f"stream {data.kind!r}, {name}", a, b, 0)
         judge(s, RESUME, f", {name}", other, data)
@@ -179,9 +179,9 @@ def check_scale(s: Subject, data: Regression) -> None:
     """Check that coefficients scale by y / x when X is multiplied by x and y by y."""
     if not s.findings.is_open(SCALE):
         return
-    known = s.problem is not None or s.rescale is not None  # an unknown penalty does not scale
+    scales = s.problem is not None or s.rescale is not None  # an unknown penalty does not scale
     for x, y in SCALES:
-        check_units(s, SCALE, data, x=x if known else 1.0, y=y)
+        check_units(s, SCALE, data, x=x if scales else 1.0, y=y)
 
 
 def check_weight_units(s: Subject, data: Regression) -> None:
@@ -206,9 +206,9 @@ def check_units(
         where = (
             f"stream {data.kind!r}, X times {x:.2g}, y times {y:.2g}, weights times {weight:.2g}"
         )
-        for got, known in ((coef * (x / y), want[0]), (intercept / y, want[1])):
-            size = max(np.abs(known).max(), np.abs(data.y).max())
-            s.findings.judge(name, where, got, known, allowed * size)
+        for got, expected in ((coef * (x / y), want[0]), (intercept / y, want[1])):
+            size = max(np.abs(expected).max(), np.abs(data.y).max())
+            s.findings.judge(name, where, got, expected, allowed * size)
 
 
 def rescale_ridge(estimator: Any, x: float, y: float, weight: float) -> Any:
@@ -244,9 +244,9 @@ def check_lost_row(s: Subject, data: Regression) -> None:
             s.train(row._replace(**{name: corrupted}), est=est)
         except ValueError:
             s.findings.judge(CAUSAL, where, coefficients(est, data)[0], before[0], 0)
-        rest = rows(data, half + 1, None)
-        est = s.train(rest, est=est)
-        other = s.train(rest, est=s.train(rows(data, None, half)))
+        later = rows(data, half + 1, None)
+        est = s.train(later, est=est)
+        other = s.train(later, est=s.train(rows(data, None, half)))
         size = np.abs(coefficients(other, data)[0]).max()
         got, want = (coefficients(e, data)[0] for e in (est, other))
         if name == "y":  # the other targets may have learnt the row

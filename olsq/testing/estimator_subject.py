@@ -97,12 +97,12 @@ class Subject(NamedTuple):
         start = 0
         for stop in (*cuts, len(data.X)):
             if stop > start:
-                given: dict[str, Any] = {}
+                options: dict[str, Any] = {}
                 if self.weighs:
-                    given["sample_weight"] = data.sample_weight[start:stop]
+                    options["sample_weight"] = data.sample_weight[start:stop]
                 if self.forgets:
-                    given["forget"] = data.forget[start:stop]
-                est.partial_fit(data.X[start:stop], data.y[start:stop], **given)
+                    options["forget"] = data.forget[start:stop]
+                est.partial_fit(data.X[start:stop], data.y[start:stop], **options)
             start = stop
         return est
 
@@ -181,16 +181,16 @@ def judge(
         s.findings.judge(name, f"{where} (coef)", coef * size, want * size, allowed * scale)
 
 
-def _excess(data: Any, found: Any, best: Any) -> tuple[NDArray, NDArray]:
+def _excess(data: Any, estimate: Any, best: Any) -> tuple[NDArray, NDArray]:
     """Return the objective's excess over its minimum (m,), and what its rounding scales with."""
     X, Y, weights, ridge = data
 
     def value(coef: NDArray, intercept: NDArray) -> NDArray:
         return weights @ (Y - X @ coef.T - intercept) ** 2 + (ridge * coef**2).sum(1)
 
-    coef, intercept = found
+    coef, intercept = estimate
     size = np.abs(Y) + np.abs(X) @ np.abs(coef).T + np.abs(intercept)
-    return value(*found) - value(*best), weights @ size**2 + (ridge * coef**2).sum(1)
+    return value(*estimate) - value(*best), weights @ size**2 + (ridge * coef**2).sum(1)
 
 
 def condition(s: Subject, data: Regression) -> float:

@@ -85,8 +85,8 @@ def break_stream(stream: Stream, kind: str, how: Breakage) -> Stream:
         arrays[how.array][tokens] = how.bad
     elif kind == "dtype mixes":
         for name, dtype in zip(NAMES, how.dtypes, strict=False):
-            whole = np.issubdtype(np.dtype(dtype), np.integer)
-            arrays[name] = (np.rint(arrays[name]) if whole else arrays[name]).astype(dtype)
+            is_integer = np.issubdtype(np.dtype(dtype), np.integer)
+            arrays[name] = (np.rint(arrays[name]) if is_integer else arrays[name]).astype(dtype)
     return Stream(kind, *arrays.values())
 
 

@@ -123,21 +123,25 @@ def check_rule(
     findings = Findings("check_rule", _Named(rule), properties.PROPERTIES, skip)
     if not set(kinds) <= set(FINITE):
         raise ValueError(f"kinds must be some of {', '.join(FINITE)}, got {kinds!r}")
-    known = inspect.signature(rule).parameters
+    parameters = inspect.signature(rule).parameters
     draws = (
         dict(arguments)
         if arguments is not None
-        else {n: d for n, d in DRAWN._asdict().items() if n in known and n not in (options or {})}
+        else {
+            n: d for n, d in DRAWN._asdict().items() if n in parameters and n not in (options or {})
+        }
     )
-    given = dict(options or {})
+    settings = dict(options or {})
     missing = [
         n
-        for n, p in known.items()
-        if p.kind is p.KEYWORD_ONLY and p.default is REQUIRED and n not in (*given, *draws)
+        for n, p in parameters.items()
+        if p.kind is p.KEYWORD_ONLY and p.default is REQUIRED and n not in (*settings, *draws)
     ]
     if missing:
         raise ValueError(f"options must hold what the rule needs: {', '.join(missing)}")
-    subject = Subject(findings, rule, step, oracle, given, "segment_ids" in known, tolerance)
+    subject = Subject(
+        findings, rule, step, oracle, settings, "segment_ids" in parameters, tolerance
+    )
     arrays = _make_arrays(draws, length)
     with double_precision():
         for dtype in dtypes:

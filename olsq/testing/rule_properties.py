@@ -72,12 +72,12 @@ def select_options(function: Callable[..., Any], options: dict[str, Any]) -> dic
 
 def call(s: Subject, arrays: Any, state: Any = None, segment_ids: Any = None) -> Any:
     """Call the rule on a batch; return ``(outputs, state)``."""
-    given = {n: a for n, a in arrays.items() if n not in ARRAYS}
+    gates = {n: a for n, a in arrays.items() if n not in ARRAYS}
     if state is not None:
-        given["state"] = state
+        gates["state"] = state
     if segment_ids is not None:
-        given["segment_ids"] = segment_ids
-    return s.rule(*(arrays[n] for n in ARRAYS), **given, **s.options)
+        gates["segment_ids"] = segment_ids
+    return s.rule(*(arrays[n] for n in ARRAYS), **gates, **s.options)
 
 
 def values_of(s: Subject) -> Callable[..., Any]:
@@ -146,8 +146,8 @@ def check_states(s: Subject, arrays: Arrays, o: NDArray, half: int) -> None:
     compare(s, PREFIX, o[:, :half], np.asarray(head))
     if s.findings.is_open(RESUME):
         tail = compiled(lambda arrays, state: call(s, arrays, state)[0])
-        rest = tail(window(arrays, half, None), state)
-        compare(s, RESUME, o[:, half:], np.asarray(rest))
+        tail_outputs = tail(window(arrays, half, None), state)
+        compare(s, RESUME, o[:, half:], np.asarray(tail_outputs))
 
 
 def check_compilation(s: Subject, arrays: Arrays, o: NDArray) -> None:
@@ -221,8 +221,8 @@ def check_step(s: Subject, step: Callable[..., Any], arrays: Arrays, o: NDArray)
 
     @compiled
     def one(arrays: Any, state: Any) -> Any:
-        given = {n: a for n, a in arrays.items() if n not in ARRAYS}
-        return step(*(arrays[n] for n in ARRAYS), **given, **options, state=state)
+        gates = {n: a for n, a in arrays.items() if n not in ARRAYS}
+        return step(*(arrays[n] for n in ARRAYS), **gates, **options, state=state)
 
     # The first token is the rule's: only then does every later one have a state, of one form.
     outputs, state = call(s, window(arrays, None, 1))

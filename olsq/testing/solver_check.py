@@ -100,14 +100,14 @@ def check_solver(
     if not {np.dtype(x) for x in dtypes} <= {FULL, np.dtype(np.float32)}:
         raise ValueError(f"dtypes must be float64, float32 or both, got {dtypes!r}")
     for mode in modes:
-        chosen = [k for k in kinds if not (k == "resets" and mode == "discounted")]
-        given = streams or seeded(LENGTH, FEATURES, TARGETS, chosen)
+        mode_kinds = [k for k in kinds if not (k == "resets" and mode == "discounted")]
+        mode_streams = streams or seeded(LENGTH, FEATURES, TARGETS, mode_kinds)
         for setting in _settings(findings, solver, mode, backends, dtypes, tolerance, error):
             if setting.backend.name == "jax":
                 with double_precision():
-                    _check(setting, solver, given, chosen, max_examples)
+                    _check(setting, solver, mode_streams, mode_kinds, max_examples)
             else:
-                _check(setting, solver, given, chosen, max_examples)
+                _check(setting, solver, mode_streams, mode_kinds, max_examples)
     findings.conclude()
 
 
@@ -137,10 +137,14 @@ def _settings(
 
 
 def _check(
-    s: Setting, solver: Solver, given: Mapping[str, Stream], kinds: Sequence[str], max_examples: int
+    s: Setting,
+    solver: Solver,
+    streams: Mapping[str, Stream],
+    kinds: Sequence[str],
+    max_examples: int,
 ) -> None:
     """Check every property of one setting, using each compilation for as many as possible."""
-    batch = properties.make_batch(s, given)
+    batch = properties.make_batch(s, streams)
     got = properties.differentiate(s, batch)
     properties.check_oracle(s, batch, got)
     properties.check_slopes(s, batch, got)
@@ -160,18 +164,18 @@ def _check(
         properties.check_chunks(s, batch, got, solver)
     if s.comparable and np.dtype(s.dtype) == FULL and s.findings.is_open(properties.DTYPES):
         properties.check_mixed(s, batch)
-    _search(s, given, kinds, max_examples)
+    _search(s, streams, kinds, max_examples)
 
 
 def _search(
-    s: Setting, given: Mapping[str, Stream], kinds: Sequence[str], max_examples: int
+    s: Setting, streams: Mapping[str, Stream], kinds: Sequence[str], max_examples: int
 ) -> None:
     """Search with drawn streams, each the first in a batch of one shape."""
     if not s.comparable:
         return
-    first, *others = given.values()
+    first, *beside_streams = streams.values()
     (length, features), targets = first.keys.shape, first.values.shape[1]
-    beside = dict(zip(list(given)[1:], others, strict=True))
+    beside = dict(zip(list(streams)[1:], beside_streams, strict=True))
     if not isinstance(s.backend, JaxBackend):
         beside = {}
 

@@ -144,9 +144,9 @@ def check_oracle(s: Setting, b: Batch, got: BatchResults) -> None:
     for i, (name, truth) in enumerate(zip(b.names, b.truths, strict=True)):
         if s.comparable:
             s.judge(ORACLE, name, got.value[i], truth.value, b.allowed[i])
-        for mine, known in zip(got.state, truth.state, strict=True):
-            limit = 40 * eps * max(np.abs(known).max(), truth.size.max() * 1e-3)
-            s.judge(ORACLE, f"{name} (state)", mine[i], known, limit)
+        for mine, expected in zip(got.state, truth.state, strict=True):
+            limit = 40 * eps * max(np.abs(expected).max(), truth.size.max() * 1e-3)
+            s.judge(ORACLE, f"{name} (state)", mine[i], expected, limit)
 
 
 def check_slopes(s: Setting, b: Batch, got: BatchResults) -> None:
@@ -198,7 +198,7 @@ def _compare_halves(s: Setting, b: Batch, got: BatchResults, form: Backend) -> N
     half = b.arrays["keys"].shape[1] // 2
     head, tail = window(b.arrays, None, half), window(b.arrays, half, None)
     value, state = form.solve(head, b.state)
-    rest, last = form.solve(tail, state)
+    tail_value, last = form.solve(tail, state)
     nothing = Moments(*(x.astype(s.dtype) for x in empty_state(tail, s.ridge_mode)))
     alone = form.solve(tail, nothing)[1]
     kept = tail["forget"].astype(float).prod(1)
@@ -208,11 +208,11 @@ def _compare_halves(s: Setting, b: Batch, got: BatchResults, form: Backend) -> N
     eps = float(np.finfo(s.dtype).eps)
     for i, name in enumerate(b.names):
         s.judge(PREFIX, name, value[i], got.value[i, :half], 2 * b.allowed[i, :half])
-        s.judge(RESUME, name, rest[i], got.value[i, half:], 3 * b.allowed[i, half:])
-        for mine, known in ((last, RESUME), (merged, MERGE)):
+        s.judge(RESUME, name, tail_value[i], got.value[i, half:], 3 * b.allowed[i, half:])
+        for mine, check in ((last, RESUME), (merged, MERGE)):
             for a, want in zip(mine, b.truths[i].state, strict=True):
                 limit = 100 * eps * max(np.abs(want).max(), np.abs(b.state.gram[i]).max())
-                s.judge(known, f"{name} (state)", a[i], want, limit)
+                s.judge(check, f"{name} (state)", a[i], want, limit)
 
 
 def check_chunks(s: Setting, b: Batch, got: BatchResults, solver: Solver) -> None:

@@ -134,8 +134,8 @@ def ridges(
     >>> find(ridges(2), lambda r: r.sum() < 2)
     array([1.  , 0.25])
     """
-    chosen = st.sampled_from([r for r in RIDGES if r >= smallest] or [smallest])
-    return draw(_filled(draw(_size(features)), chosen, dtype))
+    sizes = st.sampled_from([r for r in RIDGES if r >= smallest] or [smallest])
+    return draw(_filled(draw(_size(features)), sizes, dtype))
 
 
 @st.composite
@@ -216,8 +216,8 @@ def _breakages(draw: Any, kind: str, t: int) -> Breakage:
         bad, array = st.sampled_from((np.nan, np.inf, -np.inf)), ("keys", "values", "queries")
         how = how._replace(bad=draw(bad), array=draw(st.sampled_from(array)))
     elif kind == "dtype mixes":
-        chosen = draw(st.lists(st.sampled_from(MIXED), min_size=2, max_size=3, unique=True))
-        how = how._replace(dtypes=(*chosen, chosen[0])[:3])
+        dtypes = draw(st.lists(st.sampled_from(MIXED), min_size=2, max_size=3, unique=True))
+        how = how._replace(dtypes=(*dtypes, dtypes[0])[:3])
     return how
 
 

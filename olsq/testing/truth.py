@@ -55,10 +55,10 @@ def solve_densely(
     arrays: dict[str, NDArray], ridge_mode: str, state: Any, stated: StatedError | None
 ) -> Truth:
     """Solve one stream densely."""
-    given = {n: arrays[n] for n in ("forget", "weight", "ridge")}
+    gates = {n: arrays[n] for n in ("forget", "weight", "ridge")}
     with np.errstate(all="ignore"):
         path = oracle.solve(
-            *(arrays[n] for n in STREAMS), **given, ridge_mode=ridge_mode, state=state
+            *(arrays[n] for n in STREAMS), **gates, ridge_mode=ridge_mode, state=state
         )
         eigenvalues = np.linalg.eigvalsh(path.systems)
         condition = np.where(
@@ -72,7 +72,7 @@ def solve_densely(
     ):
         largest = gate * largest + weight * np.linalg.norm(k) * np.linalg.norm(v)
         sizes.append(largest)
-    left = stated(path.systems, given["ridge"]) if callable(stated) else stated or 0.0
+    left = stated(path.systems, gates["ridge"]) if callable(stated) else stated or 0.0
     return Truth(
         path.value,
         Moments(path.grams[-1], path.crosses[-1]),
@@ -93,10 +93,10 @@ def slopes(
     arrays: dict[str, NDArray], ridge_mode: str, state: Any, cotangent: NDArray
 ) -> dict[str, NDArray]:
     """Return the oracle's gradients, in the shapes of the arguments."""
-    given = {n: arrays[n] for n in ("forget", "weight", "ridge")}
+    gates = {n: arrays[n] for n in ("forget", "weight", "ridge")}
     keys, values, queries = (arrays[n] for n in STREAMS)
     got = oracle.gradients(
-        keys, values, queries, cotangent, **given, ridge_mode=ridge_mode, state=state
+        keys, values, queries, cotangent, **gates, ridge_mode=ridge_mode, state=state
     )
     if got["ridge"].ndim > arrays["ridge"].ndim:  # one ridge serves all tokens
         got["ridge"] = got["ridge"].sum(0)

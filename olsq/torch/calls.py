@@ -86,21 +86,25 @@ def evaluate_eagerly(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, 
     active = getattr(torch._C, "_are_functorch_transforms_active", None)
     if active is not None and active():
         raise NotImplementedError(NO_TRANSFORMS)
-    given = dict(wrapped.signature.bind(*args, **kwargs).arguments)
-    given = {name: x for name, x in given.items() if x is not None}
-    paths = [(name, *part) for name, x in given.items() for part in _leaves(name, x)]
+    arguments = dict(wrapped.signature.bind(*args, **kwargs).arguments)
+    arguments = {name: x for name, x in arguments.items() if x is not None}
+    paths = [(name, *part) for name, x in arguments.items() for part in _leaves(name, x)]
     for _, at, x in paths:
         if isinstance(x, Tensor):
             check_tensor(at, x)
     device = check_one_device((at, x) for _, at, x in paths if isinstance(x, Tensor))
-    seen = {n: _numbers(x) for n, x in given.items() if n not in ("q", "k", "v", "x", *STREAMS)}
-    options = {**wrapped.defaults, **given}
-    check_values(seen, options, positive_ridge=wrapped.positive_ridge, weight_of=wrapped.weight_of)
-    if "segment_ids" in seen and "segments" in options and options["segments"] is None:
+    numbers = {
+        n: _numbers(x) for n, x in arguments.items() if n not in ("q", "k", "v", "x", *STREAMS)
+    }
+    options = {**wrapped.defaults, **arguments}
+    check_values(
+        numbers, options, positive_ridge=wrapped.positive_ridge, weight_of=wrapped.weight_of
+    )
+    if "segment_ids" in numbers and "segments" in options and options["segments"] is None:
         # needed where the ids are traced; another count compiles again
-        ids = np.atleast_2d(seen["segment_ids"])
-        given["segments"] = 1 + int((np.diff(ids) != 0).sum(-1).max(initial=0))
-        paths.append(("segments", "segments", given["segments"]))
+        ids = np.atleast_2d(numbers["segment_ids"])
+        arguments["segments"] = 1 + int((np.diff(ids) != 0).sum(-1).max(initial=0))
+        paths.append(("segments", "segments", arguments["segments"]))
     tensors: list[Tensor] = []
     scalars: list[float] = []
     plan: list[tuple[str, Any]] = []
@@ -117,8 +121,8 @@ def evaluate_eagerly(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, 
         else:
             plan.append(("option", x))
     # None of these are leaves: a tree of the same structure and options is the same program.
-    tree = jax.tree.structure(tuple(given.values()))
-    key = tuple(given), tree, tuple(plan)
+    tree = jax.tree.structure(tuple(arguments.values()))
+    key = tuple(arguments), tree, tuple(plan)
     try:
         function = wrapped.compiled.get(key)
     except TypeError:

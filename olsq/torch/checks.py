@@ -17,7 +17,7 @@ Arguments = Mapping[str, Any]  # numbers, NumPy arrays, or lists of them, by nam
 
 
 def check_values(
-    given: Arguments, options: Arguments, *, positive_ridge: bool, weight_of: str
+    arguments: Arguments, options: Arguments, *, positive_ridge: bool, weight_of: str
 ) -> None:
     """Raise ValueError for gates, weights and ridges out of range.
 
@@ -32,29 +32,29 @@ def check_values(
     weight_of : str
         What a weight belongs to: a token, a sample or a step.
     """
-    forget, logs = given.get("forget"), given.get("log_forget")
+    forget, logs = arguments.get("forget"), arguments.get("log_forget")
     check_forget(forget, logs, signed=options.get("signed"))
-    if (rate := given.get("curvature_forget")) is not None:
+    if (rate := arguments.get("curvature_forget")) is not None:
         check_forget(rate, name="curvature_forget")
-    check_weight(given.get("weight"), of=weight_of)
+    check_weight(arguments.get("weight"), of=weight_of)
     for name, of in WEIGHTS.items():
-        check_weight(given.get(name), name=name, of=of)
+        check_weight(arguments.get(name), name=name, of=of)
     for name, (wrong, rule) in RANGES.items():
-        if given.get(name) is not None:
-            refuse(name, given[name], wrong, rule)
-    ridge = given.get("ridge")
+        if arguments.get(name) is not None:
+            refuse(name, arguments[name], wrong, rule)
+    ridge = arguments.get("ridge")
     if ridge is not None and positive_ridge:
         refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
     elif ridge is not None:
         check_ridge(ridge)
-    if "step" in given and "mini_batch" not in options:
-        refuse("step", given["step"], lambda s: s < 0, "be >= 0 (it is a time)")
-    ids = given.get("segment_ids")
+    if "step" in arguments and "mini_batch" not in options:
+        refuse("step", arguments["step"], lambda s: s < 0, "be >= 0 (it is a time)")
+    ids = arguments.get("segment_ids")
     if ids is not None and np.ndim(ids) and (np.diff(np.asarray(ids).astype(np.int64)) < 0).any():
         raise ValueError(
             "segment_ids must not decrease along time: packed sequences follow one another"
         )
-    position, most = getattr(given.get("state"), "position", None), options.get("mini_batch")
+    position, most = getattr(arguments.get("state"), "position", None), options.get("mini_batch")
     if position is not None and most is not None:
         rule = f"be at most mini_batch = {most}, as the state's was"
         refuse("state.position", position, lambda p: p > most, rule)

@@ -41,8 +41,8 @@ class JaxFunction:
             def linearised(scalars: Scalars, arrays: Any) -> Any:
                 tree: list[Any] = []
                 mask: list[bool] = []
-                _, pull, (floats, others) = self._vjp(scalars, arrays, wrt, tree, mask)
-                outputs = _interleave(mask, floats, others)
+                _, pull, (floats, integers) = self._vjp(scalars, arrays, wrt, tree, mask)
+                outputs = _interleave(mask, floats, integers)
                 return jax.tree.unflatten(tree[0], outputs), pull
 
             self._linearised[wrt] = jax.jit(linearised)
@@ -86,18 +86,18 @@ class JaxFunction:
         """Differentiate the floating outputs; append the structure and kinds of all outputs."""
 
         def of(*moving: Array) -> Any:
-            rest = iter(moving)
-            full = [next(rest) if w else x for w, x in zip(wrt, arrays, strict=True)]
+            replacements = iter(moving)
+            full = [next(replacements) if w else x for w, x in zip(wrt, arrays, strict=True)]
             outputs, structure = jax.tree.flatten(self.body(scalars, full))
             tree.append(structure)
             mask[:] = [jnp.issubdtype(x.dtype, jnp.inexact) for x in outputs]
             floats = tuple(x for x, m in zip(outputs, mask, strict=True) if m)
-            others = tuple(x for x, m in zip(outputs, mask, strict=True) if not m)
-            return floats, others
+            integers = tuple(x for x, m in zip(outputs, mask, strict=True) if not m)
+            return floats, integers
 
         moving = [x for w, x in zip(wrt, arrays, strict=True) if w]
-        floats, pull, others = jax.vjp(of, *moving, has_aux=True)
-        return floats, pull, (floats, others)
+        floats, pull, integers = jax.vjp(of, *moving, has_aux=True)
+        return floats, pull, (floats, integers)
 
     def __call__(self, scalars: Scalars, tensors: list[Tensor], device: torch.device) -> Any:
         """Evaluate on tensors: returns the pytree of tensors, recorded by autograd."""
@@ -122,11 +122,11 @@ class Apply(torch.autograd.Function):
         with jax_for(device, tensors):
             arrays = [to_jax(x) for x in tensors]
             if any(wrt):
-                made, pull = function.linearise(wrt)(scalars, arrays)
+                results, pull = function.linearise(wrt)(scalars, arrays)
                 residuals, ctx.tree = jax.tree.flatten(pull)
             else:
-                made, residuals = function.run(scalars, arrays), []
-            leaves, tree = jax.tree.flatten(made)
+                results, residuals = function.run(scalars, arrays), []
+            leaves, tree = jax.tree.flatten(results)
             structure.append(tree)
             kept = addresses(tensors) | addresses(residuals)
             outputs = tuple(to_torch(x, device, kept) for x in leaves)
@@ -151,30 +151,30 @@ class Apply(torch.autograd.Function):
             if jnp.issubdtype(kind[1], jnp.inexact)
         ]
         present = tuple(ct is not None for _, ct in floating)
-        given = [ct for _, ct in floating if ct is not None]
+        present_cotangents = [ct for _, ct in floating if ct is not None]
         if torch.is_grad_enabled():  # a derivative of this one is wanted: create_graph=True
             step = function.gradient(wrt, present)
-            grads = step(ctx.scalars, [*tensors, *given], ctx.device)
+            grads = step(ctx.scalars, [*tensors, *present_cotangents], ctx.device)
         else:
             with jax_for(ctx.device, tensors):
                 pull = jax.tree.unflatten(ctx.tree, [to_jax(x) for x in residuals])
-                arrays = [to_jax(x) for x in given]
+                arrays = [to_jax(x) for x in present_cotangents]
                 kinds = tuple(kind for kind, _ in floating)
-                made = function.pull(kinds, present)(pull, arrays)
-                kept = addresses(given) | addresses(residuals)
-                grads = [to_torch(x, ctx.device, kept) for x in made]
-        rest = iter(grads)
-        return (None, None, None, None, *(next(rest) if w else None for w in wrt))
+                pulled = function.pull(kinds, present)(pull, arrays)
+                kept = addresses(present_cotangents) | addresses(residuals)
+                grads = [to_torch(x, ctx.device, kept) for x in pulled]
+        remaining = iter(grads)
+        return (None, None, None, None, *(next(remaining) if w else None for w in wrt))
 
 
-def _interleave(mask: list[bool], chosen: Any, others: Any) -> list[Any]:
-    chosen, others = iter(chosen), iter(others)
-    return [next(chosen) if m else next(others) for m in mask]
+def _interleave(mask: list[bool], first: Any, second: Any) -> list[Any]:
+    first, second = iter(first), iter(second)
+    return [next(first) if m else next(second) for m in mask]
 
 
 def _filled(kinds: Any, present: Mask, cotangents: Any) -> tuple[Array, ...]:
-    rest = iter(cotangents)
+    remaining = iter(cotangents)
     return tuple(
-        next(rest) if there else jnp.zeros(*kind)
+        next(remaining) if there else jnp.zeros(*kind)
         for kind, there in zip(kinds, present, strict=True)
     )

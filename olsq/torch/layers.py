@@ -110,7 +110,7 @@ class HeadLayer(nn.Module):
         self.o_proj = nn.Linear(wide, dim, bias=False)
         self.output_gate, self.gate_kind = output_gate, "swish"
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, given: Any) -> tuple[Tensor, Any]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Run the rule on (B, T, H, size); x (B, T, dim) makes the gates."""
         raise NotImplementedError
 
@@ -260,13 +260,13 @@ class Mesa(HeadLayer):
         self.lambda_params = nn.Parameter(torch.full((heads * self.key_size,), start))
         self.ridge_floor, self.solver = ridge_floor, solver
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, given: Any) -> tuple[Tensor, Any]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         gates = nn.functional.logsigmoid(at_least_float32(self.a_proj(x)))
         weight = at_least_float32(self.b_proj(x)).sigmoid()
         ridge = nn.functional.softplus(at_least_float32(self.lambda_params)) + self.ridge_floor
         ridge = ridge.view(self.heads, self.key_size)
         return mesa(
-            q, k, v, log_forget=gates, weight=weight, ridge=ridge, solver=self.solver, state=given
+            q, k, v, log_forget=gates, weight=weight, ridge=ridge, solver=self.solver, state=state
         )
 
     @classmethod
@@ -345,12 +345,12 @@ class GatedDelta(HeadLayer):
         steps = torch.empty(heads).uniform_(math.log(1e-3), math.log(0.1)).exp()
         self.dt_bias = nn.Parameter(steps.expm1().log())
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, given: Any) -> tuple[Tensor, Any]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         steps = nn.functional.softplus(at_least_float32(self.a_proj(x)) + self.dt_bias)
         gates = -at_least_float32(self.A_log).exp() * steps
         weight = at_least_float32(self.b_proj(x)).sigmoid() * (1 + self.negative_eigenvalues)
         q = q * self.key_size**-0.5
-        return gated_delta(q, k, v, log_forget=gates, weight=weight, state=given)
+        return gated_delta(q, k, v, log_forget=gates, weight=weight, state=state)
 
     @classmethod
     def options_of(cls, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:

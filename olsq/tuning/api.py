@@ -252,8 +252,8 @@ def _by_gradient(
         problem, None if forget is None else float(forget[0]), half_lives
     )
     ridges = gradient.ridge_range(problem, None if ridge is None else float(ridge[0]), ridge_bounds)
-    found = gradient.minimise(problem, memories, ridges, starts)
-    return _build_result(problem, memories, ridges, found, shape)
+    best = gradient.minimise(problem, memories, ridges, starts)
+    return _build_result(problem, memories, ridges, best, shape)
 
 
 def _by_mixture(
@@ -276,22 +276,22 @@ def _by_mixture(
         grid = np.geomspace(memories.low, longest, MIXTURE_MEMORIES)
         forget = np.unique([gradient.forget_of(m) for m in grid] + [1.0] * memories.limit)
     if ridge is None:
-        wanted = problem.ridge_scale * np.array([0.0, 1e-2, 1.0, 1e2])
-        ridge = np.unique(np.clip(wanted, 0.0 if ridges.limit else ridges.low, ridges.high))
+        ridge_grid = problem.ridge_scale * np.array([0.0, 1e-2, 1.0, 1e2])
+        ridge = np.unique(np.clip(ridge_grid, 0.0 if ridges.limit else ridges.low, ridges.high))
     pairs = np.stack(np.meshgrid(forget, ridge, indexing="ij"), -1).reshape(-1, 2)
-    made = mix_experts(problem, pairs[:, 0].copy(), pairs[:, 1].copy(), X, complete, span, rule)
-    best = int(np.argmin(made.expert_loss.sum(axis=0)))
+    mixture = mix_experts(problem, pairs[:, 0].copy(), pairs[:, 1].copy(), X, complete, span, rule)
+    best = int(np.argmin(mixture.expert_loss.sum(axis=0)))
     at = gradient.SearchResult(
         float(pairs[best, 0]),
         float(pairs[best, 1]),
         problem.tried[best][2],
         tuple(
             name
-            for name, own, axis in (
+            for name, value, axis in (
                 ("forget", pairs[best, 0], forget),
                 ("ridge", pairs[best, 1], ridge),
             )
-            if len(axis) > 1 and own in (axis.min(), axis.max())
+            if len(axis) > 1 and value in (axis.min(), axis.max())
         ),
         "",
     )
@@ -299,19 +299,19 @@ def _by_mixture(
     if at.at_bound:
         words += f", at an end of the grid in {' and '.join(at.at_bound)}"
     low, high = span.T
-    known = problem.Y[problem.learned]
-    outside = int((np.clip(known, low, high) != known).sum())
+    targets = problem.Y[problem.learned]
+    outside = int((np.clip(targets, low, high) != targets).sum())
     if outside:
         words += f"; {outside} targets lie outside y_range and were clipped to it in the losses"
     tuned = _build_result(problem, memories, ridges, at._replace(message=words), shape)
-    return tuned._replace(mixture=_to_user_units(problem, made, single))
+    return tuned._replace(mixture=_to_user_units(problem, mixture, single))
 
 
 def _build_result(
     problem: ForecastLoss,
     memories: Any,
     ridges: Any,
-    found: gradient.SearchResult,
+    best: gradient.SearchResult,
     shape: NDArray | None,
 ) -> Tuning:
     """Build a result in the user's units, with its curves."""
@@ -319,43 +319,45 @@ def _build_result(
     curve, ridge_curve, path = (
         Curve(f, problem.reported_ridge(r), problem.reported(loss))
         for f, r, loss in (
-            gradient.losses_by_forget(problem, memories, found),
-            gradient.losses_by_ridge(problem, ridges, found),
+            gradient.losses_by_forget(problem, memories, best),
+            gradient.losses_by_ridge(problem, ridges, best),
             tried,
         )
     )
-    size = float(problem.reported_ridge(found.ridge))
+    size = float(problem.reported_ridge(best.ridge))
     return Tuning(
-        found.forget,
+        best.forget,
         size if shape is None else size * shape,
-        float(problem.reported(found.loss)),
+        float(problem.reported(best.loss)),
         curve,
         ridge_curve,
         path,
-        found.at_bound,
-        found.message,
+        best.at_bound,
+        best.message,
     )
 
 
-def _to_user_units(problem: ForecastLoss, made: Mixture, single: bool) -> Mixture:
+def _to_user_units(problem: ForecastLoss, mixture: Mixture, single: bool) -> Mixture:
     y_unit, w_unit = problem.loss_unit // 2, problem.weight_unit
     with np.errstate(over="ignore", under="ignore"):
         losses = {
-            name: np.ldexp(getattr(made, name), problem.loss_unit + w_unit)
+            name: np.ldexp(getattr(mixture, name), problem.loss_unit + w_unit)
             for name in ("expert_loss", "loss", "regret", "regret_bound")
         }
-        ends = {name: np.ldexp(getattr(made, name), y_unit) for name in ("prediction", "y_range")}
-    made = made._replace(ridge=problem.reported_ridge(made.ridge), **losses, **ends)
+        ends = {
+            name: np.ldexp(getattr(mixture, name), y_unit) for name in ("prediction", "y_range")
+        }
+    mixture = mixture._replace(ridge=problem.reported_ridge(mixture.ridge), **losses, **ends)
     if not single:
-        return made
-    return made._replace(
-        prediction=made.prediction[:, 0],
-        weights=made.weights[:, 0],
-        expert_loss=made.expert_loss[0],
+        return mixture
+    return mixture._replace(
+        prediction=mixture.prediction[:, 0],
+        weights=mixture.weights[:, 0],
+        expert_loss=mixture.expert_loss[0],
         loss=float(losses["loss"][0]),
         regret=float(losses["regret"][0]),
         regret_bound=float(losses["regret_bound"][0]),
-        y_range=made.y_range[0],
+        y_range=mixture.y_range[0],
     )
 
 

@@ -49,8 +49,8 @@ def check_burn_in(
 def check_y_range(y_range: Any, Y: NDArray, problem: ForecastLoss) -> NDArray[np.float64]:
     """Return the range (m, 2) in the units of the scaled data."""
     if y_range is None:
-        known = problem.Y[problem.learned]
-        return np.stack([known.min(axis=0), known.max(axis=0)], axis=1)
+        learned = problem.Y[problem.learned]
+        return np.stack([learned.min(axis=0), learned.max(axis=0)], axis=1)
     m = Y.shape[1]
     try:
         low, high = (np.broadcast_to(real_array(end, "y_range"), (m,)) for end in y_range)

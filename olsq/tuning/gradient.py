@@ -72,10 +72,10 @@ def ridge_range(
     low, high = LEAST_RIDGE * scale, MOST_RIDGE * scale * len(problem.X)
     limit = True
     if bounds is not None:
-        own = [float(np.ldexp(b, -problem.ridge_unit)) for b in bounds]
-        limit = own[0] == 0
-        high = own[1] if math.isfinite(own[1]) else max(high, own[0])
-        low = min(low, high) if limit else own[0]
+        limits = [float(np.ldexp(b, -problem.ridge_unit)) for b in bounds]
+        limit = limits[0] == 0
+        high = limits[1] if math.isfinite(limits[1]) else max(high, limits[0])
+        low = min(low, high) if limit else limits[0]
     return SearchRange(low, high, limit, ridge)
 
 
@@ -124,11 +124,11 @@ class _Search:
         """Convert coordinates of the free parameters to (forget, ridge)."""
         left = list(z)
         values = []
-        for own in (self.memories, self.ridges):
-            if own in self.free and own.fixed is None:
-                values.append(float(np.clip(math.exp(left.pop(0)), own.low, own.high)))
+        for search in (self.memories, self.ridges):
+            if search in self.free and search.fixed is None:
+                values.append(float(np.clip(math.exp(left.pop(0)), search.low, search.high)))
             else:
-                values.append(own.low)
+                values.append(search.low)
         forget = self.memories.fixed
         ridge = self.ridges.fixed
         return (
@@ -142,11 +142,11 @@ class _Search:
             return self._grid
         counts = {id(self.memories): GRID_MEMORIES, id(self.ridges): GRID_RIDGES}
         axes = []
-        for own in self.free:
-            low, high = math.log(own.low), math.log(own.high)
-            if own is self.memories:  # a memory beyond the data is as good as forget = 1
+        for search in self.free:
+            low, high = math.log(search.low), math.log(search.high)
+            if search is self.memories:  # a memory beyond the data is as good as forget = 1
                 high = min(high, max(low, math.log(2.0 * len(self.problem.X))))
-            axes.append(np.linspace(low, high, counts[id(own)]))
+            axes.append(np.linspace(low, high, counts[id(search)]))
         mesh = np.stack(np.meshgrid(*axes, indexing="ij"), -1) if axes else np.empty((1, 0))
         shape = mesh.shape[:-1]
         flat = mesh.reshape(math.prod(shape), len(axes))
@@ -164,13 +164,18 @@ class _Search:
     def slope(self, z: NDArray) -> tuple[float, NDArray[np.float64]]:
         """Compute the objective and its gradient in the coordinates."""
         forget, ridge = self.parameters_at(z)
-        found = self.problem.slope(forget, ridge)
+        slopes = self.problem.slope(forget, ridge)
         # d forget / d log memory = 1 / memory; d ridge / d log ridge = ridge
-        by = {id(self.memories): found.forget * (1 - forget), id(self.ridges): found.ridge * ridge}
-        gradient = np.array([by[id(own)] for own in self.free]) / (found.loss + self.rounding)
+        by = {
+            id(self.memories): slopes.forget * (1 - forget),
+            id(self.ridges): slopes.ridge * ridge,
+        }
+        gradient = np.array([by[id(search)] for search in self.free]) / (
+            slopes.loss + self.rounding
+        )
         if not np.isfinite(gradient).all():  # a system that is singular to rounding
             gradient = self._differences(z)
-        return math.log(found.loss + self.rounding), gradient
+        return math.log(slopes.loss + self.rounding), gradient
 
     def _differences(self, z: NDArray) -> NDArray[np.float64]:
         """Approximate the gradient by central differences."""
@@ -187,7 +192,7 @@ class _Search:
         """
         from scipy.optimize import minimize
 
-        limits = [(math.log(own.low), math.log(own.high)) for own in self.free]
+        limits = [(math.log(search.low), math.log(search.high)) for search in self.free]
         result: Any = minimize(
             self.slope,
             start,
@@ -210,9 +215,12 @@ class _Search:
         """
         for _ in range(LOOKS):
             at, tried = SearchResult(*best, 0.0, (), ""), [best]
-            for own, along in ((self.memories, losses_by_forget), (self.ridges, losses_by_ridge)):
-                if any(own is free for free in self.free):
-                    tried += list(zip(*along(self.problem, own, at)[:2], strict=True))
+            for search, along in (
+                (self.memories, losses_by_forget),
+                (self.ridges, losses_by_ridge),
+            ):
+                if any(search is free for free in self.free):
+                    tried += list(zip(*along(self.problem, search, at)[:2], strict=True))
             lower = min(((float(f), float(r)) for f, r in tried), key=lambda p: self.objective(*p))
             if self.objective(*lower) > self.objective(*best) - 1e-6:
                 break
@@ -281,8 +289,8 @@ class _Search:
         return tuple(names), words
 
     @staticmethod
-    def _is_at_end(value: float, own: SearchRange) -> bool:
-        return value <= own.low * (1 + 1e-6) or value >= own.high * (1 - 1e-6)
+    def _is_at_end(value: float, search: SearchRange) -> bool:
+        return value <= search.low * (1 + 1e-6) or value >= search.high * (1 - 1e-6)
 
 
 def losses_by_forget(

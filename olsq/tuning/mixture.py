@@ -81,7 +81,7 @@ def mix_experts(
         ],
         axis=-1,
     )
-    known = np.isfinite(X).all(axis=1)
+    complete_rows = np.isfinite(X).all(axis=1)
     prediction, shares = np.full((n, m), np.nan), np.empty((n, m, K))
     loss, expert_loss, bound = np.empty(m), np.empty((m, K)), np.empty(m)
     weight, learned = np.zeros(n), problem.learned
@@ -91,19 +91,19 @@ def mix_experts(
     for j in range(m):
         low, high = y_range[j]
         width = high - low
-        own = np.clip(experts[:, j], low, high)
-        own[~known] = low  # these rows have weight 0, and their prediction becomes NaN
+        clipped = np.clip(experts[:, j], low, high)
+        clipped[~complete_rows] = low  # these rows have weight 0, and their prediction becomes NaN
         target = np.full(n, low)
         target[complete] = np.clip(problem.Y[learned, j], low, high)
         # Kernels see an interval of length 1: its square does not underflow.
         unit = width if width > 0 else 1.0
-        made = np.empty(n)
+        mixed = np.empty(n)
         for phase in phases:
             rows = slice(phase, None, len(phases))
-            predicted = np.ascontiguousarray(made[rows])
+            predicted = np.ascontiguousarray(mixed[rows])
             before = np.ascontiguousarray(shares[rows, j])
             aggregate(
-                (own[rows] - low) / unit,
+                (clipped[rows] - low) / unit,
                 (target[rows] - low) / unit,
                 weight[rows].copy(),
                 0.0,
@@ -113,10 +113,10 @@ def mix_experts(
                 predicted,
                 before,
             )
-            made[rows], shares[rows, j] = predicted, before
-        prediction[known, j] = np.clip(low + unit * made[known], low, high)
-        loss[j] = weight @ ((target - low) / unit - made) ** 2 * unit**2
-        expert_loss[j] = weight @ ((own - target[:, None]) / unit) ** 2 * unit**2
+            mixed[rows], shares[rows, j] = predicted, before
+        prediction[complete_rows, j] = np.clip(low + unit * mixed[complete_rows], low, high)
+        loss[j] = weight @ ((target - low) / unit - mixed) ** 2 * unit**2
+        expert_loss[j] = weight @ ((clipped - target[:, None]) / unit) ** 2 * unit**2
         bound[j] = len(phases) * width**2 * heaviest * math.log(K) / RULES[rule]
     regret = loss - expert_loss.min(axis=1)
     return Mixture(prediction, shares, forgets, ridges, expert_loss, loss, regret, bound, y_range)

@@ -74,8 +74,8 @@ class ForecastLoss:
         self.shape = np.ones(X.shape[1]) if shape is None else np.ldexp(shape, -shape_unit)
         self.ridge_unit -= shape_unit
         informative = np.cumsum(self.weights > 0)
-        known = np.concatenate([np.zeros(horizon), informative[:-horizon]])[: len(X)]
-        scored = np.where(known >= burn_in, self.weights, 0.0)
+        rows_before = np.concatenate([np.zeros(horizon), informative[:-horizon]])[: len(X)]
+        scored = np.where(rows_before >= burn_in, self.weights, 0.0)
         if not scored.any():
             raise ValueError(
                 f"no row is left to score: a forecast of horizon={horizon} has to rest on "
@@ -85,7 +85,7 @@ class ForecastLoss:
         self.burn_in = burn_in
         self.after_pass: Callable[[], object] = lambda: None  # called after each pass over rows
         self.tried: list[tuple[float, float, float]] = []
-        self.known: dict[tuple[float, float], float] = {}
+        self.losses: dict[tuple[float, float], float] = {}
         if fit_intercept:
             # An intercept without a penalty absorbs any shift, so that the gradient can be computed
             # on centred data: moments of data far from 0 have no digits left for the variation.
@@ -105,8 +105,8 @@ class ForecastLoss:
     @property
     def ridge_scale(self) -> float:
         """Ridge that weighs as much as one row on average: the mean square over the features."""
-        own = self._keys[:, int(self.fit_intercept) :]
-        squares = self.weights @ own**2 / np.count_nonzero(self.learned)
+        features = self._keys[:, int(self.fit_intercept) :]
+        squares = self.weights @ features**2 / np.count_nonzero(self.learned)
         penalised = self.shape > 0
         if not penalised.any():
             return 1.0
@@ -152,9 +152,9 @@ class ForecastLoss:
 
     def loss(self, forget: float, ridge: float) -> float:
         """Compute the loss in the units of the scaled data, once per point."""
-        if (forget, ridge) not in self.known:
+        if (forget, ridge) not in self.losses:
             self.record_loss(forget, ridge, self.residuals(forget, ridge))
-        return self.known[forget, ridge]
+        return self.losses[forget, ridge]
 
     def slope(self, forget: float, ridge: float) -> Slope:
         """Compute the loss and its gradient, by the implicit derivative of every row's solution.
@@ -174,7 +174,7 @@ class ForecastLoss:
         upstream = -2.0 * self.scored[h:, None] * residuals[h:]
         learned = self.learned[:-h]
         solver = Dense() if self.n_coefs <= DENSE_UP_TO else ChunkExact()
-        found = online_lstsq_vjp(
+        gradients = online_lstsq_vjp(
             self._keys[:-h],
             self._values[:-h],
             self._keys[h:],
@@ -185,10 +185,10 @@ class ForecastLoss:
             ridge_mode=self.ridge_mode,
             solver=solver,
         )
-        by_ridge = found.ridge if found.ridge.ndim == 1 else found.ridge.sum(axis=0)
+        by_ridge = gradients.ridge if gradients.ridge.ndim == 1 else gradients.ridge.sum(axis=0)
         return Slope(
             loss,
-            float(found.forget[learned].sum()),
+            float(gradients.forget[learned].sum()),
             float(by_ridge[int(self.fit_intercept) :] @ self.shape),
         )
 
@@ -206,6 +206,6 @@ class ForecastLoss:
         """Compute the loss of these residuals, and record it as tried."""
         loss = float(self.scored @ np.einsum("tj,tj->t", residuals, residuals))
         self.tried.append((forget, ridge, loss))
-        self.known[forget, ridge] = loss
+        self.losses[forget, ridge] = loss
         self.after_pass()
         return loss

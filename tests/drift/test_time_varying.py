@@ -167,14 +167,14 @@ def test_filtered_is_the_fit_to_the_rows_so_far(case):
         coef, variance = smooth(some, drift, own)
         there = fit.filtered
         expected = np.concatenate([[there.intercept[t]], there.coef[t]])
-        constant = olsq.RecursiveLeastSquares().fit(X[fit._data.seen], y[fit._data.seen],
-                                                    fit._data.weights[fit._data.seen])  # fmt: skip
+        usable = fit._data.usable
+        constant = olsq.RecursiveLeastSquares().fit(X[usable], y[usable], fit._data.weights[usable])
         coef = coef[-1] + [constant.intercept_, *constant.coef_]
         np.testing.assert_allclose(expected, coef, rtol=1e-7, atol=1e-8)
         errors = np.concatenate([[there.intercept_stderr[t]], there.stderr[t]])
         np.testing.assert_allclose(errors, np.sqrt(fit.noise * variance[-1]), rtol=1e-7)
     assert determined > 50
-    assert (np.isnan(fit.filtered.residual) == ~fit._data.seen).all()
+    assert (np.isnan(fit.filtered.residual) == ~fit._data.usable).all()
 
 
 @pytest.mark.parametrize("case", ["rows", "missing", "weights", "times"])

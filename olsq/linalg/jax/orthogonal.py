@@ -36,9 +36,9 @@ def _insert_rows(Q: Array, R: Array, new: Array, k: Any) -> tuple[Array, Array]:
     X = jnp.concatenate([new, jnp.zeros((p, m), Q.dtype), jnp.eye(p, dtype=Q.dtype)], 1)
     # Where R has fewer rows than columns, the remainder of a new row is the next row of R.
     for rows in [X] if q >= n else [X[i : i + 1] for i in range(p)]:
-        W, rest = absorb(W, rows, min(len(W), n))
+        W, remainder = absorb(W, rows, min(len(W), n))
         if q == m:
-            W = jnp.concatenate([W, rest])
+            W = jnp.concatenate([W, remainder])
     Q, R = _split_factors(W, n)
     return Q[_order_of_insertion(m, p, k)], R
 
@@ -101,13 +101,13 @@ def _sweep(W: Array, column: Any, top: Any, full: int) -> Array:
 
     def step(low: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         i, high = inputs
-        high, rest = _rotate_into(high, low[None], column, i >= top)
-        return high, rest[0]
+        high, below_row = _rotate_into(high, low[None], column, i >= top)
+        return high, below_row[0]
 
     if last <= 0:
         return W
-    first, rest = jax.lax.scan(step, W[last], (jnp.arange(last), W[:last]), reverse=True)
-    W = jnp.concatenate([first[None], rest, W[last + 1 :]])
+    first, lower_rows = jax.lax.scan(step, W[last], (jnp.arange(last), W[:last]), reverse=True)
+    W = jnp.concatenate([first[None], lower_rows, W[last + 1 :]])
     return jnp.where(here & (jnp.arange(len(W))[:, None] > top), 0, W)
 
 
