@@ -14,7 +14,6 @@ from olsq.online.files import format as files
 from olsq.online.files.file_checks import check_arrays, check_header
 from olsq.online.files.invariants import check_counts
 from olsq.online.many import files as bank_files
-from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
@@ -42,6 +41,13 @@ _ESTIMATORS: dict[str, type[Any]] = {
 }
 
 
+_MANY: dict[type[Any], Any] = {
+    FilterBank: bank_files.read_bank,
+    GroupedLeastSquares: bank_files.read_groups,
+    GroupedRollingLeastSquares: bank_files.read_windows,
+}
+
+
 def load(path: str | os.PathLike[str]) -> Any:
     """Load an estimator as :func:`olsq.load` does, which documents it."""
     return restore(path, *files.read(path))
@@ -59,12 +65,8 @@ def restore(
             f"{os.fspath(path)} holds a {name!r}, which this olsq does not know"
         )
     try:
-        if kind is FilterBank:
-            return bank_files.read(FilterBank, header, arrays)
-        if kind is GroupedLeastSquares:
-            return group_files.read(GroupedLeastSquares, header, arrays)
-        if kind is GroupedRollingLeastSquares:
-            return group_files.read_windows(GroupedRollingLeastSquares, header, arrays)
+        if (read := _MANY.get(kind)) is not None:
+            return read(header, arrays)
         if isinstance(given := header.get("parameters"), dict) and "forget" in given:
             header["parameters"] = given | {"forget": from_dict(given["forget"])}
         check_counts(header, arrays)

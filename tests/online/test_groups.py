@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import olsq
-from olsq.online.many.keys import read_key
+from olsq.online.many.labels import read_key
 
 from . import streams
 

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
-from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Call, Origin
 from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
@@ -18,13 +17,17 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.targets import Engine, TargetGroups
-from olsq.online.rows import complex_rows, durations, frames, inputs
+from olsq.online.rows import complex_rows, frames, inputs
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.frames import Labels, check_same_index
-from olsq.online.rows.options import check_noise_variance, check_ridge, check_weight
+from olsq.online.rows.options import (
+    check_noise_variance,
+    check_ridge,
+    check_weight,
+    plain_parameters,
+)
 from olsq.online.rows.sparse import SparseRows, rows_or_array
 from olsq.online.rows.times import Timing
-from olsq.problem import Moments
 from olsq.threads import threads_for
 
 BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
@@ -487,7 +490,7 @@ class EstimatorState(Estimator):
         names = getattr(self, "feature_names_in_", None)
         header = {
             "estimator": type(self).__name__,
-            "parameters": {k: _plain(v, k) for k, v in self.get_params().items()},
+            "parameters": plain_parameters(self),
             "n_features": self.n_features_in_,
             "n_targets": self._origin.n_targets,
             "dtype": self._origin.dtype.name,
@@ -549,21 +552,3 @@ class EstimatorState(Estimator):
 def clip_to_finite(values: NDArray, dtype: np.dtype) -> NDArray:
     """Clip as :func:`clip_to` does, but keep infinities, which mean "not determined"."""
     return np.where(np.isinf(values), values, clip_to(values, dtype)).astype(dtype)
-
-
-def _plain(value: Any, name: str) -> Any:
-    """Convert a parameter to a value that JSON can hold."""
-    if name == "prior" and complex_rows.prior_is_complex(value):
-        return complex_rows.packed_prior(value)
-    if isinstance(value, Moments):
-        return {name: _plain(np.asarray(part), name) for name, part in value._asdict().items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(part, name) for part in value]
-    if isinstance(value, Forgetting):
-        return value.to_dict()
-    value = durations.plain(value, name)
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, (np.dtype, type)):  # state_dtype
-        return np.dtype(value).name
-    return value.item() if isinstance(value, np.generic) else value

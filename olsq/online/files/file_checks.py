@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
 from olsq.forgetting.entries import aside_shape
-from olsq.online.files.invariants import MOST_ROWS, check_factors, check_fields, want
+from olsq.online.files.invariants import (
+    MOST_ROWS,
+    check_common,
+    check_factors,
+    check_fields,
+    check_names,
+    want,
+)
 from olsq.online.forms import schema
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
@@ -41,34 +48,20 @@ _FIELDS = {
 
 def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     """Raise ValueError unless the header describes an estimator of this kind."""
-    if missing := sorted(_FIELDS - header.keys()):
-        raise ValueError(f"{', '.join(missing)} is missing in the header")
-    parameters, n, names = header["parameters"], header["n_features"], header["feature_names"]
-    want(isinstance(parameters, dict), "parameters", parameters)
-    want(parameters.keys() <= set(kind._parameter_names()), "parameters", parameters)
+    check_common(kind, header, _FIELDS)
+    parameters, n = header["parameters"], header["n_features"]
     for name, value in getattr(kind, "BEFORE", {}).items():  # of files older than the parameter
         parameters.setdefault(name, value)
     want(type(n) is int and n >= 1, "n_features", n)
     for name in ("n_targets", "n_samples_seen"):
         fits = type(header[name]) is int and 0 <= header[name] <= MOST_ROWS
         want(fits, name, header[name])
-    want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
-    want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
-    known = names is None or (
-        isinstance(names, list) and len(names) == n and all(isinstance(s, str) for s in names)
-    )
-    want(known, "feature_names", names)
+    check_names(header["feature_names"], n, "feature_names")
     want(isinstance(header["in_time"], bool), "in_time", header["in_time"])
     of_complex = header.get("complex", False)
     fits = of_complex is False or (of_complex is True and kind.TAKES_COMPLEX)
     want(fits, "complex", of_complex)
-    targets = header.get("target_names")
-    known = targets is None or (
-        isinstance(targets, list)
-        and len(targets) == max(header["n_targets"], 1)
-        and all(isinstance(s, str) for s in targets)
-    )
-    want(known, "target_names", targets)
+    check_names(header.get("target_names"), max(header["n_targets"], 1), "target_names")
     estimator = kind(**parameters)
     _check_parameters(estimator, n)
     check_noise_variance(estimator.noise_variance, max(header["n_targets"], 1))

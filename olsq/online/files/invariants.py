@@ -44,6 +44,23 @@ def check_counts(header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
             raise ValueError(f"{name} is {count}, and the arrays hold {entries} numbers")
 
 
+def check_common(kind: type[Any], header: dict[str, Any], fields: set[str]) -> None:
+    """Raise ValueError unless a header has these fields, and what every kind of state has."""
+    if missing := sorted(fields - header.keys()):
+        raise ValueError(f"{', '.join(missing)} is missing in the header")
+    parameters = header["parameters"]
+    want(isinstance(parameters, dict), "parameters", parameters)
+    want(parameters.keys() <= set(kind._parameter_names()), "parameters", parameters)
+    want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
+    want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
+
+
+def check_names(names: Any, count: int, what: str) -> None:
+    """Raise ValueError unless ``names`` are so many, or None."""
+    named = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    want(names is None or (named and len(names) == count), what, names)
+
+
 def check_fields(arrays: dict[str, NDArray], fields: Fields, sizes: dict[str, int]) -> None:
     """Raise ValueError unless every array is what its field says; ``sizes`` are by name."""
     for name, field in fields.items():

@@ -1,4 +1,4 @@
-"""A bank's state file: write it, and check that what is read can be a bank's."""
+"""Load banks and regressions by group from headers and arrays that may hold anything."""
 
 from __future__ import annotations
 
@@ -7,88 +7,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.files.loading import loads
+from olsq.online.conventions import from_options
+from olsq.online.estimators.rolling import RollingLeastSquares
+from olsq.online.files.file_checks import is_clock
 from olsq.online.files.invariants import (
+    check_common,
     check_counts,
     check_definite,
     check_fields,
+    check_names,
     check_triangular,
     want,
 )
 from olsq.online.forms import schema
 from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.many.bank import FilterBank
+from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, LAST_LEARNT, Clocks
+from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.labels import read_key
+from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.many.state import BankState
-from olsq.online.rows.complex_rows import packed_prior, prior_is_complex
+from olsq.online.rows.durations import DATES, NUMBERS, half_life_duration
 from olsq.online.rows.options import check_noise_variance
-from olsq.problem import Moments
 
-NAME = "FilterBank"
 _FIELDS = {"estimator", "parameters", "n_features", "n_targets", "dtype", "metadata"}
+_OF_WINDOWS = {"estimator", "keys", "feature_names", "zoned", "metadata"}
 
 
-def written(
-    bank: Any, metadata: dict[str, Any] | None
-) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Return header and arrays of the file."""
-    header = {
-        "estimator": NAME,
-        "parameters": {
-            name: packed_prior(value)
-            if name == "prior" and prior_is_complex(value)
-            else plain(value)
-            for name, value in bank.get_params().items()
-        },
-        "n_features": bank.n_features_in_,
-        "n_targets": bank._n_targets,
-        "dtype": bank._dtype.name,
-        "metadata": metadata or {},
-    }
-    if bank._kind.is_complex:
-        header["complex"] = True
-    return header, bank._state.arrays()
-
-
-def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+def read_bank(header: dict[str, Any], arrays: dict[str, NDArray]) -> FilterBank:
     """Rebuild a bank from header and arrays; ValueError if they cannot be a bank's."""
-    if missing := sorted(_FIELDS - header.keys()):
-        raise ValueError(f"{', '.join(missing)} is missing in the header")
-    parameters = header["parameters"]
-    want(isinstance(parameters, dict), "parameters", parameters)
-    want(
-        parameters.keys() <= set(kind._parameter_names()) and "n" in parameters,
-        "parameters",
-        parameters,
-    )
+    check_common(FilterBank, header, _FIELDS)
+    want("n" in header["parameters"], "parameters", header["parameters"])
     check_counts(header, arrays)
-    want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
-    want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
-    bank, of_complex = kind(**parameters), header.get("complex", False)
+    bank, of_complex = FilterBank(**header["parameters"]), header.get("complex", False)
     want(isinstance(of_complex, bool), "complex", of_complex)
     # Before anything of that size is made: how many filters and coefficients there are.
-    shape, width = np.shape(arrays.get("ridge", ())), header["n_features"]
+    shape, d, n_targets = (
+        np.shape(arrays.get("ridge", ())),
+        header["n_features"],
+        header["n_targets"],
+    )
     part = 2 if of_complex else 1
-    fits = type(bank.n) is int and shape in ((bank.n, part * width), (bank.n, part * (width + 1)))
+    fits = type(bank.n) is int and shape in ((bank.n, part * d), (bank.n, part * (d + 1)))
     want(fits, "the shape of ridge", list(shape))
     try:
         bank._check_parameters()
         bank._forget(None)
-        ridge = bank._full_ridge(header["n_features"])
-        check_noise_variance(bank.noise_variance, max(header["n_targets"], 1))
+        n, k = bank._full_ridge(d).shape
+        check_noise_variance(bank.noise_variance, max(n_targets, 1))
     except TypeError as error:
         raise ValueError(str(error)) from None
-    want(bank.n_features in (None, header["n_features"]), "n_features", bank.n_features)
+    want(bank.n_features in (None, d), "n_features", bank.n_features)
     want(bank.fit_intercept in (True, False), "fit_intercept", bank.fit_intercept)
-    n, k = ridge.shape
-    _check_arrays(bank, arrays, (n, part * k), max(header["n_targets"], 1))
-    kind_of = bank._kind_of(np.dtype(header["dtype"]), of_complex)
-    bank._settle(
-        BankState(**arrays),
-        kind_of,
-        header["n_features"],
-        header["n_targets"],
-        np.dtype(header["dtype"]),
-        header["metadata"],
-    )
+    _check_arrays(bank, arrays, (n, part * k), max(n_targets, 1))
+    dtype = np.dtype(header["dtype"])
+    kind = bank._kind_of(dtype, of_complex)
+    bank._settle(BankState(**arrays), kind, d, n_targets, dtype, header["metadata"])
     return bank
 
 
@@ -107,14 +83,94 @@ def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...],
     check_triangular("matrix", arrays["matrix"][~inverted])
 
 
-def plain(value: Any) -> Any:
-    """Convert a parameter to a value that JSON can hold."""
-    if isinstance(value, Moments):
-        return {name: plain(np.asarray(part)) for name, part in value._asdict().items()}
-    if isinstance(value, (tuple, list)):
-        return [plain(part) for part in value]
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, (np.dtype, type)):  # state_dtype
-        return np.dtype(value).name
-    return value.item() if isinstance(value, np.generic) else value
+def _read_keys(keys: Any) -> list[Any]:
+    """Rebuild the keys of groups, each of which is there once."""
+    want(isinstance(keys, list), "keys", keys)
+    keys = [read_key(key) for key in keys]
+    want(len(set(keys)) == len(keys), "keys", keys)
+    return keys
+
+
+def read_groups(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedLeastSquares:
+    """Rebuild the groups from header and arrays; ValueError if they cannot be groups."""
+    parameters, half_life, clocks = header.get("parameters"), None, None
+    if isinstance(parameters, dict):  # the bank knows half-lives of rows only
+        half_life = parameters.get("half_life")
+        header = header | {"parameters": parameters | {"half_life": None}}
+    want(isinstance(half_life, (str, int, float, type(None))), "half_life", half_life)
+    half_life_duration(half_life, True)
+    if "times" in header:
+        clocks = Clocks(header["times"], arrays.pop("times", np.empty(0)), header.get("zoned"))
+    bank = read_bank(header, arrays)
+    keys = _read_keys(header.get("keys"))  # none before the first row with a label
+    want(len(keys) <= len(bank), "keys", keys)
+    if clocks is not None:
+        _check_clocks(clocks, len(bank))
+    groups = from_options(GroupedLeastSquares, bank.get_params() | {"half_life": half_life})
+    _name(groups, header.get("feature_names"), bank.n_features_in_)
+    groups.__dict__.update(
+        _bank=bank,
+        _places={key: i for i, key in enumerate(keys)},
+        _clocks=clocks,
+        _residual=np.empty((0,) if bank._n_targets == 0 else (0, bank._n_targets), bank._dtype),
+        n_features_in_=bank.n_features_in_,
+        metadata_=bank.metadata_,
+    )
+    return groups
+
+
+def _name(groups: Any, names: Any, n_features: int) -> None:
+    """Set the names of the features that a file holds, if it does."""
+    check_names(names, n_features, "feature_names")
+    if names is not None:
+        groups.feature_names_in_ = np.asarray(names, dtype=object)
+
+
+def read_windows(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedRollingLeastSquares:
+    """Rebuild rolling regressions by group; ValueError if they cannot be such groups."""
+    want(header.keys() == _OF_WINDOWS, "fields", sorted(header))
+    want(is_clock(header["zoned"]), "zoned", header["zoned"])
+    want(arrays.keys() == {"states", "ends"}, "arrays", sorted(arrays))
+    states, ends = arrays["states"], arrays["ends"]
+    for name, array in arrays.items():
+        want(array.dtype == np.int64 and array.ndim == 1, name, array.shape)
+    keys = _read_keys(header["keys"])
+    fits = 0 < len(keys) == ends.size and ends[-1] == states.size
+    want(fits and bool((np.diff(ends, prepend=0) > 0).all()), "ends", ends.shape)
+    windows = [loads(part.tobytes()) for part in np.split(states, ends[:-1])]
+    first = windows[0]
+    for window in windows:
+        want(type(window) is RollingLeastSquares, "a group", type(window).__name__)
+        same = window.get_params() == first.get_params()
+        want(same, "the parameters of a group", window.get_params())
+        shape = window.n_features_in_, window._origin.n_targets
+        want(shape == (first.n_features_in_, first._origin.n_targets), "a group's shape", shape)
+    want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
+    groups = GroupedRollingLeastSquares(**first.get_params())
+    _name(groups, header["feature_names"], first.n_features_in_)
+    targets = first._origin.n_targets
+    groups.__dict__.update(
+        _windows=dict(zip(keys, windows, strict=True)),
+        n_features_in_=first.n_features_in_,
+        _residual=np.empty((0, targets) if targets else 0),
+        metadata_=header["metadata"],
+        _zoned=header["zoned"],
+    )
+    return groups
+
+
+def _check_clocks(clocks: Clocks, n: int) -> None:
+    """Raise ValueError unless the times of n groups can be those of a stream."""
+    want(clocks.kind in (DATES, NUMBERS), "times", clocks.kind)
+    fits = is_clock(clocks.zoned) and (clocks.zoned is None or clocks.kind == DATES)
+    want(fits, "zoned", clocks.zoned)
+    like = Clocks.start(clocks.kind, n).values
+    fits = clocks.values.dtype == like.dtype and clocks.values.shape == like.shape
+    want(fits, "times", clocks.values.shape)
+    known, values = clocks.known, clocks.values
+    want(not np.isinf(values).any(), "times", "an infinite number")
+    together = (known[:, FIRST] == known[:, LAST]) & (known[:, FIRST] | ~known[:, FIRST_LEARNT])
+    together &= known[:, FIRST_LEARNT] == known[:, LAST_LEARNT]
+    want(bool(together.all()), "times", "a time without those that go with it")
+    ordered = values[:, [FIRST, FIRST_LEARNT, LAST_LEARNT, LAST]][known.all(axis=1)]
+    want(bool((np.diff(ordered, axis=1) >= 0).all()), "times", "times that go back")

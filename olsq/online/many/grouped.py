@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.online.files import frozen
-from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.group_reading import GroupReading
-from olsq.online.many.labels import MISSING, encode, taken_out
+from olsq.online.many.labels import MISSING, encode, taken_out, written_key
 from olsq.online.many.paths import path_of, spread_out
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
 from olsq.online.rows.frames import check_same_index
-from olsq.online.rows.options import forget_or_half_life
+from olsq.online.rows.options import forget_or_half_life, plain
 from olsq.online.rows.times import (
     check_kind,
     named_times,
@@ -30,8 +29,6 @@ from olsq.online.rows.times import (
     same_clock,
     times_or_index,
 )
-
-CHANGEABLE = ("forget", "half_life", "missing", "noise_variance")
 
 
 @dataclass(eq=False, repr=False, match_args=False)
@@ -142,7 +139,7 @@ class GroupedLeastSquares(GroupReading):
         bank, timed = self._grown(len(places)), None
         if duration is not None:
             timed = self._timed(times, duration, codes, list(places), len(bank))
-        bank.set_params(**{name: self._bank_parameters()[name] for name in CHANGEABLE})
+        bank.set_params(**{name: self._bank_parameters()[name] for name in self.CHANGEABLE})
         learned = bank._learn(
             X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
         )
@@ -240,7 +237,15 @@ class GroupedLeastSquares(GroupReading):
         self, metadata: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
-            self._bank_or_raise()
+            self._check_fitted()
             self._check_frozen()
-            header, arrays = group_files.written(self, metadata)
-            return header, {name: array.copy() for name, array in arrays.items()}
+            header, arrays = self._bank._snapshot(metadata)
+            # The bank has those of the last call; set_params may have changed the groups' since.
+            header["parameters"] |= {k: plain(getattr(self, k), k) for k in self.CHANGEABLE}
+            header |= {"estimator": "GroupedLeastSquares", "keys": list(map(written_key, self))}
+            if (names := getattr(self, "feature_names_in_", None)) is not None:
+                header["feature_names"] = list(names)
+            if self._clocks is not None:
+                header |= {"times": self._clocks.kind, "zoned": self._clocks.zoned}
+                arrays["times"] = self._clocks.values.copy()
+            return header, arrays

@@ -16,13 +16,12 @@ from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.moments import factor_of
 from olsq.online.forms.rows import clip_to
 from olsq.online.many import decision_kernels
-from olsq.online.many import files as bank_files
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import untouched
 from olsq.online.many.rows import check_index, check_X
 from olsq.online.many.state import BankState, Estimates, Kind
 from olsq.online.rows import complex_rows, inputs
-from olsq.online.rows.options import check_noise_variance
+from olsq.online.rows.options import check_noise_variance, plain_parameters
 
 PREDICTED = 1e6  # multiplications that pay for a thread
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
@@ -294,7 +293,16 @@ class BankReading(Estimator):
         self, metadata: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
-            self._state_or_raise()
+            state = self._state_or_raise()
             frozen.check(self, self._made_with)
-            header, arrays = bank_files.written(self, metadata)
-            return header, {name: array.copy() for name, array in arrays.items()}
+            header = {
+                "estimator": "FilterBank",
+                "parameters": plain_parameters(self),
+                "n_features": self.n_features_in_,
+                "n_targets": self._n_targets,
+                "dtype": self._dtype.name,
+                "metadata": metadata or {},
+            }
+            if self._kind.is_complex:
+                header["complex"] = True
+            return header, state.copy().arrays()

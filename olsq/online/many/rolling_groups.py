@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.estimators.rolling import RollingLeastSquares, WindowParameters
-from olsq.online.many import group_files
 from olsq.online.many.by_key import ByKey
 from olsq.online.many.groups import fill_rows, rows_like
-from olsq.online.many.labels import MISSING, encode, taken_out
+from olsq.online.many.labels import MISSING, encode, taken_out, written_key
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import check_same_index
@@ -272,8 +271,20 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         self, metadata: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
-            self._windows_or_raise()
-            return group_files.written_windows(self, metadata)
+            # The file of each group, in line.  Files are multiples of eight bytes, and no file
+            # holds arrays of bytes.
+            files = [window.to_bytes() for window in self._windows_or_raise().values()]
+            words = [np.frombuffer(file, np.int64) for file in files]
+            names = getattr(self, "feature_names_in_", None)
+            header = {
+                "estimator": type(self).__name__,
+                "keys": list(map(written_key, self)),
+                "feature_names": None if names is None else list(names),
+                "zoned": self._zoned,
+                "metadata": metadata or {},
+            }
+            ends = np.cumsum([word.size for word in words])
+            return header, {"states": np.concatenate(words), "ends": ends}
 
 
 def _runs(

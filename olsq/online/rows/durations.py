@@ -159,10 +159,3 @@ def number_duration(value: Any, name: str) -> Duration:
     if not (number and 0 < value < math.inf):
         raise ValueError(f"{name} must be a positive number, got {shown(value)}")
     return Duration(NUMBERS, float(value))
-
-
-def plain(value: Any, name: str) -> Any:
-    """Convert a timedelta to text that :func:`parse_duration` reads back exactly; keep all else."""
-    if is_duration(value) and not isinstance(value, str):
-        return f"{parse_duration(value, name).length}ns"
-    return value

@@ -1,4 +1,4 @@
-"""Check forgetting, ridge and weights, and convert them to arrays."""
+"""Check forgetting, ridge and weights; convert parameters to arrays, or to what files hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.checks import refuse, shown
 from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
+from olsq.online.rows.complex_rows import packed_prior, prior_is_complex
 from olsq.online.rows.durations import is_duration, parse_duration
+from olsq.problem import Moments
 
 
 def check_forget(forget: ArrayLike, name: str = "forget") -> NDArray[np.float64]:
@@ -123,3 +125,27 @@ def without_missing(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Replace missing weights by 0, for rows that are marked as ones not to learn."""
     lost = np.isnan(weights)
     return np.where(lost, 0.0, weights) if lost.any() else weights
+
+
+def plain_parameters(estimator: Any) -> dict[str, Any]:
+    """Return the parameters of an estimator as JSON can hold them."""
+    return {name: plain(value, name) for name, value in estimator.get_params().items()}
+
+
+def plain(value: Any, name: str) -> Any:
+    """Convert a parameter to a value that JSON can hold."""
+    if name == "prior" and prior_is_complex(value):
+        return packed_prior(value)
+    if isinstance(value, Moments):
+        return {name: plain(np.asarray(part), name) for name, part in value._asdict().items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(part, name) for part in value]
+    if isinstance(value, Forgetting):
+        return value.to_dict()
+    if is_duration(value) and not isinstance(value, str):  # text that is read back exactly
+        return f"{parse_duration(value, name).length}ns"
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (np.dtype, type)):  # state_dtype
+        return np.dtype(value).name
+    return value.item() if isinstance(value, np.generic) else value
