@@ -13,6 +13,7 @@ from olsq.online.calls.call import Call, Origin
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.form import Form, copied
 from olsq.online.paths.goodness import (
+    GroupRows,
     RowsInside,
     SumsOfSquares,
     complex_squares_before,
@@ -71,7 +72,6 @@ class History(NamedTuple):
         if call.usable is not None:
             usable = np.concatenate([np.ones(len(self.weights), np.bool_), call.usable])[::pair]
             weights = np.where(usable, weights, 0.0)
-        ends = np.zeros(1, np.int64), np.array([n])
         times = duration = None
         if windowed and engine.duration is not None:
             assert self.times is not None
@@ -83,7 +83,7 @@ class History(NamedTuple):
             usable = None
 
         def inside() -> RowsInside:
-            rows = RowsInside.of_groups(np.arange(n), *ends, usable, gates, weights)
+            rows = RowsInside.of_groups(GroupRows.of_one(n), usable, gates, weights)
             if times is not None and duration is not None:
                 oldest = np.searchsorted(times, duration.expired(times), side="right")
                 return rows.no_older(rows.order, oldest)

@@ -22,6 +22,7 @@ from olsq.online.many.learning import BankRows, learn
 from olsq.online.many.paths import carry, open_path, path_of, statistics_of_rows
 from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together
+from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration
 from olsq.online.rows.frames import Labels, check_same_index
@@ -58,15 +59,15 @@ def grouped_path(
     order = np.argsort(codes, kind="stable")[int(lost.sum()) :]
     counts = np.bincount(codes[~lost])
     ends = np.cumsum(counts)
-    begins = ends - counts
+    by_group = GroupRows(order, ends - counts, ends)
     estimator = _estimator(options)
     timed = None
     if estimator is not None and options["times"] is not None:
-        timed = _in_order(options["times"][order], begins, estimator)
+        timed = _in_order(options["times"][order], by_group.begins, estimator)
     if estimator is None or (options["times"] is not None and timed is None):
-        found = _in_windows(alone, X, y, order, begins, ends, options)
+        found = _in_windows(alone, X, y, by_group, options)
         if found is None:
-            found = _one_by_one(alone, rows, y, order, begins, ends, options)
+            found = _one_by_one(alone, rows, y, by_group, options)
         return found.labelled(labels)
     call = estimator._check_call(X, y, options["sample_weight"], None, None)
     if call.nothing_usable:
@@ -81,9 +82,8 @@ def grouped_path(
     apart = call.usable is not None and call.usable.ndim == 2
     learn_all = _by_target if apart else _together
     noise = estimator._known_noise(origin)
-    found = learn_all(
-        call, origin, kind, order, begins, ends, timed, noise if options["statistics"] else None
-    )
+    noise = noise if options["statistics"] else None
+    found = learn_all(call, origin, kind, by_group, timed, noise)
     return found.labelled(labels)
 
 
@@ -133,19 +133,14 @@ class Timed(NamedTuple):
     values: NDArray
     half_life: float
 
-    def gates(
-        self,
-        usable: NDArray[np.bool_] | None,
-        order: NDArray[np.int64],
-        begins: NDArray[np.int64],
-        ends: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+    def gates(self, usable: NDArray[np.bool_] | None, by_group: GroupRows) -> NDArray[np.float64]:
         """Compute factors (n,) of the rows within groups, as ``times.half_life_gates`` does."""
+        order = by_group.order
         place = np.arange(order.size)
         learnt = place if usable is None else place[usable[order]]
         own = self.values[learnt]
-        group = np.repeat(np.arange(begins.size), ends - begins)[learnt]
-        before = Clocks.start(DATES if own.dtype.kind == "i" else NUMBERS, begins.size)
+        group = by_group.groups[learnt]
+        before = Clocks.start(DATES if own.dtype.kind == "i" else NUMBERS, by_group.begins.size)
         gates = np.ones(order.size if usable is None else usable.size)
         gates[order[learnt]] = gates_of_groups(
             own, group, before.values[:, LAST_LEARNT], self.half_life
@@ -174,9 +169,7 @@ def _by_target(
     call: Call,
     origin: Origin,
     kind: Kind,
-    order: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    by_group: GroupRows,
     timed: Timed | None,
     noise: NDArray | None,
 ) -> CoefficientPath:
@@ -188,7 +181,7 @@ def _by_target(
         targets = np.flatnonzero(which.ravel() == i)
         part = call.of(targets)._replace(one_target=False, usable=patterns[:, i])
         own = None if noise is None else noise[targets]
-        found = _together(part, origin, kind, order, begins, ends, timed, own)
+        found = _together(part, origin, kind, by_group, timed, own)
         if not whole:
             m = call.Y.shape[1]
             whole = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in found.every_array]
@@ -201,15 +194,13 @@ def _together(
     call: Call,
     origin: Origin,
     kind: Kind,
-    order: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    by_group: GroupRows,
     timed: Timed | None,
     noise: NDArray | None,
 ) -> CoefficientPath:
-    N, m = call.Y.shape
+    (N, m), (order, begins, ends) = call.Y.shape, by_group
     if timed is not None:
-        call = call._replace(gates=timed.gates(call.usable, order, begins, ends))
+        call = call._replace(gates=timed.gates(call.usable, by_group))
     ridge = np.tile(origin.ridge, (begins.size, 1))
     state = BankState.start(
         kind, ridge, m, origin.sandwich, np.float64
@@ -250,9 +241,7 @@ def _in_windows(
     alone: Callable[..., CoefficientPath],
     X: Any,
     y: Any,
-    order: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    by_group: GroupRows,
     options: dict[str, Any],
 ) -> CoefficientPath | None:
     """Compute rolling paths in compiled loops where these can; None for options that they lack."""
@@ -267,12 +256,14 @@ def _in_windows(
     origin = estimator._origin_of(call)
     if call.nothing_usable or not can_roll_together(call, origin, options):
         return None
-    path, left = roll_together(call, origin, order, begins, ends, options)
+    path, left = roll_together(call, origin, by_group, options)
     if not left.any():
         return path
-    rest = _one_by_one(alone, real_array(X, "X"), y, order, begins[left], ends[left], options)
+    order, begins, ends = by_group
+    left_over = GroupRows(order, begins[left], ends[left])
+    alone_paths = _one_by_one(alone, real_array(X, "X"), y, left_over, options)
     rows = order[np.repeat(left, ends - begins)]
-    for array, part in zip(path.every_array, rest.every_array, strict=True):
+    for array, part in zip(path.every_array, alone_paths.every_array, strict=True):
         if array.flags.writeable:
             array[rows] = part[rows]
     return path
@@ -282,13 +273,11 @@ def _one_by_one(
     alone: Callable[..., CoefficientPath],
     X: NDArray,
     y: Any,
-    order: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    by_group: GroupRows,
     options: dict[str, Any],
 ) -> CoefficientPath:
     """Compute a path of each group by itself; per-row options go with the rows."""
-    y = real_array(y, "y")
+    y, (order, begins, ends) = real_array(y, "y"), by_group
     n = X.shape[0]
     if y.shape[:1] != (n,):
         return alone(X, y, **options)  # which refuses it

@@ -13,6 +13,7 @@ from olsq.online.forms.statistics import FitArrays
 from olsq.online.many.learning import BankPath, BankRows
 from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.goodness import (
+    GroupRows,
     RowsInside,
     SumsOfSquares,
     constant_since,
@@ -113,22 +114,14 @@ def path_of(
 
     ``statistics`` computes those of every row, see :func:`statistics_of_rows`.
     """
-    first = int(intercept)
     single = dtype != np.float64
     coef = clip_to(path.coef, dtype) if single else path.coef
-    hidden = np.where(np.isnan(path.coef[:, :, 0]), np.nan, 0.0)
     sigma2, stderr = path.sigma2, path.stderr
     if not path.has_statistics:
         sigma2, stderr = (np.broadcast_to(np.nan, a.shape) for a in (path.recursive, path.coef))
-    found = CoefficientPath(
-        coef=coef[:, :, first:],
-        intercept=coef[:, :, 0] if first else hidden.astype(dtype),
-        residual=clip_to(residual, dtype) if single else residual,
-        recursive_residual=path.recursive,
-        sigma2=sigma2,
-        stderr=stderr[:, :, first:],
-        intercept_stderr=stderr[:, :, 0] if first else hidden,
-    )
+    others = clip_to(residual, dtype) if single else residual, path.recursive, sigma2
+    without = 0.0 if intercept else np.where(np.isnan(path.coef[:, :, 0]), np.nan, 0.0)
+    found = CoefficientPath.of_columns((coef, stderr), intercept, *others, without=without)
     if statistics is not None:
         found = found.with_statistics(statistics)
     return found.each(lambda array: array[:, 0]) if one_target else found
@@ -159,16 +152,16 @@ def statistics_of_rows(
     if usable is not None:
         residual[~usable] = np.nan
         weights[~usable] = 0.0
-    groups = rows.order, rows.begins, rows.ends
+    groups = GroupRows(rows.order, rows.begins, rows.ends)
 
     def inside() -> RowsInside:
-        found = RowsInside.of_groups(*groups, usable, gates, weights)
+        found = RowsInside.of_groups(groups, usable, gates, weights)
         return found if window is None else found.last(window, positions=False)
 
     since = None
     if not kind.intercept:  # of rows before this call a bank does not keep the columns' values
         values = np.where(known[:, None], 0.0, np.full(X.shape[1], np.nan))
-        since = constant_since(*groups, weights, X, values, window is None)
+        since = constant_since(groups, weights, X, values, window is None)
     known_since = None if since is None else lambda: since
     sums = SumsOfSquares(
         inside, np.array(Y), before, known_since, kind.intercept, windowed=window is not None

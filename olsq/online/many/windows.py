@@ -16,6 +16,7 @@ from olsq.online.many.learning import PARALLEL_FROM, BankPath, BankRows, learn
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import carry, path_of, statistics_of_rows
 from olsq.online.many.state import BankState, Kind
+from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.options import check_noise_variance
 from olsq.online.windows import row_kernels
@@ -189,9 +190,7 @@ def can_roll_together(call: Call, origin: Origin, options: dict[str, Any]) -> bo
 def roll_together(
     call: Call,
     origin: Origin,
-    order: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    by_group: GroupRows,
     options: dict[str, Any],
 ) -> tuple[CoefficientPath, NDArray[np.bool_]]:
     """Return the path of all groups, and a mask (groups,) of those that need their own estimator.
@@ -203,7 +202,8 @@ def roll_together(
     N, m = call.Y.shape
     k, window, statistics = origin.ridge.size, int(options["window"]), options["statistics"]
     noise = check_noise_variance(options["noise_variance"], m)
-    group = np.repeat(np.arange(begins.size), ends - begins)
+    order, begins, ends = by_group
+    group = by_group.groups
     learnt = np.ones(order.size, np.bool_) if call.usable is None else call.usable[order]
     counts = np.bincount(group[learnt], minlength=begins.size)
     left = counts > LONGEST

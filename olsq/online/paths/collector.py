@@ -176,21 +176,11 @@ def joined(
         for name in ("coef", "stderr", "sigma2", "recursive")
     )
     known = collectors[0].noise is not None
-    first, hidden = 1 if intercept else 0, np.empty(0, coef.dtype)
-    if not intercept and not any(c.need > 0 for c in collectors):
-        hidden = np.zeros(recursive.shape, coef.dtype)
-    elif not intercept:
-        seen = sigma2 if known else coef[:, :, 0]
-        hidden = np.where(np.isnan(seen), np.nan, 0.0).astype(coef.dtype)  # not enough samples
-    path = CoefficientPath(
-        coef=coef[:, :, first:],
-        intercept=coef[:, :, 0] if intercept else hidden,
-        residual=residual,
-        recursive_residual=recursive,
-        sigma2=sigma2,
-        stderr=stderr[:, :, first:],
-        intercept_stderr=stderr[:, :, 0] if intercept else hidden.astype(np.float64),
-    )
+    without: Any = 0.0
+    if not intercept and any(c.need > 0 for c in collectors):  # NaN where samples are too few
+        without = np.where(np.isnan(sigma2 if known else coef[:, :, 0]), np.nan, 0.0)
+    others = residual, recursive, sigma2
+    path = CoefficientPath.of_columns((coef, stderr), intercept, *others, without=without)
     if not known:
         return path.bare()
 
@@ -205,16 +195,10 @@ def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
     """Combine the real path of 2n rows into the complex one of n rows."""
     coef = complex_rows.combine_coefficients(path.coef[1::2])
     stderr = complex_rows.combine_errors(path.stderr[1::2])
-    intercept = complex_rows.joined(path.intercept[1::2], 0.0 * path.intercept[1::2])
-    found = CoefficientPath(
-        coef=coef[..., first:],
-        intercept=coef[..., 0] if first else intercept,
-        residual=complex_rows.combine_rows(path.residual),
-        recursive_residual=complex_rows.combine_rows(path.recursive_residual),
-        sigma2=2.0 * path.sigma2[1::2],
-        stderr=stderr[..., first:],
-        intercept_stderr=stderr[..., 0] if first else path.intercept_stderr[1::2],
-    )
+    residuals = map(complex_rows.combine_rows, (path.residual, path.recursive_residual))
+    without = complex_rows.joined(path.intercept[1::2], 0.0 * path.intercept[1::2])
+    others = *residuals, 2.0 * path.sigma2[1::2]
+    found = CoefficientPath.of_columns((coef, stderr), bool(first), *others, without=without)
     if not path._has_statistics:
         return found.bare()
 

@@ -32,6 +32,24 @@ from olsq.online.paths.path import RowStatistics
 FIRST_ROWS = 64  # in which some row usually shows that no column is constant
 
 
+class GroupRows(NamedTuple):
+    """Rows by group: those of group i are ``order[begins[i]:ends[i]]``, oldest first."""
+
+    order: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def of_one(cls, n: int) -> Self:
+        """Make one group of n rows."""
+        return cls(np.arange(n), np.zeros(1, np.int64), np.array([n]))
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The group of every row, in the order of the groups."""
+        return np.repeat(np.arange(self.begins.size), self.ends - self.begins)
+
+
 class RowsInside(NamedTuple):
     """The rows behind every estimate: at position p those at ``oldest[p]..p`` of ``order``.
 
@@ -48,15 +66,10 @@ class RowsInside(NamedTuple):
 
     @classmethod
     def of_groups(
-        cls,
-        order: NDArray[np.int64],
-        begins: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        usable: NDArray[np.bool_] | None,
-        gates: NDArray[np.float64],
-        weights: NDArray[np.float64],
+        cls, rows: GroupRows, usable: NDArray[np.bool_] | None, gates: NDArray, weights: NDArray
     ) -> Self:
         """Take all rows of each group so far, with those before this call."""
+        order, begins, ends = rows
         if usable is not None:
             gates, weights = np.where(usable, gates, 1.0), np.where(usable, weights, 0.0)
         oldest = np.repeat(begins - 1, ends - begins)
@@ -147,15 +160,10 @@ def one_number(values: NDArray) -> NDArray:
 
 
 def constant_since(
-    order: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    X: NDArray,
-    values: NDArray[np.float64],
-    expanding: bool,
+    groups: GroupRows, weights: NDArray[np.float64], X: NDArray, values: NDArray, expanding: bool
 ) -> NDArray[np.int64]:
     """Return what ``fill_constant_since`` computes of rows X (N, d), those of weight 0 left out."""
+    order, begins, ends = groups
     since = np.full(order.size, order.size)
     rows = _in_kernels(order, np.empty((0, 1)), weights, weights)
     regressors = read_only(np.ascontiguousarray(X, np.float64))
@@ -178,9 +186,8 @@ def constant_since_of_one(
         return lambda: np.arange(n)
 
     def of_first(rows: int) -> NDArray[np.int64]:
-        ends = np.zeros(1, np.int64), np.array([rows])
         first = weights[:rows], X[:rows], values[None].copy(), expanding
-        return constant_since(np.arange(rows), *ends, *first)
+        return constant_since(GroupRows.of_one(rows), *first)
 
     few = of_first(min(n, FIRST_ROWS))
     if expanding and few.size < n and few[-1] >= 0 and (weights[: few.size] > 0).any():

@@ -102,6 +102,24 @@ class CoefficientPath(PathArrays):
 
     __repr__ = brief_repr
 
+    @classmethod
+    def of_columns(
+        cls, columns: tuple[NDArray, ...], intercept: bool, *others: NDArray, without: Any = 0.0
+    ) -> Self:
+        """Build a path from coefficients and standard errors (n, ..., k), the intercept's first,
+        residuals, recursive residuals and noise variances.
+
+        Without an intercept it and its standard error read ``without`` (n, ...).
+        """
+        (theta, stderr), (residual, recursive, sigma2) = columns, others
+        first = int(intercept)
+        constant, error = theta[..., 0], stderr[..., 0]
+        if not intercept:
+            constant = np.broadcast_to(without, constant.shape).astype(theta.dtype)
+            error = np.broadcast_to(np.real(without), error.shape).astype(stderr.dtype)
+        slopes, errors = theta[..., first:], stderr[..., first:]
+        return cls(slopes, constant, residual, recursive, sigma2, errors, error)
+
     def labelled(self, labels: Labels) -> Self:
         """Return the path with other labels."""
         other = self._make(self)

@@ -222,23 +222,14 @@ def blank(
     rows, targets = real_array(X, "X"), real_array(y, "y")
     (n, d), m = rows.shape, targets.shape[1:]
     dtype = np.dtype(np.float32 if rows.dtype == np.float32 else np.float64)
-    coef, each = np.full((n, *m, d), unknown, dtype), np.full((n, *m), unknown, dtype)
-    nothing = np.full((n, *m), np.nan if np.isnan(unknown) else np.inf)
-    found = CoefficientPath(
-        coef,
-        each,
-        np.full((n, *m), np.nan, dtype),
-        np.full((n, *m), np.nan),
-        nothing,
-        np.broadcast_to(nothing[..., None], coef.shape).copy(),
-        nothing if fit_intercept else each.astype(np.float64),
-    )
-    unknown_fit = np.full((n, *m), np.nan)
-    rows_so_far = np.full((n, *m), unknown)
+    k, nothing = d + int(bool(fit_intercept)), np.nan if np.isnan(unknown) else np.inf
+    columns = np.full((n, *m, k), unknown, dtype), np.full((n, *m, k), nothing)
+    others = (np.full((n, *m), value) for value in (np.nan, np.nan, nothing))
+    found = CoefficientPath.of_columns(columns, bool(fit_intercept), *others, without=unknown)
+    found = found._replace(residual=found.residual.astype(dtype))
+    fit, rows_so_far = np.full((n, *m), np.nan), np.full((n, *m), unknown)
     found = found.with_statistics(
-        RowStatistics(
-            found.residual.copy(), unknown_fit, unknown_fit, rows_so_far, rows_so_far.copy()
-        )
+        RowStatistics(found.residual.copy(), fit, fit, rows_so_far, rows_so_far.copy())
     )
     return found.labelled(labels_of(X, y, fit_intercept) if labels is None else labels)
 

@@ -116,14 +116,8 @@ def path_of(
     last = np.concatenate([before[None], theta[:-1]]) if len(theta) else theta
     before_row = last[:, :, 0] if intercept else 0.0
     predicted = predict_each(last[:, :, first:], before_row, X)
-    coef = theta[:, :, first:].astype(dtype)
     unknown = np.full(Y.shape, np.nan)
-    return CoefficientPath(
-        coef=coef,
-        intercept=theta[:, :, 0].astype(dtype) if intercept else np.zeros(Y.shape, dtype),
-        residual=(Y - predicted).astype(dtype),
-        recursive_residual=unknown,
-        sigma2=unknown.copy(),
-        stderr=np.full(coef.shape, np.nan),
-        intercept_stderr=unknown.copy(),
-    )
+    columns = theta.astype(dtype), np.full(theta.shape, np.nan)
+    others = (Y - predicted).astype(dtype), unknown, unknown.copy()
+    path = CoefficientPath.of_columns(columns, intercept, *others)
+    return path._replace(intercept_stderr=unknown.copy())
