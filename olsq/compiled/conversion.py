@@ -170,9 +170,8 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
     est._settle(
         origin,
         TargetGroups.together(switch, 1, est.missing == "skip_target"),
-        residual=np.empty((0, 1)),
-        samples=int(state.counts[SEEN]),
-        logs=None if logs == 0 else np.array([logs]),
+        n_samples_seen_=int(state.counts[SEEN]),
+        _log_weights=None if logs == 0 else np.array([logs]),
     )
     return est
 

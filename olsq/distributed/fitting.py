@@ -23,7 +23,7 @@ from olsq.distributed.partitions import new_array, partitions
 from olsq.distributed.work import Work, predict_partition
 from olsq.forgetting import Forgetting
 from olsq.online import RecursiveLeastSquares, RollingLeastSquares
-from olsq.online.pieces import pieces, tails
+from olsq.online.pieces import pieces
 
 
 def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling: bool) -> Work:
@@ -40,10 +40,8 @@ def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rol
     if not rolling and np.ndim(parameters.get("forget", 1.0)) > 0:
         raise ValueError("forget must be a number, or a Dask array with X's rows")
     estimator: Any = kind(**parameters)
-    if rolling:
-        tails.check(estimator)
-    else:
-        pieces.check(estimator)
+    estimator._check_parameters()
+    estimator._gates(None, 1)
     return Work(estimator.get_params(deep=False), columns, rolling, by)
 
 

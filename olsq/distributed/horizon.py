@@ -18,7 +18,7 @@ from olsq.arrays.reals import real_array
 from olsq.distributed.work import Work
 from olsq.online import CoefficientPath
 from olsq.online.known_rows import HeldRows, estimates_of, predict_from
-from olsq.online.pieces import tails
+from olsq.online.pieces.pieces import PieceRows
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.times import check_kind, read_times_in_any_order, times_or_index
 
@@ -55,8 +55,7 @@ class Forecasting:
         path = self.work.path(before, *blocks)
         X, n_targets = real_array(rows.X, "X"), int(np.prod(path.residual.shape[1:]))
         y = real_array(rows.y, "y").reshape(len(X), n_targets)
-        labelled = tails.groups(rows.by, rows.n) if self.work.by else [(None, np.arange(rows.n))]
-        groups = {label: members for label, members in labelled if members.size}
+        groups = {label: members for label, members in rows.groups if members.size}
         held, values = HeldRows(self.length), estimates_of(path)
         times = self._times(rows) if groups else None
         at_origin, begun = held.extend(groups, values, times)
@@ -84,7 +83,7 @@ class Forecasting:
         at_origin[~begun] = 0.0  # the coefficients before the first row
         return _with_forecasts(part.path, rows.places, rows.X, rows.y, at_origin)
 
-    def _times(self, rows: tails.Rows) -> NDArray | None:
+    def _times(self, rows: PieceRows) -> NDArray | None:
         if not isinstance(self.length, Duration):
             return None
         parameter = f"horizon={self.horizon!r}"

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from olsq.online import CoefficientPath, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online import coefficient_path as whole_path
+from olsq.online.paths.path import fill_rows, rows_like
 from olsq.online.pieces import pieces, tails
-from olsq.online.pieces.tails import Rows, Tail
+from olsq.online.pieces.pieces import PieceRows
+from olsq.online.pieces.tails import Tail
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,11 @@ class Work:
             return self
         return replace(self, parameters=self.parameters | {"prior": None})
 
-    def collect_rows(self, blocks: tuple[Any, ...]) -> Rows:
+    def collect_rows(self, blocks: tuple[Any, ...]) -> PieceRows:
         """Collect the rows of a partition from the blocks of X, y, sample_weight, forget, times,
         by.
         """
-        rows, fields = Rows(*blocks), {}
+        rows, fields = PieceRows(*blocks), {}
         if self.columns:
             X, taken = rows.X, []
             fields = {name: X[column] for name, column in self.columns.items()}
@@ -71,10 +73,9 @@ class Work:
         if self.rolling:
             return tails.tail(est, rows)
         if not self.by:
-            return _fit_piece(est, rows)
+            return pieces.learnt(est, rows)
         self._check_labels(rows)
-        groups = tails.groups(rows.by, rows.n)
-        return {key: _fit_piece(est, rows.take(members)) for key, members in groups}
+        return {key: pieces.learnt(est, rows.take(members)) for key, members in rows.groups}
 
     def merged(self, first: Any, second: Any) -> Any:
         """Merge the states of first's rows and then second's."""
@@ -87,11 +88,11 @@ class Work:
             both[key] = pieces.merged(both.get(key), piece)
         return both
 
-    def _check_labels(self, rows: Rows) -> None:
+    def _check_labels(self, rows: PieceRows) -> None:
         if self.parameters.get("missing") != "raise":
             return
         labelled = np.zeros(rows.n, np.bool_)
-        for _, members in tails.groups(rows.by, rows.n):
+        for _, members in rows.groups:
             labelled[members] = True
         if not labelled.all():
             raise ValueError(
@@ -124,24 +125,22 @@ class Work:
             return self._rolling_path(before, rows)
         est = self.estimator()
         if not self.by:
-            return _path_after(est, before, rows)
+            return pieces.path_after(est, before, rows)
         self._check_labels(rows)
         before = before or {}
-        paths = []
-        for key, members in tails.groups(rows.by, rows.n):
-            part = rows.take(members)
-            paths.append((members, _path_after(est, before.get(key), part._replace(by=None))))
-        like = pieces.blank(rows.X, rows.y, intercept)
-        path = pieces.scattered(paths, rows.n, like)
-        return path.labelled(pieces.labels_of(rows.X, rows.y, intercept, rows.times, rows.by))
+        path = rows_like(pieces.blank(rows.X, rows.y, intercept), rows.n)
+        for key, members in rows.groups:
+            part = rows.take(members)._replace(by=None)
+            fill_rows(path, members, pieces.path_after(copy.copy(est), before.get(key), part))
+        return CoefficientPath.of_arrays(path).labelled(pieces.labels_of(rows, intercept))
 
-    def _rolling_path(self, before: Tail | None, rows: Rows) -> CoefficientPath:
+    def _rolling_path(self, before: Tail | None, rows: PieceRows) -> CoefficientPath:
         assert self.options is not None
         intercept = self.parameters["fit_intercept"]
         last = None if before is None else before.rows
         every = rows if last is None else tails.joined(last, rows)
-        labels = pieces.labels_of(rows.X, rows.y, intercept, rows.times, rows.by)
-        if not rows.n or not tails.any_usable(self.estimator(), every):
+        labels = pieces.labels_of(rows, intercept)
+        if not rows.n or not pieces.can_learn(self.estimator(), every):
             return pieces.blank(rows.X, rows.y, intercept, np.nan, labels)
         factors = {} if every.forget is None else {"forget": every.forget}
         path = whole_path(
@@ -153,19 +152,6 @@ class Work:
             **self.options | factors,
         )
         return path.each(lambda array: array[every.n - rows.n :]).labelled(labels)
-
-
-def _fit_piece(estimator: RecursiveLeastSquares, rows: Rows) -> RecursiveLeastSquares | None:
-    X, y, weight, forget, times, _ = rows
-    return pieces.learnt(estimator, X, y, weight, forget=forget, times=times)
-
-
-def _path_after(
-    estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares | None, rows: Rows
-) -> CoefficientPath:
-    X, y, weight, forget, times, _ = rows
-    est = copy.copy(estimator)
-    return pieces.path_after(est, piece, X, y, weight, forget=forget, times=times)
 
 
 def predict_partition(

@@ -14,7 +14,7 @@ from olsq.online.calls import one_row
 from olsq.online.calls.call import Call, Origin
 from olsq.online.calls.constant_columns import values_after_call
 from olsq.online.calls.learning import Absorbed, absorb
-from olsq.online.estimators.state import EstimatorState
+from olsq.online.estimators.state import EstimatorState, RowsLearned
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.targets import TargetGroups
@@ -317,25 +317,17 @@ class StreamingRegressor(EstimatorState):
             if origin.is_complex:
                 residual = None if residual is None else complex_rows.combine_rows(residual)
                 path = None if path is None else combine_path(path, origin.first)
+            after: RowsLearned = {
+                "_residual": residual,
+                "n_samples_seen_": seen + call.n_samples,
+                "_log_weights": logs,
+                "_timing": timing,
+                "_constant_values": values,
+            }
             if fitted:
-                self.__dict__.update(
-                    _engine=found.engine,
-                    n_samples_seen_=seen + call.n_samples,
-                    _residual=residual,
-                    _log_weights=logs,
-                    _timing=timing,
-                    _constant_values=values,
-                )
+                self.__dict__.update(after, _engine=found.engine)
             else:
-                self._settle(
-                    origin,
-                    found.engine,
-                    samples=call.n_samples,
-                    residual=residual,
-                    logs=logs,
-                    timing=timing,
-                    constant_values=values,
-                )
+                self._settle(origin, found.engine, **after)
             if labels is not None:
                 self._labelled_residual = residual, labels
             one_row.of(self)  # for the next row

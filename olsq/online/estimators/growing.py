@@ -52,11 +52,11 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
     other._settle(
         whole,
         TargetGroups(groups, other._engine.parting),
-        residual=other._residual,
-        samples=other.n_samples_seen_,
-        metadata=other.metadata_,
-        logs=other._log_weights,
-        timing=other._timing,
+        other.metadata_,
+        _residual=other._residual,
+        n_samples_seen_=other.n_samples_seen_,
+        _log_weights=other._log_weights,
+        _timing=other._timing,
     )
     return other
 

@@ -19,10 +19,9 @@ from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.form_switch import METHODS, FormSwitch, resolve_method
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.moments import check as check_moments
-from olsq.online.forms.moments import factor_of, switch_from, switch_from_prior
+from olsq.online.forms.moments import factor_for, prior_shape, switch_from, switch_from_prior
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.rows import complex_rows
 from olsq.online.rows.durations import (
     Duration,
     half_life_duration,
@@ -376,7 +375,7 @@ class RecursiveLeastSquares(Inference):
         switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
         switch = self._forgetting_of(switch)
         engine = TargetGroups.together(switch, m, self.missing == "skip_target")
-        self._settle(origin, engine, residual=np.empty((0, m), dtype))
+        self._settle(origin, engine)
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         if self.prior is None:
@@ -385,15 +384,8 @@ class RecursiveLeastSquares(Inference):
 
     def _start(self, origin: Origin) -> FormSwitch:
         if self.prior is not None:
-            prior = complex_rows.embed_prior(self.prior) if origin.is_complex else self.prior
-            R, z, _ = factor_of(prior, origin.intercept)
-            if z.shape != (origin.columns, origin.ridge.size):
-                part = 2 if origin.is_complex else 1
-                raise ValueError(
-                    f"the prior is of {z.shape[1] // part} coefficients and {z.shape[0]} targets; "
-                    f"these rows have {origin.ridge.size // part} (the intercept counts) and "
-                    f"{origin.columns}"
-                )
+            shape = origin.columns, origin.ridge.size
+            R, z = factor_for(self.prior, origin.intercept, origin.is_complex, shape)
             options = self._form_options(origin)
             del options["discounted"], options["sandwich"]
             return self._forgetting_of(switch_from_prior(R, z, self._resolved_method, **options))
@@ -412,17 +404,13 @@ class RecursiveLeastSquares(Inference):
         is_complex = self._sees_complex(X)
         if is_complex:
             self._refuse_for_complex()
-            R, z, one_target = factor_of(complex_rows.embed_prior(self.prior), False)
-        else:
-            R, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
-        k, m = R.shape[0] // (2 if is_complex else 1), z.shape[0]
-        d = k - int(bool(self.fit_intercept))
+        d, n_targets = prior_shape(self.prior, bool(self.fit_intercept), is_complex)
         other, dtype = copy.copy(self), np.dtype(np.float64)
         origin = other._make_origin(
-            d, 0 if one_target else m, dtype, other._start_ridge(d), is_complex=is_complex
+            d, n_targets, dtype, other._start_ridge(d), is_complex=is_complex
         )
-        engine = TargetGroups.together(other._start(origin), m, False)
-        other._settle(origin, engine, residual=np.empty((0, m)))
+        engine = TargetGroups.together(other._start(origin), origin.columns, False)
+        other._settle(origin, engine)
         return other
 
     def _form_options(self, origin: Origin) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +32,16 @@ from olsq.threads import threads_for
 
 BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
+
+
+class RowsLearned(TypedDict, total=False):
+    """Attributes of an estimator that tell of the rows it has learned."""
+
+    _residual: NDArray | None
+    n_samples_seen_: int
+    _log_weights: NDArray | None
+    _timing: Timing | None
+    _constant_values: NDArray | None
 
 
 class EstimatorState(Estimator):
@@ -162,28 +172,30 @@ class EstimatorState(Estimator):
         self,
         origin: Origin,
         engine: TargetGroups,
-        *,
-        residual: NDArray | None,
-        samples: int = 0,
         metadata: dict[str, Any] | None = None,
-        logs: NDArray | None = None,
-        timing: Timing | None = None,
-        constant_values: NDArray | None = None,
+        **rows_learned: Unpack[RowsLearned],
     ) -> None:
-        """Replace the estimator's state; every fitted estimator is made here."""
+        """Replace the estimator's state; every fitted estimator is made here.
+
+        ``rows_learned`` are the attributes that tell of the rows, if there were any.
+        """
+        dtype = origin.dtype
+        dtype = np.result_type(dtype, np.complex64) if origin.is_complex else dtype
+        no_rows: RowsLearned = {
+            "_residual": np.empty((0, origin.columns), dtype),
+            "n_samples_seen_": 0,
+            "_log_weights": None,
+            "_timing": None,
+            "_constant_values": None,
+        }
         self.__dict__.pop("feature_names_in_", None)
         names = {} if origin.names is None else {"feature_names_in_": origin.names}
         self.__dict__.update(  # all at once, so that an interrupt finds all or nothing
+            {**no_rows, **names, **rows_learned},
             _origin=origin,
             _engine=engine,
-            _residual=residual,
             n_features_in_=origin.n_features,
-            n_samples_seen_=samples,
             metadata_=metadata or {},
-            _log_weights=logs,
-            _timing=timing,
-            _constant_values=constant_values,
-            **names,
         )
 
     @property
@@ -538,12 +550,12 @@ class EstimatorState(Estimator):
         self._settle(
             origin,
             engine,
-            residual=residual,
-            samples=header["n_samples_seen"],
-            metadata=header["metadata"],
-            logs=arrays.get("log_weights"),
-            constant_values=arrays.get("constant_values"),
-            timing=(
+            header["metadata"],
+            _residual=residual,
+            n_samples_seen_=header["n_samples_seen"],
+            _log_weights=arrays.get("log_weights"),
+            _constant_values=arrays.get("constant_values"),
+            _timing=(
                 Timing(*header["timing"], zoned=header.get("zoned")) if "timing" in header else None
             ),
         )

@@ -22,6 +22,7 @@ from olsq.online.forms.information import InformationForm
 from olsq.online.forms.moment_factor import factor, tally_of
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT
+from olsq.online.rows.complex_rows import embed_prior
 from olsq.online.rows.options import check_forget
 from olsq.problem import Moments
 
@@ -178,12 +179,43 @@ def merge(first: Moments, second: Moments, forget: Any) -> Moments:
     return Moments(joined(first.gram, second.gram), joined(first.cross, second.cross))
 
 
-def factor_of(prior: Any, intercept: bool) -> tuple[NDArray, NDArray, bool]:
+def prior_shape(prior: Any, intercept: bool, is_complex: bool) -> tuple[int, int]:
+    """Return the number of features of a prior, and of targets: 0 of one for a vector of targets.
+
+    Raises as :func:`factor_of`.
+    """
+    _, z, one_target = factor_of(prior, intercept, is_complex)
+    k = z.shape[1] // (2 if is_complex else 1)
+    return k - int(intercept), 0 if one_target else z.shape[0]
+
+
+def factor_for(
+    prior: Any, intercept: bool, is_complex: bool, shape: tuple[int, int]
+) -> tuple[NDArray, NDArray]:
+    """Return R and z of :func:`factor_of` for rows of m targets and k coefficients, ``shape``.
+
+    Raises ValueError also for a prior of another shape.
+    """
+    R, z, _ = factor_of(prior, intercept, is_complex)
+    if z.shape != shape:
+        part = 2 if is_complex else 1
+        raise ValueError(
+            f"the prior is of {z.shape[1] // part} coefficients and {z.shape[0]} targets; "
+            f"these rows have {shape[1] // part} (the intercept counts) and {shape[0]}"
+        )
+    return R, z
+
+
+def factor_of(
+    prior: Any, intercept: bool, is_complex: bool = False
+) -> tuple[NDArray, NDArray, bool]:
     """Return R (k, k) upper triangular with ``R^T R`` the prior's information, and z = R mu (m, k).
 
     Third, whether the mean is for one target, a vector.  Raises ValueError or TypeError for what is
     no prior.
     """
+    if is_complex:  # whose intercept is among the pairs' columns
+        prior, intercept = embed_prior(prior), False
     if isinstance(prior, dict) and prior.keys() == {"gram", "cross"}:  # from a state file
         prior = Moments(np.asarray(prior["gram"]), np.asarray(prior["cross"]))
     if isinstance(prior, Moments):

@@ -412,8 +412,6 @@ class FilterBank(BankMaking, BankUncertainty):
             self.n_features_in_, self._n_targets, self._dtype, ridge, is_complex=is_complex
         )
         engine = TargetGroups.together(state.switch(f, self._kind), origin.columns, False)
-        empty = np.empty((0, origin.columns), self._dtype)
-        empty = complex_rows.combine_rows(empty) if is_complex else empty
         logs = np.full(origin.columns, state.logs[f]) if state.logs[f] else None
-        est._settle(origin, engine, residual=empty, samples=int(state.seen[f]), logs=logs)
+        est._settle(origin, engine, n_samples_seen_=int(state.seen[f]), _log_weights=logs)
         return est

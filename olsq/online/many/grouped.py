@@ -16,8 +16,8 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, taken_out, written_key
-from olsq.online.many.paths import path_of, spread_out
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.many.paths import path_of
+from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
 from olsq.online.rows.frames import check_same_index
@@ -166,7 +166,11 @@ class GroupedLeastSquares(GroupReading):
             one_target=one_target,
             statistics=statistics,
         )
-        return found if labelled.all() else spread_out(found, labelled)
+        if labelled.all():
+            return found
+        every_row = rows_like(found, labelled.size)
+        fill_rows(every_row, labelled, found)
+        return CoefficientPath.of_arrays(every_row)
 
     def _times_of(self, times: Any, X: Any, y: Any, forget: Any) -> tuple[Any, Duration | None]:
         """Return the times of a call as given, and the half-life; None if it counts rows."""

@@ -23,7 +23,7 @@ from olsq.online.many.paths import carry, open_path, path_of, statistics_of_rows
 from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together
 from olsq.online.paths.goodness import GroupRows
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.inputs import no_usable_row
@@ -310,20 +310,3 @@ def _one_by_one(
         whole = whole or rows_like(part, n)
         fill_rows(whole, rows, part)
     return CoefficientPath.of_arrays(whole) if whole else alone(X, y, **options)
-
-
-def rows_like(part: CoefficientPath, n: int) -> list[NDArray]:
-    """Return arrays for n rows, NaN so far, like those of a path; what it leaves out stays out."""
-    return [
-        np.full((n, *a.shape[1:]), np.nan, a.dtype)
-        if any(a.strides) or not a.size
-        else np.broadcast_to(a.dtype.type(np.nan), (n, *a.shape[1:]))
-        for a in part.every_array
-    ]
-
-
-def fill_rows(whole: list[NDArray], rows: Any, part: CoefficientPath) -> None:
-    """Write the rows of a path into those arrays."""
-    for array, piece in zip(whole, part.every_array, strict=True):
-        if array.flags.writeable:
-            array[rows] = piece

@@ -13,10 +13,10 @@ from olsq.online.conventions import check_cov
 from olsq.online.files import frozen
 from olsq.online.forms.form_switch import resolve_method
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.moments import factor_of, switch_from_prior
+from olsq.online.forms.moments import factor_for, switch_from_prior
 from olsq.online.many.rows import check_number
 from olsq.online.many.state import BankState, Kind
-from olsq.online.rows import complex_rows, inputs
+from olsq.online.rows import inputs
 
 
 class BankMaking:
@@ -67,15 +67,8 @@ class BankMaking:
             ridge = np.tile(ridge, (1, 2))
         if self.prior is None:
             return BankState.start(kind, ridge, max(n_targets, 1), self.cov == "sandwich")
-        prior = complex_rows.embed_prior(self.prior) if kind.is_complex else self.prior
-        R, z, _ = factor_of(prior, kind.intercept)
-        if z.shape != (max(n_targets, 1), ridge.shape[1]):
-            part = 2 if kind.is_complex else 1
-            raise ValueError(
-                f"the prior is of {z.shape[1] // part} coefficients and {z.shape[0]} targets; "
-                f"these rows have {ridge.shape[1] // part} (the intercept counts) and "
-                f"{max(n_targets, 1)}"
-            )
+        shape = max(n_targets, 1), ridge.shape[1]
+        R, z = factor_for(self.prior, kind.intercept, kind.is_complex, shape)
         switch = switch_from_prior(
             R, z, kind.method, intercept=kind.intercept, solving=True, precision=kind.precision
         )

@@ -188,12 +188,3 @@ def squares_learned(
         return found
 
     return compute
-
-
-def spread_out(path: CoefficientPath, where: NDArray[np.bool_]) -> CoefficientPath:
-    """Return the path with a row of NaN wherever ``where`` (n,) is False."""
-    arrays = path.every_array
-    whole = [np.full((where.size, *a.shape[1:]), np.nan, a.dtype) for a in arrays]
-    for array, part in zip(whole, arrays, strict=True):
-        array[where] = part
-    return CoefficientPath.of_arrays(whole)

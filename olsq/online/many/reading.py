@@ -13,7 +13,7 @@ from olsq.arrays.reals import real_array
 from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
 from olsq.online.forms.covariance_kernels import COVARIANCE
-from olsq.online.forms.moments import factor_of
+from olsq.online.forms.moments import prior_shape
 from olsq.online.forms.rows import clip_to
 from olsq.online.many import decision_kernels
 from olsq.online.many.parallel import in_pieces, share
@@ -94,13 +94,8 @@ class BankReading(Estimator):
             self._check_parameters()
             d, n_targets = self.n_features, 0
             if self.prior is not None:
-                intercept, prior = bool(self.fit_intercept), self.prior
-                if is_complex:
-                    prior = complex_rows.embed_prior(prior)
-                _, z, one_target = factor_of(prior, intercept and not is_complex)
-                n_targets = 0 if one_target else z.shape[0]
-                k = z.shape[1] // (2 if is_complex else 1)
-                d = k - int(intercept) if d is None else d
+                of_prior, n_targets = prior_shape(self.prior, bool(self.fit_intercept), is_complex)
+                d = of_prior if d is None else d
             assert d is not None
             self._begin(int(d), n_targets, np.dtype(np.float64), is_complex)
         return self._state

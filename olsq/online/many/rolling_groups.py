@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.estimators.rolling import RollingLeastSquares, WindowParameters
 from olsq.online.many.by_key import ByKey
-from olsq.online.many.groups import fill_rows, rows_like
 from olsq.online.many.labels import MISSING, encode, taken_out, written_key
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_forget, check_per_row, check_weight

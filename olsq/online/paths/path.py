@@ -497,3 +497,20 @@ class CoefficientPath(PathArrays):
 def predict_each(coef: NDArray, intercept: NDArray | float, X: NDArray) -> NDArray:
     """Predict every row of X (n, d) by coefficients of its own (n, ..., d)."""
     return np.einsum("n...d,nd->n...", coef, X) + intercept
+
+
+def rows_like(part: CoefficientPath, n: int) -> list[NDArray]:
+    """Return arrays for n rows, NaN so far, like those of a path; what it leaves out stays out."""
+    return [
+        np.full((n, *a.shape[1:]), np.nan, a.dtype)
+        if any(a.strides) or not a.size
+        else np.broadcast_to(a.dtype.type(np.nan), (n, *a.shape[1:]))
+        for a in part.every_array
+    ]
+
+
+def fill_rows(whole: list[NDArray], rows: Any, part: CoefficientPath) -> None:
+    """Write the rows of a path into those arrays."""
+    for array, piece in zip(whole, part.every_array, strict=True):
+        if array.flags.writeable:
+            array[rows] = piece

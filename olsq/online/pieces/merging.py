@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -126,30 +128,45 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     for estimator in (first, second):
         estimator._check_frozen()
     check_same(first, second)
-    result = object.__new__(type(second))  # its engine comes last: no copy of second's
-    result.__dict__.update(second.__dict__)
-    timing = result._timing = timing_of_both(first, second)
-    duration = second._half_life_in_time(timing is not None)
-    length = None if duration is None else duration.length
-
-    def engines(a: Any, b: Any) -> Any:
-        if isinstance(a, RollingWindow):
-            gate = 1.0 if length is None else form_switch.gate_between(a, b, length)
-            return window.merge(a, b, None if timing is None else timing.last, gate)
-        if isinstance(a, VariantSwitch):
-            return a.merged(b, second._origin.ridge, length)
-        return form_switch.merge(a, b, second._origin.ridge, length)
-
-    result._engine = targets.merge(first._engine, second._engine, engines)
+    result = put_together(first, second, _merged_engines)
     if getattr(first, "prior", None) is not None:  # whose state has no ridge
         result.prior = first.prior
         result._origin = second._origin._replace(
             ridge=first._origin.ridge, made_with=frozen.snapshot(result)
         )
+    return result
+
+
+def put_together(
+    first: Any, second: Any, merge_engines: Callable[[Any, Any, Any, float | None], Any]
+) -> Any:
+    """Return the estimator of first's rows followed by second's, with second's parameters.
+
+    ``merge_engines`` receives two engines, second's estimator and its half-life in time.
+    """
+    result = object.__new__(type(second))  # its engine comes last: no copy of second's
+    result.__dict__.update(second.__dict__)
+    for name in ("_lock", "_short_way"):
+        result.__dict__.pop(name, None)
+    timing = result._timing = timing_of_both(first, second)
+    duration = second._half_life_in_time(timing is not None)
+    length = None if duration is None else duration.length
+    result._engine = targets.merge(
+        first._engine, second._engine, lambda a, b: merge_engines(a, b, result, length)
+    )
     result._log_weights = merged_logs(first, second, length)
     result._constant_values = values_of_both(first._constant_values, second._constant_values)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
+
+
+def _merged_engines(a: Any, b: Any, estimator: Any, half_life: float | None) -> Any:
+    if isinstance(a, RollingWindow):
+        gate = 1.0 if half_life is None else form_switch.gate_between(a, b, half_life)
+        timing = estimator._timing
+        return window.merge(a, b, None if timing is None else timing.last, gate)
+    merge_states = a.merged if isinstance(a, VariantSwitch) else partial(form_switch.merge, a)
+    return merge_states(b, estimator._origin.ridge, half_life)
 
 
 def _merge_rolling_groups(

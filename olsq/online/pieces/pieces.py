@@ -11,17 +11,17 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Call, Origin, forgetting_in_time, prepare
-from olsq.online.calls.constant_columns import values_after_call, values_of_both
+from olsq.online.calls.constant_columns import values_after_call
 from olsq.online.calls.learning import Absorbed
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.forms import blocks, covariance, form_switch, targets
+from olsq.online.forms import blocks, covariance, form_switch
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
@@ -31,7 +31,7 @@ from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
-from olsq.online.many.labels import with_groups
+from olsq.online.many.labels import group_rows, with_groups
 from olsq.online.paths.path import CoefficientPath, RowStatistics
 from olsq.online.pieces import merging
 from olsq.online.rows.complex_rows import refuse_complex_data
@@ -44,27 +44,43 @@ INSTEAD_OF_PIECES = "learn the stream with one estimator, or merge() two"
 FEWEST_ROWS = 256
 
 
-def check(estimator: RecursiveLeastSquares) -> None:
-    """Raise ValueError or TypeError for parameters that no row is needed to refuse."""
-    estimator._check_parameters()
-    estimator._gates(None, 1)
+class PieceRows(NamedTuple):
+    """Rows as they were passed: arrays, or pandas' frames and series; None for what was not."""
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    forget: Any = None
+    times: Any = None
+    by: Any = None
+
+    @property
+    def n(self) -> int:
+        """Number of the rows."""
+        return len(self.X)
+
+    @property
+    def groups(self) -> list[tuple[Any, NDArray[np.int64]]]:
+        """Every label with its rows, in order of appearance; rows without a label are left out."""
+        every: dict[Any, Any] = {None: np.arange(self.n)}
+        return list((every if self.by is None else group_rows(self.by, self.n)).items())
+
+    def take(self, rows: Any) -> PieceRows:
+        """Select some of the rows."""
+        return self._make(
+            part.iloc[rows] if hasattr(part, "iloc") else part if part is None else part[rows]
+            for part in self
+        )
 
 
-def learnt(
-    estimator: RecursiveLeastSquares,
-    X: Any,
-    y: Any,
-    sample_weight: Any = None,
-    *,
-    forget: Any = None,
-    times: Any = None,
-) -> RecursiveLeastSquares | None:
+def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastSquares | None:
     """Learn rows as a piece of the stream of ``estimator``, which itself has learned nothing.
 
     None where no row can be learnt: such rows are as if they had never come.  O(d^2) a row in
     matrix products, memory of the rows and d^2.  Raises as ``partial_fit`` does.
     """
-    if not len(X):
+    X, y, sample_weight, forget, times, _ = rows
+    if not rows.n:
         return None
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
     if estimator._resolved_method == "information":
@@ -101,11 +117,10 @@ def learnt(
     piece._settle(
         origin,
         engine,
-        samples=call.n_samples,
-        residual=nothing,
-        logs=logs,
-        timing=timing,
-        constant_values=values_after_call(piece._no_values(), call),
+        n_samples_seen_=call.n_samples,
+        _log_weights=logs,
+        _timing=timing,
+        _constant_values=values_after_call(piece._no_values(), call),
     )
     return piece
 
@@ -131,7 +146,7 @@ def merged(
     if first is None or second is None:
         return second if first is None else first
     merging.check_same(first, second)
-    return _put_together(first, second)
+    return merging.put_together(first, second, _stacked)
 
 
 def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> RecursiveLeastSquares:
@@ -145,32 +160,17 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
     engine = TargetGroups.together(
         other._start(origin), origin.columns, other.missing == "skip_target"
     )
-    nothing = np.empty((0, origin.columns), dtype)
-    other._settle(origin, engine, residual=nothing, constant_values=other._no_values())
-    result = _put_together(other, piece)
+    other._settle(origin, engine, _constant_values=other._no_values())
+    result = merging.put_together(other, piece, _stacked)
     for form in result._engine.forms:
         if isinstance(form, InformationForm):
             form.solving = bool(other.residuals)
-    result._origin, result._residual = origin, nothing
+    result._origin, result._residual = origin, other._residual
     result.set_params(**other.get_params(deep=False))
     return result
 
 
-def _put_together(first: Any, second: Any) -> Any:
-    result = copy.copy(second)
-    timing = result._timing = merging.timing_of_both(first, second)
-    duration = second._duration(timing is not None)
-    length = None if duration is None else duration.length
-    result._engine = targets.merge(
-        first._engine, second._engine, lambda a, b: _stacked(a, b, length)
-    )
-    result._log_weights = merging.merged_logs(first, second, length)
-    result._constant_values = values_of_both(first._constant_values, second._constant_values)
-    result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
-    return result
-
-
-def _stacked(first: FormSwitch, second: FormSwitch, half_life: float | None) -> FormSwitch:
+def _stacked(first: FormSwitch, second: FormSwitch, _: Any, half_life: float | None) -> FormSwitch:
     """Return the state of first's rows followed by second's; second began with no ridge."""
     if isinstance(second.form, InformationForm):
         return form_switch.merge(first, second, second.form.ridge, half_life)
@@ -193,26 +193,25 @@ def _stacked(first: FormSwitch, second: FormSwitch, half_life: float | None) -> 
 def path_after(
     estimator: RecursiveLeastSquares,
     piece: RecursiveLeastSquares | None,
-    X: Any,
-    y: Any,
-    sample_weight: Any = None,
-    *,
-    forget: Any = None,
-    times: Any = None,
+    rows: PieceRows,
 ) -> CoefficientPath:
     """Return the path over rows of the estimator that has learned ``piece``, which does not change.
 
     Rows before the first that can be learnt read as they do at the beginning of a stream.
     """
+    X, y, sample_weight, forget, times, _ = rows
     if piece is not None:
         return path_of(begun(estimator, piece), X, y, sample_weight, times, forget)
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
-    if not len(X):
-        return blank(X, y, estimator.fit_intercept)
-    call = estimator._check_call(X, y, sample_weight, forget, None)
-    if call.nothing_usable:
+    if not rows.n or not can_learn(estimator, rows):
         return blank(X, y, estimator.fit_intercept)
     return path_of(estimator, X, y, sample_weight, times, forget)
+
+
+def can_learn(estimator: Any, rows: PieceRows) -> bool:
+    """Test whether any row has no missing value; raises as ``partial_fit`` does."""
+    X, y, sample_weight, forget, *_ = rows
+    return not estimator._check_call(X, y, sample_weight, forget, None).nothing_usable
 
 
 def blank(
@@ -231,14 +230,14 @@ def blank(
     found = found.with_statistics(
         RowStatistics(found.residual.copy(), fit, fit, rows_so_far, rows_so_far.copy())
     )
-    return found.labelled(labels_of(X, y, fit_intercept) if labels is None else labels)
+    return found.labelled(labels_of(PieceRows(X, y), fit_intercept) if labels is None else labels)
 
 
-def labels_of(X: Any, y: Any, fit_intercept: bool, times: Any = None, by: Any = None) -> Labels:
+def labels_of(rows: PieceRows, fit_intercept: bool) -> Labels:
     """Return the labels of a path of these rows."""
-    labels = Labels.of(X, y)._replace(intercept=bool(fit_intercept))
-    labels = labels if by is None else with_groups(labels, by)
-    return with_times(labels, times, in_order=by is None)
+    labels = Labels.of(rows.X, rows.y)._replace(intercept=bool(fit_intercept))
+    labels = labels if rows.by is None else with_groups(labels, rows.by)
+    return with_times(labels, rows.times, in_order=rows.by is None)
 
 
 def check_groups(parameters: dict[str, Any]) -> None:
@@ -282,14 +281,3 @@ def grouped(
         **({} if origin.names is None else {"feature_names_in_": origin.names}),
     )
     return groups
-
-
-def scattered(
-    parts: list[tuple[NDArray[np.int64], CoefficientPath]], n: int, like: CoefficientPath
-) -> CoefficientPath:
-    """Return one path of n rows from those of groups, whose rows are given; NaN in the others."""
-    whole = [np.full((n, *a.shape[1:]), np.nan, a.dtype) for a in like.every_array]
-    for rows, path in parts:
-        for array, piece in zip(whole, path.every_array, strict=True):
-            array[rows] = piece
-    return CoefficientPath.of_arrays(whole)

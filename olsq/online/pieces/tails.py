@@ -5,49 +5,23 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from olsq.online.estimators.rolling import RollingLeastSquares
-from olsq.online.many.labels import group_rows
-from olsq.online.pieces.pieces import INSTEAD_OF_PIECES
+from olsq.online.pieces.pieces import INSTEAD_OF_PIECES, PieceRows
 from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.times import of_frames, read_times, times_and_zone
-
-
-class Rows(NamedTuple):
-    """Rows as given: arrays, or pandas' frames and series; None for absent arguments."""
-
-    X: Any
-    y: Any
-    sample_weight: Any = None
-    forget: Any = None
-    times: Any = None
-    by: Any = None
-
-    @property
-    def n(self) -> int:
-        """Number of the rows."""
-        return len(self.X)
-
-    def take(self, rows: NDArray[np.int64]) -> Rows:
-        """Select some of the rows."""
-        return self._make(None if part is None else _take(part, rows) for part in self)
 
 
 class Tail(NamedTuple):
     """The last rows of a piece, and how many samples it had in all."""
 
-    rows: Rows
+    rows: PieceRows
     samples: int
 
 
-def _take(part: Any, rows: NDArray[np.int64]) -> Any:
-    return part.iloc[rows] if hasattr(part, "iloc") else part[rows]
-
-
-def joined(first: Rows, second: Rows) -> Rows:
+def joined(first: PieceRows, second: PieceRows) -> PieceRows:
     """Join first's rows and second's."""
-    return Rows(*(_joined(a, b) for a, b in zip(first, second, strict=True)))
+    return PieceRows(*(_joined(a, b) for a, b in zip(first, second, strict=True)))
 
 
 def _joined(first: Any, second: Any) -> Any:
@@ -60,7 +34,7 @@ def _joined(first: Any, second: Any) -> Any:
     return np.concatenate([first, second])
 
 
-def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
+def tail(window: RollingLeastSquares, rows: PieceRows) -> Tail | None:
     """Return the rows that are still in a window at the end; None if there are no rows.
 
     Raises as ``partial_fit`` does.  O(n d), to check the rows.
@@ -80,7 +54,7 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
     usable = np.ones((n, 1), np.bool_) if call.usable is None else call.usable.reshape(n, -1)
     usable = usable & (call.weights > 0)[:, None]
     keep = np.zeros(n, np.bool_)
-    for own in _groups(rows.by, n):
+    for _, own in rows.groups:
         if duration is not None and times is not None:
             values = read_times(times[own]).values
             keep[own[values > duration.expired(values[-1])]] = True
@@ -93,18 +67,6 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
                     last = slice(last[0] if last.size == window.window else 0, None)
                 keep[own[last]] = True
     return Tail(rows.take(np.flatnonzero(keep)), call.n_samples)
-
-
-def _groups(by: Any, n: int) -> list[NDArray[np.int64]]:
-    """List the rows of every group, in order; rows without a label are in none."""
-    if by is None:
-        return [np.arange(n)]
-    return [own for _, own in groups(by, n)]
-
-
-def groups(by: Any, n: int) -> list[tuple[Any, NDArray[np.int64]]]:
-    """List every label with its rows, in order of appearance; rows without a label are left out."""
-    return list(group_rows(by, n).items())
 
 
 def merged(window: RollingLeastSquares, first: Tail | None, second: Tail | None) -> Tail | None:
@@ -128,14 +90,3 @@ def estimator_of(window: RollingLeastSquares, last: Tail) -> RollingLeastSquares
         window.partial_fit(rows.X, rows.y, rows.sample_weight, forget=rows.forget, times=rows.times)
     window.n_samples_seen_ = last.samples
     return window
-
-
-def any_usable(window: RollingLeastSquares, rows: Rows) -> bool:
-    """Test whether any row can be learned."""
-    call = window._check_call(rows.X, rows.y, rows.sample_weight, rows.forget, None)
-    return call.usable is None or bool(call.usable.any())
-
-
-def check(window: RollingLeastSquares) -> None:
-    """Raise ValueError or TypeError for parameters that no row is needed to refuse."""
-    window._check_parameters()
