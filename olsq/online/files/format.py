@@ -151,8 +151,10 @@ def _parsed(content: memoryview, length: int) -> tuple[dict[str, Any], dict[str,
         if not isinstance(dtype, str) or dtype not in DTYPES:
             raise ValueError(f"array {name!r} has dtype {dtype!r}, not one of {DTYPES}")
         # An array without numbers may have a long axis beside one of 0, but none that overflows.
-        whole = isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**48 for n in shape)
-        if not whole or len(shape) > 3:
+        valid_shape = isinstance(shape, list) and all(
+            type(n) is int and 0 <= n < 2**48 for n in shape
+        )
+        if not valid_shape or len(shape) > 3:
             raise ValueError(f"array {name!r} has shape {shape!r}")
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if type(offset) is not int or offset < 0 or offset % 8 or offset + size > len(data):

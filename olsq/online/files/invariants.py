@@ -72,10 +72,10 @@ def check_fields(arrays: dict[str, NDArray], fields: Fields, sizes: dict[str, in
         shape = tuple(sizes[n] if isinstance(n, str) else n for n in field.shape)
         if array.dtype != np.dtype(field.dtype) or array.shape != shape:
             raise ValueError(f"array {name!r} is {array.dtype} {array.shape}, which is not {shape}")
-        known = np.isfinite(array)
+        valid = np.isfinite(array)
         if field.invariant == UNKNOWN:
-            known |= array == np.inf
-        if not known.all():
+            valid |= array == np.inf
+        if not valid.all():
             raise ValueError(f"array {name!r} holds numbers that are not finite")
     for name in arrays.keys() & fields.keys():
         CHECKS[fields[name].invariant](name, arrays[name], sizes)
@@ -118,8 +118,8 @@ def check_definite(name: str, matrix: NDArray, *, positive: bool) -> None:
 
 def check_triangular(name: str, matrix: NDArray, *, lower: bool = False) -> None:
     """Raise ValueError unless all of (..., d, d) on the other side of the diagonal is 0."""
-    rest = np.triu(matrix, 1) if lower else np.tril(matrix, -1)
-    want(not rest.any(), name, f"no {'lower' if lower else 'upper'} triangle")
+    other_side = np.triu(matrix, 1) if lower else np.tril(matrix, -1)
+    want(not other_side.any(), name, f"no {'lower' if lower else 'upper'} triangle")
 
 
 def check_orthonormal(name: str, basis: NDArray) -> None:

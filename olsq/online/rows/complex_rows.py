@@ -125,13 +125,13 @@ def embed_prior(prior: Any) -> tuple[NDArray, NDArray]:
     ``E |noise|^2``, and the prior circular: ``[[Re C, -Im C], [Im C, Re C]]`` in units of the
     variance of one part of the noise, half of that.
     """
-    wanted = "prior of complex coefficients must be a pair (mean, covariance)"
+    rule = "prior of complex coefficients must be a pair (mean, covariance)"
     if isinstance(prior, (dict, Moments)):
-        raise TypeError(f"{wanted}, got moments, which belong to real rows")
+        raise TypeError(f"{rule}, got moments, which belong to real rows")
     try:
         mean, covariance = prior
     except (TypeError, ValueError):
-        raise TypeError(f"{wanted}, got {prior!r}") from None
+        raise TypeError(f"{rule}, got {prior!r}") from None
     mean: Any = complex_array(_unpacked(mean), "prior[0], the mean,")
     covariance = _unpacked(covariance)
     name = "prior[1], the covariance,"
@@ -200,10 +200,10 @@ def combine_covariance(P: NDArray) -> ComplexArray:
     k = P.shape[-1] // 2
     a, b, c = P[..., :k, :k], P[..., k:, :k], P[..., :k, k:]
     with np.errstate(invalid="ignore"):
-        found = joined(a + P[..., k:, k:], b - c)
+        covariance = joined(a + P[..., k:, k:], b - c)
     diagonal = np.arange(k)
-    found.imag[..., diagonal, diagonal] = 0.0
-    return found
+    covariance.imag[..., diagonal, diagonal] = 0.0
+    return covariance
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -110,8 +110,8 @@ def wrapped(data: Any, name: str = "X") -> Any:
     refuse_repeated_names(data, name)
     import narwhals.stable.v2 as nw
 
-    found: Any = nw.from_native(data, pass_through=True, eager_only=True, allow_series=True)
-    return found if isinstance(found, (nw.DataFrame, nw.Series)) else None
+    native: Any = nw.from_native(data, pass_through=True, eager_only=True, allow_series=True)
+    return native if isinstance(native, (nw.DataFrame, nw.Series)) else None
 
 
 def row_index(data: Any) -> Any:
@@ -136,8 +136,8 @@ def check_same_index(**data: Any) -> None:
     check of the lengths.
     """
     first_name, first = "", None
-    for name, given in data.items():
-        index = None if isinstance(given, _PLAIN) else row_index(given)
+    for name, rows in data.items():
+        index = None if isinstance(rows, _PLAIN) else row_index(rows)
         if index is None:
             continue
         if first is None:
@@ -236,11 +236,11 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
         arrays.insert(0, labels.times)
     refuse_twice(flat)
     table = dict(zip(flat, arrays, strict=True))
-    made = nw.from_dict(table, backend=backend)
+    table_frame = nw.from_dict(table, backend=backend)
     if labels.time_zone is not None and flat[0] == labels.time_name:
         times = nw.col(labels.time_name).dt.replace_time_zone("UTC")
-        made = made.with_columns(times.dt.convert_time_zone(labels.time_zone))
-    native: Any = made.to_native()
+        table_frame = table_frame.with_columns(times.dt.convert_time_zone(labels.time_zone))
+    native: Any = table_frame.to_native()
     if has_rows:
         if labels.index is not None:
             native.index = labels.index

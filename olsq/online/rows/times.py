@@ -384,10 +384,10 @@ def elapsed_times(
     """
     elapsed = np.zeros(times.shape[0])
     learnt = slice(None) if usable is None else np.flatnonzero(usable)
-    own = times[learnt]
-    if own.size:
-        before = np.concatenate([span[1:] if span.size else own[:1], own[:-1]])
-        elapsed[learnt] = time_between(before, own)
+    learnt_times = times[learnt]
+    if learnt_times.size:
+        before = np.concatenate([span[1:] if span.size else learnt_times[:1], learnt_times[:-1]])
+        elapsed[learnt] = time_between(before, learnt_times)
     return elapsed
 
 
@@ -400,7 +400,7 @@ def time_between(earlier: NDArray, later: NDArray) -> NDArray[np.float64]:
 
 def span_after(times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray) -> NDArray:
     """Return ``span`` after more rows."""
-    own = times if usable is None else times[usable]
-    if own.size == 0:
+    learnt_times = times if usable is None else times[usable]
+    if learnt_times.size == 0:
         return span
-    return np.array([span[0] if span.size else own[0], own[-1]], times.dtype)
+    return np.array([span[0] if span.size else learnt_times[0], learnt_times[-1]], times.dtype)

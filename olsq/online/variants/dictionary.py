@@ -91,12 +91,12 @@ class DictionarySwitch(VariantSwitch):
 
     def features(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return phi (n, b) of rows X (n, d), and what the span misses of k(x, x) (n,)."""
-        whole = self.kernel.diagonal(X)
+        norms = self.kernel.diagonal(X)
         if not len(self.points):
-            return np.zeros((len(X), 0)), whole
+            return np.zeros((len(X), 0)), norms
         between = self.kernel.between(self.points, X)
         phi = solve_triangular(self.root, between, lower=True, check_finite=False).T
-        return phi, whole - (phi**2).sum(1)
+        return phi, norms - (phi**2).sum(1)
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
@@ -130,9 +130,9 @@ class DictionarySwitch(VariantSwitch):
             part = slice(t + start, t + stop)
             ones = rows.X[part, : int(self.form.intercept)]
             wide = Rows.of(np.hstack([ones, phi[start:stop]]), *(a[part] for a in rows[1:]))
-            own = np.empty((stop - start, residual.shape[1]))
-            self.form.absorb(wide, own, Trace.none(residual.shape[1], wide.X.shape[1]))
-            residual[part] = own
+            errors = np.empty((stop - start, residual.shape[1]))
+            self.form.absorb(wide, errors, Trace.none(residual.shape[1], wide.X.shape[1]))
+            residual[part] = errors
             if fixed:
                 self.left = self.left * decay[stop - start - 1]
                 self._top_up()
@@ -170,8 +170,8 @@ class DictionarySwitch(VariantSwitch):
     # -- saving, merging --------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray]:
-        own = {"points": self.points, "root": self.root}
-        return super().arrays() | own | ({"left": self.left} if self.novelty.fixed else {})
+        dictionary = {"points": self.points, "root": self.root}
+        return super().arrays() | dictionary | ({"left": self.left} if self.novelty.fixed else {})
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"points": len(self.points)}

@@ -195,9 +195,9 @@ class KernelLeastSquares(Variant):
     def _mean(self, rows: NDArray) -> NDArray[np.float64]:
         theta, first, engine = self._theta(), self._first, self._state
         out = np.full((len(rows), len(theta)), np.nan)
-        known = np.flatnonzero(np.isfinite(rows).all(axis=1))
-        for start in range(0, known.size, BLOCK_ROWS):
-            block = known[start : start + BLOCK_ROWS]
+        complete = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        for start in range(0, complete.size, BLOCK_ROWS):
+            block = complete[start : start + BLOCK_ROWS]
             phi, _ = engine.features(rows[block].astype(np.float64))
             out[block] = phi @ theta[:, first:].T + (theta[:, 0] if first else 0.0)
         return out

@@ -156,8 +156,8 @@ class RobustSwitch(VariantSwitch):
         return out
 
     def arrays(self) -> dict[str, NDArray]:
-        own = {"recent": self.recent, "recent_at": self.recent_at, "first": self.first}
-        return super().arrays() | own
+        history = {"recent": self.recent, "recent_at": self.recent_at, "first": self.first}
+        return super().arrays() | history
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RobustSwitch:
@@ -204,12 +204,12 @@ def weights_together(
     residuals, raised by ``sqrt(n / (n - k))`` for what the fit has taken from them.
     """
     kind, parameter, quartile = rule
-    known = weights > 0
-    raised = np.sqrt(known.sum() / max(known.sum() - X.shape[1], 1))
+    counted = weights > 0
+    raised = np.sqrt(counted.sum() / max(counted.sum() - X.shape[1], 1))
     robust, scale = np.ones(len(X)), np.empty(Y.shape[1])
     residual = _residuals(X, Y, weights, ridge, noise)
-    for step in range((MEDIAN_STEPS + STEPS) if known.any() else 0):
-        scales_of(residual[known], int(known.sum()), quartile, scale)
+    for step in range((MEDIAN_STEPS + STEPS) if counted.any() else 0):
+        scales_of(residual[counted], int(counted.sum()), quartile, scale)
         scale *= raised
         before = robust
         if step < MEDIAN_STEPS:
