@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 
@@ -33,6 +34,12 @@ def two_threads():
         yield
 
 
+@functools.cache
+def estimator():
+    """One that is fitted, made where a test needs it: collecting tests compiles nothing."""
+    return fitted()
+
+
 def fitted(kind=olsq.RecursiveLeastSquares, **parameters):
     return kind(**parameters).fit(X, y)
 
@@ -49,18 +56,17 @@ DOORS = {
     "rolling": lambda: fitted(olsq.RollingLeastSquares, window=60),
     "path": lambda: olsq.coefficient_path(X, y),
     "window": lambda: olsq.coefficient_path(X, y, window=60),
-    "predict": lambda: ESTIMATOR.predict(X),
-    "errors": lambda: ESTIMATOR.predict(X, return_std=True),
-    "leverage": lambda: ESTIMATOR.leverage(X),
-    "covariance": lambda: ESTIMATOR.cov_params(),
-    "summary": lambda: ESTIMATOR.summary(),
-    "merge": lambda: olsq.merge(ESTIMATOR, ESTIMATOR),
-    "load": lambda: olsq.loads(ESTIMATOR.to_bytes()),
+    "predict": lambda: estimator().predict(X),
+    "errors": lambda: estimator().predict(X, return_std=True),
+    "leverage": lambda: estimator().leverage(X),
+    "covariance": lambda: estimator().cov_params(),
+    "summary": lambda: estimator().summary(),
+    "merge": lambda: olsq.merge(estimator(), estimator()),
+    "load": lambda: olsq.loads(estimator().to_bytes()),
     "tune": lambda: olsq.tune(X[:, :2], y),
     "online_lstsq": lambda: olsq.online_lstsq(K, K, K, ridge=1.0),
     "local_lstsq": lambda: olsq.local_lstsq(K, K, K, ridge=1.0),
 }
-ESTIMATOR = fitted()
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -84,7 +90,7 @@ def test_one_row_of_a_small_state_does_not_set_threads(monkeypatch):
     monkeypatch.setattr(type(one_blas_thread), "__enter__", None)
     est.step(X[0, :4], y[0])
     est.predict(X[:1, :4])
-    ESTIMATOR.step(X[0], y[0])
+    estimator().step(X[0], y[0])
     with threads_for(100, 10):
         pass
 

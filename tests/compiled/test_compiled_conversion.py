@@ -98,30 +98,43 @@ FITTED = {"fit_intercept": False}
 
 
 @pytest.mark.parametrize(
-    ("est", "error", "match"),
+    ("make", "error", "match"),
     [
-        (olsq.RollingLeastSquares(window=9).fit(X[:9], Y[:9]), TypeError, "RecursiveLeastSquares"),
-        ("est", TypeError, "got str"),
-        (RLS(**FITTED), ValueError, "not fitted yet"),
-        (RLS().fit(X, Y), ValueError, "fit_intercept=True.*regressor of ones"),
-        (RLS(**FITTED).fit(X[:9], X[:9]), ValueError, "3 targets.*one estimator for each"),
-        (RLS(**FITTED, ridge_mode="fixed").fit(X, Y), ValueError, "ridge_mode='fixed'"),
-        (RLS(**FITTED, cov="sandwich").fit(X, Y), ValueError, "cov='sandwich'"),
-        (RLS(**FITTED, state_dtype="float32").fit(X, Y), ValueError, "state_dtype='float32'"),
-        (RLS(**FITTED).fit(X[:9].astype("f4"), Y[:9].astype("f4")), ValueError, "float32 rows"),
-        (RLS(**FITTED, forget=olsq.forgetting.Directional(0.9)).fit(X, Y), ValueError, "strategy"),
         (
-            RLS(**FITTED, half_life="3h").fit(
+            lambda: olsq.RollingLeastSquares(window=9).fit(X[:9], Y[:9]), TypeError,
+            "RecursiveLeastSquares",
+        ),
+        (lambda: "est", TypeError, "got str"),
+        (lambda: RLS(**FITTED), ValueError, "not fitted yet"),
+        (lambda: RLS().fit(X, Y), ValueError, "fit_intercept=True.*regressor of ones"),
+        (lambda: RLS(**FITTED).fit(X[:9], X[:9]), ValueError, "3 targets.*one estimator for each"),
+        (lambda: RLS(**FITTED, ridge_mode="fixed").fit(X, Y), ValueError, "ridge_mode='fixed'"),
+        (lambda: RLS(**FITTED, cov="sandwich").fit(X, Y), ValueError, "cov='sandwich'"),
+        (
+            lambda: RLS(**FITTED, state_dtype="float32").fit(X, Y), ValueError,
+            "state_dtype='float32'",
+        ),
+        (
+            lambda: RLS(**FITTED).fit(X[:9].astype("f4"), Y[:9].astype("f4")), ValueError,
+            "float32 rows",
+        ),
+        (
+            lambda: RLS(**FITTED, forget=olsq.forgetting.Directional(0.9)).fit(X, Y), ValueError,
+            "strategy",
+        ),
+        (
+            lambda: RLS(**FITTED, half_life="3h").fit(
                 X[:9], Y[:9], times=np.arange(9).astype("M8[h]")
             ), ValueError, "half_life='3h', a length of time",
         ),
         (
-            RLS(**FITTED, method="information", ridge=0).fit(X[:2], Y[:2]), ValueError,
+            lambda: RLS(**FITTED, method="information", ridge=0).fit(X[:2], Y[:2]), ValueError,
             "do not determine every coefficient",
         ),
     ],
 )  # fmt: skip
-def test_estimators_that_have_no_compiled_state(est, error, match):
+def test_estimators_that_have_no_compiled_state(make, error, match):
+    est = make()
     with pytest.raises(error, match=match):
         compiled.from_estimator(est)
 
