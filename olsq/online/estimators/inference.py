@@ -11,7 +11,8 @@ from scipy.special import stdtr
 from olsq.arrays.checks import shown
 from olsq.online.estimators.uncertainty import Uncertainty
 from olsq.online.forms.form import Form
-from olsq.online.forms.student import check_level
+from olsq.online.forms.rows import split_intercept
+from olsq.online.forms.student import check_level, deviations, half_widths
 from olsq.online.inference import robust
 from olsq.online.inference.restrictions import Contrasts, WaldTest, restrictions
 from olsq.online.inference.summary import Summary, f_probability, summarise
@@ -154,11 +155,8 @@ class Inference(Uncertainty):
             R, value = self._restrictions(restriction, value)
             effect = self._theta() @ R.T - value
             spread = self._by_target(lambda form: self._variances(form, R))
-            deviation = np.sqrt(self._statistics()[0])[:, None]
-            with np.errstate(invalid="ignore"):
-                error = deviation * np.sqrt(spread)
-            error[np.isinf(spread) | np.isinf(np.broadcast_to(deviation, spread.shape))] = np.inf
-            freedom, reach = self._freedom(), self._quantile(level)[:, None] * error
+            error, freedom = deviations(spread, self._statistics()[0][:, None]), self._freedom()
+            reach = half_widths(error, freedom[:, None], level)
             with np.errstate(divide="ignore", invalid="ignore"):
                 t = np.where(effect == 0, 0.0, effect / error)
             p = np.where(np.isinf(error), 1.0, 2 * stdtr(_positive(freedom)[:, None], -np.abs(t)))
@@ -345,12 +343,9 @@ class Inference(Uncertainty):
             if self._origin.is_complex:
                 draws = complex_rows.combine_coefficients(draws)
             shaped = draws[0] if self._origin.n_targets == 0 else draws.transpose(1, 0, 2)
-            coef = np.ascontiguousarray(shaped[..., self._first :])
-            if not return_intercept:
-                return coef
-            nothing = np.zeros(shaped.shape[:-1], shaped.dtype)
-            first = shaped[..., 0].copy() if self._first else nothing
-            return coef, first
+            coef, constants = split_intercept(shaped, self._first)
+            coef = np.ascontiguousarray(coef)
+            return (coef, constants.copy()) if return_intercept else coef
 
     def _noise_to_draw(self, sigma2: ArrayLike | None) -> NDArray[np.float64]:
         """Return the noise variances (m,) to draw with."""

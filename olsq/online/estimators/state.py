@@ -15,7 +15,7 @@ from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
 from olsq.online.forms.form import Form
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.rows import clip_to
+from olsq.online.forms.rows import clip_to, split_intercept
 from olsq.online.forms.targets import Engine, TargetGroups
 from olsq.online.rows import complex_rows, frames, inputs
 from olsq.online.rows.durations import Duration
@@ -286,9 +286,7 @@ class EstimatorState(Estimator):
     @property
     def intercept_(self) -> Any:
         """Intercept, a number or (m,); 0 without one."""
-        theta = self._coefficients()
-        column = theta[:, 0].copy() if self._first else np.zeros(len(theta), theta.dtype)
-        return self._shaped(column)
+        return self._shaped(split_intercept(self._coefficients(), self._first)[1].copy())
 
     @property
     def residual_(self) -> Any:

@@ -7,15 +7,15 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from olsq.arrays.checks import check_choice
 from olsq.online.calls import one_row
 from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.estimators.state import BLOCK_ROWS, clip_to_finite
 from olsq.online.forms.form import Form
+from olsq.online.forms.rows import split_intercept
 from olsq.online.forms.statistics import counts_of, statistics_of
-from olsq.online.forms.student import check_level
+from olsq.online.forms.student import check_level, deviations, half_widths
 from olsq.online.rows import complex_rows
 from olsq.online.rows.sparse import SparseRows
 from olsq.threads import threads_for
@@ -82,8 +82,7 @@ class Uncertainty(Coefficients):
     def intercept_stderr_(self) -> Any:
         """Standard error of ``intercept_``; 0 without one."""
         self._form()
-        errors = self._statistics()[1]
-        return self._shaped(errors[:, 0] if self._first else np.zeros(errors.shape[0]))
+        return self._shaped(split_intercept(self._statistics()[1], self._first)[1])
 
     def _statistics(self) -> tuple[NDArray, NDArray]:
         """Return sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
@@ -216,7 +215,7 @@ class Uncertainty(Coefficients):
             self._form()
             rows = self._checked(X)
             mean = self._mean(rows)
-            reach = self._quantile(level) * self._deviation(rows, kind)
+            reach = half_widths(self._deviation(rows, kind), self._freedom(), level)
             if self._origin.is_complex:  # each part has half of the variance
                 reach, means = reach / np.sqrt(2.0), np.stack([mean.real, mean.imag])
             else:
@@ -297,11 +296,7 @@ class Uncertainty(Coefficients):
             return np.broadcast_to(self._by_block(read, rows), (form.loss.size, rows.shape[0]))
 
         spread = self._by_target(of_form).T + (1.0 if kind == "observation" else 0.0)
-        sigma2 = self._statistics()[0]
-        with np.errstate(invalid="ignore"):
-            deviation = np.sqrt(sigma2) * np.sqrt(spread)
-        deviation[np.isinf(spread) | (np.isinf(sigma2) & ~np.isnan(spread))] = np.inf
-        return deviation
+        return deviations(spread, self._statistics()[0])
 
     def _freedom(self) -> NDArray[np.float64]:
         """Return the degrees of freedom (m,) of ``sigma2_``; inf of one that is known."""
@@ -312,12 +307,3 @@ class Uncertainty(Coefficients):
 
         known = np.isfinite(self._known_noise(self._origin))
         return np.where(known, np.inf, self._by_target(of_form))
-
-    def _quantile(self, level: float) -> NDArray[np.float64]:
-        """Return Student's t quantile q (m,) with probability ``level`` in -q .. q; inf without
-        freedom, and the normal distribution's for a known noise variance.
-        """
-        freedom = self._freedom()
-        known = freedom > 0
-        quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
-        return np.where(known, quantile, np.inf)

@@ -73,20 +73,8 @@ class AdaptiveForm(SquareRootForm):
         """
         memory = np.zeros(N_MEMORY)
         memory[GATE] = 1.0
-        return cls(
-            form.R,
-            form.z,
-            form.columns,
-            form.tally,
-            form.loss,
-            form.held,
-            form.spread,
-            memory,
-            np.zeros(form.z.shape[0]),
-            intercept=form.intercept,
-            forget=forget,
-            precision=form.precision,
-        )
+        own = {"memory": memory, "variances": np.zeros(form.z.shape[0]), "forget": forget}
+        return cls(form.R, form.z, **form.shared, **own)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickle; those of 0.2.0 have no ``aside``."""

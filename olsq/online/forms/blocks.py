@@ -80,17 +80,12 @@ def stacked(first: SquareRootForm, second: SquareRootForm) -> SquareRootForm:
     A, B = np.zeros((2, d + m, d + m)).transpose(0, 2, 1)
     A[:d, :d], A[:d, d:] = root * first.R, root * first.z.T
     B[:d, :d], B[:d, d:] = second.R, second.z.T
-    form = SquareRootForm(
-        first.R,
-        first.z,
-        np.empty((2, d)),
-        merged_tally(first.tally, second.tally),
-        np.empty(m),
-        first.held + second.held,
-        merged_spread(first.spread, second.spread, decay),
-        intercept=first.intercept,
-        precision=first.precision,
-    )
+    both = {
+        "tally": merged_tally(first.tally, second.tally),
+        "held": first.held + second.held,
+        "spread": merged_spread(first.spread, second.spread, decay),
+    }
+    form = SquareRootForm(first.R, first.z, **first.shared | both)
     _take_over(form, _rotated(A, B, triangular=True), forgotten(first.loss, decay) + second.loss)
     form.narrow()
     return form

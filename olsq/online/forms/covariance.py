@@ -264,34 +264,13 @@ def from_square_root(form: SquareRootForm, margin: float) -> CovarianceForm | No
     P = inverse @ inverse.T
     mirror_upper(P)  # bitwise symmetric
     del inverse
-    new = CovarianceForm(
-        P,
-        form.coefficients(),
-        form.columns,
-        form.tally,
-        form.loss,
-        form.held,
-        form.spread,
-        intercept=form.intercept,
-        precision=form.precision,
-    )
+    new = CovarianceForm(P, form.coefficients(), **form.shared)
     return new if new.trusted(margin) else None
 
 
 def to_square_root(form: CovarianceForm) -> SquareRootForm:
     """Convert to square-root form: ``R`` with ``R^T R = P^-1``."""
-    R, z = square_root_of(form.P, form.theta)
-    return SquareRootForm(
-        R,
-        z,
-        form.columns,
-        form.tally,
-        form.loss,
-        form.held,
-        form.spread,
-        intercept=form.intercept,
-        precision=form.precision,
-    )
+    return SquareRootForm(*square_root_of(form.P, form.theta), **form.shared)
 
 
 def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:

@@ -39,6 +39,12 @@ class Form(ABC):
     spread: NDArray
 
     @property
+    def shared(self) -> dict[str, Any]:
+        """Arguments that are the same for another form of this state."""
+        names = "columns", "tally", "loss", "held", "spread", "intercept", "precision"
+        return {name: getattr(self, name) for name in names}
+
+    @property
     @abstractmethod
     def in_kernels(self) -> tuple[NDArray, ...]:
         """The arrays as the kernels take them: matrix, coefficients, columns, tally, loss."""

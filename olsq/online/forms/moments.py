@@ -91,42 +91,30 @@ def switch_from(
     R, z, error = _checked_factor(gram + np.diag(ridge), cross, eps)
     if not (np.abs(z) <= np.finfo(precision[0]).max).all():
         raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
-    clock = np.array([1, 1, 0])
+    columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
+    loss[:] = np.inf
     if method == "information":
         if not R.diagonal().all():  # without the rounding errors that would look like information
             gram, cross = R.T @ R - np.diag(ridge), z @ R
-        columns, tally, loss, held, spread = counters(
-            np.maximum(np.diagonal(gram), 0.0), m, sandwich
-        )
-        loss[:] = np.inf
-        information = InformationForm(
-            gram,
-            cross,
-            loss,
-            columns,
-            tally,
-            held,
-            ridge,
-            spread,
-            intercept=intercept,
-            discounted=discounted,
-            solving=solving,
-            precision=precision,
-        )
-        return FormSwitch(information, method, clock)
-    columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
-    loss[:] = np.inf
+        columns = np.repeat(np.maximum(np.diagonal(gram), 0.0)[None], 2, axis=0)
+        modes = {"discounted": discounted, "solving": solving}
+        arrays = gram, cross, loss, columns, tally, held, ridge, spread
+        return _switch_of_moments(*arrays, intercept=intercept, precision=precision, **modes)
     tally = tally_of(min(error, eps**0.5), tally, precision[0])
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
-    return _switch_from(form, method, clock)
+    return _switch_from(form, method)
 
 
-def _switch_from(form: SquareRootForm, method: str, clock: NDArray) -> FormSwitch:
+def _switch_of_moments(*arrays: NDArray, **options: Any) -> FormSwitch:
+    return FormSwitch(InformationForm(*arrays, **options), "information", np.array([1, 1, 0]))
+
+
+def _switch_from(form: SquareRootForm, method: str) -> FormSwitch:
     """Hold a square-root form in the form that ``method`` names."""
     form.narrow()
-    switch = FormSwitch(form, method, clock)
+    switch = FormSwitch(form, method, np.array([1, 1, 0]))
     if method == "covariance":
         switch.try_covariance()
     return switch
@@ -298,24 +286,12 @@ def switch_from_prior(
     m, rows = z.shape[0], np.count_nonzero(np.diagonal(R))
     columns, tally, loss, held, spread = counters((R**2).sum(0), m)
     tally[[COUNT, COUNT_SQUARED, WEIGHT]] = rows
-    clock = np.array([1, 1, 0])
     if method == "information":
-        information = InformationForm(
-            R.T @ R,
-            z @ R,
-            (z**2).sum(1),
-            columns,
-            tally,
-            held,
-            np.zeros(R.shape[0]),
-            spread,
-            intercept=intercept,
-            discounted=True,
-            solving=solving,
-            precision=precision,
-        )
-        return FormSwitch(information, method, clock)
+        squares, ridge = (z**2).sum(1), np.zeros(R.shape[0])
+        arrays = R.T @ R, z @ R, squares, columns, tally, held, ridge, spread
+        modes = {"discounted": True, "solving": solving}
+        return _switch_of_moments(*arrays, intercept=intercept, precision=precision, **modes)
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
-    return _switch_from(form, method, clock)
+    return _switch_from(form, method)

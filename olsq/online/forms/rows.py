@@ -104,6 +104,13 @@ def forgotten(loss: NDArray, decay: float) -> NDArray:
     return decay * loss if decay > 0 else np.zeros_like(loss)
 
 
+def split_intercept(values: NDArray, intercept: Any) -> tuple[NDArray, NDArray]:
+    """Split values (..., k) into the slopes' (..., d) and the intercept's (...,), 0 without one."""
+    if not intercept:
+        return values, np.zeros(values.shape[:-1], values.dtype)
+    return values[..., 1:], values[..., 0]
+
+
 def clip_to(values: NDArray, dtype: DTypeLike) -> NDArray:
     """Cast to dtype; what float32 cannot hold becomes its largest number instead of infinity."""
     largest = np.finfo(dtype).max

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,7 @@ class FitArrays(NamedTuple):
     @property
     def freedom(self) -> NDArray[np.float64]:
         """Degrees of freedom (n, 1) of t statistics; see :attr:`Counts.freedom`."""
-        rows, coefficients, squared = (self.degrees[:, i : i + 1] for i in range(3))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            whole = np.where(squared == 0, 0.0, rows**2 / squared)
-        return np.maximum(whole - coefficients, 0.0)
+        return _freedom(*(self.degrees[:, i : i + 1] for i in (ROWS, COEFFICIENTS, SQUARED)))
 
     @property
     def arrays(self) -> tuple[NDArray, NDArray]:
@@ -162,6 +159,17 @@ def _coefficients(counts, variance, decay, ridge):
     return counts[RANK] - prior
 
 
+def _freedom(rows: Any, coefficients: Any, squared: Any) -> Any:
+    """Return degrees of freedom by Satterthwaite.
+
+    A sum of squared residuals with weights zeta has the mean and variance of a chi-squared variable
+    of ``(sum zeta)^2 / sum zeta^2`` degrees, less one for each coefficient.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        every = np.where(squared == 0, 0.0, rows**2 / squared)
+    return np.maximum(every - coefficients, 0.0)
+
+
 class Counts(NamedTuple):
     """Counts that an estimate rests on, shared by all targets of a form."""
 
@@ -172,13 +180,10 @@ class Counts(NamedTuple):
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of sigma2, by Satterthwaite: n - k at forget = 1.
-
-        A sum of squared residuals with weights zeta has the mean and variance of a chi-squared
-        variable of ``(sum zeta)^2 / sum zeta^2`` degrees, less one for each coefficient.
-        """
-        whole = self.rows**2 / self.squared if self.squared > 0 else 0.0
-        return max(whole - self.coefficients, 0.0)
+        """Degrees of freedom of sigma2: n - k at forget = 1."""
+        return float(
+            _freedom(*(np.float64(x) for x in (self.rows, self.coefficients, self.squared)))
+        )
 
 
 def counts_of(form: Form, ridge: NDArray, discounted: bool) -> Counts:

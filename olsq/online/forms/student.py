@@ -34,6 +34,14 @@ def half_widths(stderr: NDArray[np.float64], freedom: Any, level: float) -> NDAr
         return np.where((stderr == 0) & np.isinf(quantile), np.inf, stderr * quantile)
 
 
+def deviations(spread: NDArray[np.float64], sigma2: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``sqrt(sigma2 spread)``; inf where either is, also beside a 0."""
+    with np.errstate(invalid="ignore"):
+        out = np.sqrt(sigma2) * np.sqrt(spread)
+    out[np.isinf(spread) | (np.isinf(sigma2) & ~np.isnan(spread))] = np.inf
+    return out
+
+
 def t_inference(
     coef: NDArray[np.float64], stderr: NDArray[np.float64], freedom: Any, level: float
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from olsq.online.estimators.inference import scaled_covariance, without_undetermined
 from olsq.online.forms.blocks import absorb_blocks
-from olsq.online.forms.rows import Rows
+from olsq.online.forms.rows import Rows, split_intercept
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, WEIGHT
 from olsq.online.forms.statistics import counts_of, objective_of
@@ -347,14 +347,13 @@ def panel_fit(
     **fields: Any,
 ) -> PanelFit:
     """Return the result for coefficients theta (m, k) and covariances V (m, k, k)."""
-    first = int(intercept)
     stderr = np.sqrt(np.diagonal(V, axis1=1, axis2=2))
 
     def split(values: NDArray) -> tuple[NDArray, Any]:
         """Return coefficients and intercepts of (..., m, k), without the targets' axis if none."""
         values = values[..., 0, :] if one_target else values
-        constants = values[..., 0] if first else np.zeros(values.shape[:-1])
-        return values[..., first:], constants if constants.ndim else float(constants)
+        slopes, constants = split_intercept(values, intercept)
+        return slopes, constants if constants.ndim else float(constants)
 
     def shaped(values: NDArray) -> Any:
         return float(values[0]) if one_target else values

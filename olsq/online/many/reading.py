@@ -14,7 +14,7 @@ from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
 from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.moments import prior_shape
-from olsq.online.forms.rows import clip_to
+from olsq.online.forms.rows import clip_to, split_intercept
 from olsq.online.many import decision_kernels
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import untouched
@@ -153,8 +153,7 @@ class BankReading(Estimator):
     @property
     def intercept_(self) -> NDArray:
         """Intercepts (n,) or (n, m); 0 without one."""
-        theta = self._theta()
-        return self._shaped(theta[:, :, 0] if self._first else np.zeros_like(theta[:, :, 0]))
+        return self._shaped(split_intercept(self._theta(), self._first)[1])
 
     @property
     def residual_(self) -> NDArray:
@@ -206,8 +205,7 @@ class BankReading(Estimator):
     @property
     def intercept_stderr_(self) -> NDArray:
         """Standard errors of ``intercept_``; 0 without one."""
-        errors = self._estimates()[2]
-        return self._shaped(errors[:, :, 0] if self._first else np.zeros_like(errors[:, :, 0]))
+        return self._shaped(split_intercept(self._estimates()[2], self._first)[1])
 
     # -- predictions ------------------------------------------------------------------------------
 

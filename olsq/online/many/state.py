@@ -15,7 +15,6 @@ from olsq.online.forms.limits import Limits, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, solution, variances
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY
 from olsq.online.forms.statistics import FitArrays
 from olsq.online.many import batch_kernels, decision_kernels
 
@@ -374,14 +373,3 @@ def noise_levels(tally: NDArray, d: int, kind: Kind) -> NDArray[np.float64]:
     """Compute ``square_root_kernels.noise_level`` of each of the tallies (b, 4)."""
     eps, _, coarse = kind.limits.square_root
     return eps * (2 * np.sqrt(d) + 3 * np.sqrt(tally[:, 0])) + coarse
-
-
-def freedom_of(tally: NDArray, ridge: NDArray, kind: Kind, found: Estimates) -> NDArray[np.float64]:
-    """Compute degrees of freedom (b,) of sigma2 of some filters, as ``statistics.Counts`` does."""
-    rows, squared = tally[:, COUNT], tally[:, COUNT_SQUARED]
-    decay = tally[:, DECAY] if kind.discounted else np.ones(len(tally))
-    variance = np.where(np.isfinite(found.variance), found.variance, 0.0)
-    share = decay[:, None] * ridge * variance
-    coefficients = found.rank - np.minimum(share, 1.0).sum(axis=1)
-    whole = np.where(squared > 0, rows**2 / np.where(squared > 0, squared, 1.0), 0.0)
-    return np.maximum(whole - coefficients, 0.0)

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from olsq.arrays.reals import real_array
+from olsq.online.forms.rows import split_intercept
+from olsq.online.forms.student import deviations, half_widths
 from olsq.online.many.reading import READ_AT_ONCE, BankReading
 from olsq.online.many.rows import check_index, check_number
-from olsq.online.many.state import BankState, freedom_of
+from olsq.online.many.state import BankState
 from olsq.online.rows import complex_rows
 
 
@@ -65,21 +66,16 @@ class BankUncertainty(BankReading):
             part = slice(start, start + READ_AT_ONCE)
             asked, place = np.unique(filters[part], return_inverse=True)
             found = state.estimates(asked, kind)
-            sigma2, _, _ = state.statistics(asked, kind, found, noise)
-            freedom = freedom_of(state.tally[asked], state.ridge[asked], kind, found)[:, None]
-            freedom = np.where(np.isfinite(noise), np.inf, freedom)
-            known = freedom > 0
-            quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
-            factor = np.where(known, quantile, np.inf) * np.sqrt(sigma2)
+            sigma2, _, fit = state.statistics(asked, kind, found, noise)
+            freedom = np.where(np.isfinite(noise), np.inf, fit.freedom)
             own = np.ascontiguousarray(rows[part], np.float64)
             spread = state.leverage(filters[part], own, kind.intercept, place.size)
             if state.spread.shape[1] > 0:
                 x = np.ones((place.size, rows.shape[1] + self._first))
                 x[:, self._first :] = rows[part]
                 spread = self._sandwich_leverage(state, filters[part], x, spread)
-            deviation = np.sqrt(spread + (1.0 if observation else 0.0))[:, None]
-            with np.errstate(invalid="ignore"):
-                out[part] = factor[place] * deviation
+            spread = spread[:, None] + (1.0 if observation else 0.0)
+            out[part] = half_widths(deviations(spread, sigma2[place]), freedom[place], level)
         out[np.isnan(out)] = np.inf  # no spread at all, and nothing to tell it from
         return out
 
@@ -162,11 +158,8 @@ class BankUncertainty(BankReading):
         draws = draws[:, :, 0] if self._n_targets == 0 else draws
         if which is not None and np.ndim(which) == 0:
             draws = draws[:, 0]
-        coef = draws[..., self._first :]
-        if not return_intercept:
-            return coef
-        nothing = np.zeros(draws.shape[:-1], draws.dtype)
-        return coef, draws[..., 0] if self._first else nothing
+        coef, constants = split_intercept(draws, self._first)
+        return (coef, constants) if return_intercept else coef
 
 
 def _noise_variances(sigma2: ArrayLike, b: int, m: int) -> NDArray[np.float64]:
