@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from olsq.online import CoefficientPath, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online import coefficient_path as whole_path
 from olsq.online.paths.path import fill_rows, rows_like
-from olsq.online.pieces import pieces, tails
-from olsq.online.pieces.pieces import PieceRows
-from olsq.online.pieces.tails import Tail
+from olsq.online.pieces import pieces
+from olsq.online.pieces.pieces import INSTEAD_OF_PIECES, PieceRows
+from olsq.online.rows.complex_rows import refuse_complex_data
+from olsq.online.rows.times import of_frames, read_times, times_and_zone
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Work:
         rows = self.collect_rows(blocks)
         est = self.estimator()
         if self.rolling:
-            return tails.tail(est, rows)
+            return tail_of(est, rows)
         if not self.by:
             return pieces.learnt(est, rows)
         self._check_labels(rows)
@@ -80,7 +81,7 @@ class Work:
     def merged(self, first: Any, second: Any) -> Any:
         """Merge the states of first's rows and then second's."""
         if self.rolling:
-            return tails.merged(self.estimator(), first, second)
+            return merged_tails(self.estimator(), first, second)
         if not self.by:
             return pieces.merged(first, second)
         both = dict(first)
@@ -112,7 +113,7 @@ class Work:
         if samples == 0:
             raise ValueError("sample_weight is zero in every row; no row is left to learn from")
         if isinstance(state, Tail):
-            return tails.estimator_of(self.estimator(), state)
+            return fitted_to_tail(self.estimator(), state)
         if self.by:
             return pieces.grouped(self.parameters, state)
         return pieces.begun(self.estimator(), state)
@@ -138,7 +139,7 @@ class Work:
         assert self.options is not None
         intercept = self.parameters["fit_intercept"]
         last = None if before is None else before.rows
-        every = rows if last is None else tails.joined(last, rows)
+        every = rows if last is None else joined(last, rows)
         labels = pieces.labels_of(rows, intercept)
         if not rows.n or not pieces.can_learn(self.estimator(), every):
             return pieces.blank(rows.X, rows.y, intercept, np.nan, labels)
@@ -152,6 +153,91 @@ class Work:
             **self.options | factors,
         )
         return path.each(lambda array: array[every.n - rows.n :]).labelled(labels)
+
+
+# -- windows, which still need the last rows of partitions before them -----------------------------
+
+
+class Tail(NamedTuple):
+    """The last rows of a piece, and how many samples it had in all."""
+
+    rows: PieceRows
+    samples: int
+
+
+def joined(first: PieceRows, second: PieceRows) -> PieceRows:
+    """Join first's rows and second's."""
+    return PieceRows(*(_joined(a, b) for a, b in zip(first, second, strict=True)))
+
+
+def _joined(first: Any, second: Any) -> Any:
+    if first is None:
+        return None
+    if hasattr(first, "iloc"):
+        import pandas as pd
+
+        return pd.concat([first, second])
+    return np.concatenate([first, second])
+
+
+def tail_of(window: RollingLeastSquares, rows: PieceRows) -> Tail | None:
+    """Return the rows that are still in a window at the end; None if there are no rows.
+
+    Raises as ``partial_fit`` does.  O(n d), to check the rows.
+    """
+    n = rows.n
+    if n == 0:
+        return None
+    window._check_parameters()
+    refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=rows.X, y=rows.y)
+    call = window._check_call(rows.X, rows.y, rows.sample_weight, rows.forget, None)
+    duration, times = window._window_in_time(), None
+    if window._duration(False) is not None:
+        given = of_frames(rows.X, rows.y) if rows.times is None else rows.times
+        if given is None:  # which is refused there
+            window._in_time(call, None, rows.X, rows.y, None, False)
+        times = times_and_zone(given)[0]
+    usable = np.ones((n, 1), np.bool_) if call.usable is None else call.usable.reshape(n, -1)
+    usable = usable & (call.weights > 0)[:, None]
+    keep = np.zeros(n, np.bool_)
+    for _, own in rows.groups:
+        if duration is not None and times is not None:
+            values = read_times(times[own]).values
+            keep[own[values > duration.expired(values[-1])]] = True
+        elif window.window_of == "positions":
+            keep[own[-window.window :]] = True
+        else:
+            for target in usable.T:
+                last = np.flatnonzero(target[own])[-window.window :]
+                if window._fades or rows.forget is not None:  # also rows that only fade others
+                    last = slice(last[0] if last.size == window.window else 0, None)
+                keep[own[last]] = True
+    return Tail(rows.take(np.flatnonzero(keep)), call.n_samples)
+
+
+def merged_tails(
+    window: RollingLeastSquares, first: Tail | None, second: Tail | None
+) -> Tail | None:
+    """Merge the tails of first's rows and second's; second's times may not begin before."""
+    if first is None or second is None:
+        return second if first is None else first
+    if not second.rows.n:
+        return Tail(first.rows, first.samples + second.samples)
+    both = joined(first.rows, second.rows)
+    found = tail_of(window, both)
+    assert found is not None
+    return Tail(found.rows, first.samples + second.samples)
+
+
+def fitted_to_tail(window: RollingLeastSquares, last: Tail) -> RollingLeastSquares:
+    """Fit the window to the rows of its tail."""
+    rows = last.rows
+    if rows.forget is None:
+        window.fit(rows.X, rows.y, rows.sample_weight, times=rows.times)
+    else:
+        window.partial_fit(rows.X, rows.y, rows.sample_weight, forget=rows.forget, times=rows.times)
+    window.n_samples_seen_ = last.samples
+    return window
 
 
 def predict_partition(

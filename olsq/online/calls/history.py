@@ -1,4 +1,4 @@
-"""Read the rows learned before a call, for the statistics of the rows of the call's path."""
+"""Rows learned before a call: what statistics of its rows need, and values of constant columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class History(NamedTuple):
 
     @classmethod
     def of(cls, engine: Any, origin: Origin, began: bool, values: NDArray | None, m: int) -> Self:
-        """Read an engine before the call; ``values`` (d,) as in ``constant_columns``."""
+        """Read an engine before the call; ``values`` (d,) as in ``calls.history``."""
         none, nothing = np.empty(0), np.zeros((1, 2 * m if origin.is_complex else m, 3))
         if not isinstance(engine, RollingWindow):
             before = nothing.copy
@@ -116,3 +116,46 @@ def _squares_before(form: Form, origin: Origin, values: NDArray | None) -> NDArr
     if origin.is_complex:
         return complex_squares_before(*how, origin.complex_intercept)[None]
     return squares_before(*how, origin.intercept, values)[None]
+
+
+# Columns of a regression that have had one value in every row are intercepts.  Sums of squares
+# cannot tell a column of ones from one of 1 and -1, so the values are kept, one per column: 0 where
+# it varied, or is 0; an empty array before the first row.  None where no column qualifies, or
+# nothing is known: the state began from a prior or moments, grew, or was saved by olsq 0.2.
+Values = NDArray[np.float64] | None
+
+
+def values_after_call(values: Values, call: Call) -> Values:
+    """Return the values after the rows of a call; skipped rows and those of weight 0 are none."""
+    if values is None or call.complex_features or values.size not in (0, call.X.shape[1]):
+        return None
+    learned = call.weights > 0
+    if call.usable is not None:
+        learned &= call.usable if call.usable.ndim == 1 else call.usable.any(axis=1)
+    at = np.flatnonzero(learned)
+    # Two rows are enough to dismiss the columns of ordinary data.
+    values = values_after_rows(values, call.X[at[:2]])
+    return values if values is None or at.size < 3 else values_after_rows(values, call.X[at[2:]])
+
+
+def values_after_rows(values: Values, X: NDArray) -> Values:
+    """Return the values after rows X (n, d) that were learned."""
+    if values is None or not len(X):
+        return values
+    if values.size and len(X) == 1 and not ((values != X) & (values != 0)).any():
+        return values  # single rows of a stream
+    first = values if values.size else X[0]
+    columns = np.flatnonzero(first)
+    columns = columns[(X[:, columns] == first[columns]).all(axis=0)]
+    if not columns.size:
+        return None
+    after = np.zeros(X.shape[1])
+    after[columns] = first[columns]
+    return after
+
+
+def values_of_both(first: Values, second: Values) -> Values:
+    """Return the values of two streams, one after the other."""
+    if first is None or second is None:
+        return None
+    return values_after_rows(first, second[None]) if second.size else first

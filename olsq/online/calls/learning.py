@@ -13,9 +13,9 @@ from olsq.online.calls.history import History
 from olsq.online.forms.rows import Rows, Trace, clip_to, keeps_pairs_orthogonal
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
+from olsq.online.inference.robust import RobustErrors
 from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.path import CoefficientPath
-from olsq.online.paths.robust import RobustErrors
 
 PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken
 

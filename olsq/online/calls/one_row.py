@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting
-from olsq.online.calls.constant_columns import values_after_rows
+from olsq.online.calls.history import values_after_rows
 from olsq.online.files.frozen import IMMUTABLE, fingerprint, has_fingerprint
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms.covariance import CovarianceForm

@@ -12,15 +12,15 @@ from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls import one_row
 from olsq.online.calls.call import Call, Origin
-from olsq.online.calls.constant_columns import values_after_call
+from olsq.online.calls.history import values_after_call
 from olsq.online.calls.learning import Absorbed, absorb
 from olsq.online.estimators.state import EstimatorState, RowsLearned
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.targets import TargetGroups
+from olsq.online.inference.robust import RobustErrors
 from olsq.online.paths.collector import combine_path
 from olsq.online.paths.path import CoefficientPath
-from olsq.online.paths.robust import RobustErrors
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import Labels, check_same_index, column_names
 from olsq.online.rows.options import check_weight, without_missing

@@ -69,7 +69,7 @@ class EstimatorState(Estimator):
     TIMED: ClassVar[str]  # the parameter that may be a length of time
     TAKES_COMPLEX: ClassVar[bool] = False  # rows; else they are refused
     _fewest = 0  # samples below which there is no estimate
-    _constant_values: NDArray | None = None  # see calls/constant_columns.py
+    _constant_values: NDArray | None = None  # see calls/history.py
     _timing: Timing | None = None  # of the rows so far, if they are told apart by time
 
     # -- to be given by subclasses --------------------------------------------------------------

@@ -21,7 +21,23 @@ WIDTH = 78  # of the text, in characters
 
 
 @dataclass(frozen=True)
-class Fit:
+class CoefficientFit:
+    """Results for one target of a table; arrays (k,), the intercept's first if there is one."""
+
+    coef: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    t: NDArray[np.float64]
+    pvalue: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    freedom: float
+    sigma2: float
+    r_squared: float
+    undetermined: list[str]
+
+
+@dataclass(frozen=True)
+class Fit(CoefficientFit):
     """Results for one target of a summary; statsmodels' names are in brackets.
 
     Attributes
@@ -47,17 +63,8 @@ class Fit:
         [llf, aic, bic].
     """
 
-    coef: NDArray[np.float64]
-    stderr: NDArray[np.float64]
-    t: NDArray[np.float64]
-    pvalue: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
     effective_rows: float
-    freedom: float
     effective_coefficients: float
-    sigma2: float
-    r_squared: float
     adjusted_r_squared: float
     f_statistic: float
     f_pvalue: float
@@ -65,7 +72,6 @@ class Fit:
     aic: float
     bic: float
     condition: float
-    undetermined: list[str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -206,8 +212,8 @@ def summarise(estimator: Any, level: float) -> Summary:
     """Summarise a fitted estimator, which is locked."""
     origin = estimator._origin
     theta, (sigma2, errors) = estimator._theta(), estimator._statistics()
-    logs = estimator._log_weight_sums()
-    names, fits, values = estimator._names(), [], estimator._constant_values
+    logs, n = estimator._log_weight_sums(), origin.columns
+    names, fits, values = estimator._names(), [Any] * n, estimator._constant_values
     constant = None
     if values is not None and values.any():
         at = int(np.flatnonzero(values)[0])
@@ -216,26 +222,10 @@ def summarise(estimator: Any, level: float) -> Summary:
         form = engine.form
         shared = _shared(form, estimator, names)
         for i, target in enumerate(targets):
-            fits.append(
-                (
-                    target,
-                    _fit(
-                        form,
-                        i,
-                        theta[target],
-                        sigma2[target],
-                        errors[target],
-                        logs[target],
-                        level,
-                        origin,
-                        shared,
-                        constant,
-                    ),
-                )
-            )
-    ordered = [fit for _, fit in sorted(fits, key=lambda pair: pair[0])]
+            estimates = tuple(array[target] for array in (theta, sigma2, errors, logs))
+            fits[target] = _fit(form, i, estimates, level, origin, shared, constant)
     kind = "sandwich" if origin.sandwich else "posterior"
-    return Summary(repr(estimator), names, level, ordered, estimator.n_samples_seen_, kind)
+    return Summary(repr(estimator), names, level, fits, estimator.n_samples_seen_, kind)
 
 
 def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, bool, float, list[str]]:
@@ -276,15 +266,13 @@ def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, bool, fl
 def _fit(
     form: Form,
     i: int,
-    theta: NDArray,
-    sigma2: float,
-    stderr: NDArray,
-    logs: float,
+    estimates: tuple[Any, ...],
     level: float,
     origin: Any,
     shared: tuple[Any, bool, float, list[str]],
     constant: dict[int, float] | None,
 ) -> Fit:
+    theta, sigma2, stderr, logs = estimates
     counts, known_noise, condition, undetermined = shared
     left = counts.freedom  # for an estimate of the noise variance
     freedom = math.inf if known_noise else left
@@ -306,27 +294,13 @@ def _fit(
     if n > 0 and residual > 0 and math.isfinite(residual):
         variance = sigma2 if known_noise else residual / n
         likelihood = 0.5 * (logs - n * math.log(2 * math.pi * variance) - residual / variance)
-    return Fit(
-        theta,
-        stderr,
-        t,
-        pvalue,
-        lower,
-        upper,
-        n,
-        freedom,
-        k,
-        float(sigma2),
-        float(r_squared),
-        float(adjusted),
-        float(f_statistic),
-        f_pvalue,
-        likelihood,
-        2 * k - 2 * likelihood,
-        math.log(n) * k - 2 * likelihood if n > 0 else math.nan,
-        condition,
-        undetermined,
-    )
+    aic, bic = 2 * k - 2 * likelihood, math.nan
+    if n > 0:
+        bic = math.log(n) * k - 2 * likelihood
+    of_table = theta, stderr, t, pvalue, lower, upper, freedom, float(sigma2), float(r_squared)
+    tests = float(adjusted), float(f_statistic), f_pvalue
+    more: Any = undetermined, n, k, *tests, likelihood, aic, bic, condition
+    return Fit(*of_table, *more)
 
 
 def f_probability(r: int, freedom: Any, F: Any) -> Any:

@@ -139,6 +139,21 @@ class ByKey(Estimator):
             labels = with_groups(labels, taken_out(X, by)[1], by if isinstance(by, str) else None)
             return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
 
+    def _taken_apart(
+        self, X: Any, y: Any, by: Any, times: Any, **per_row: Any
+    ) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """Return X without its labels, the labels, times, and the names of first features.
+
+        Raises ValueError for arguments whose rows are not in line, or other features.
+        """
+        times = named_times(times, X, y)
+        X, by = taken_out(X, by)
+        check_same_index(X=X, y=y, by=by, times=times, **per_row)
+        names, known = inputs.feature_names(X), getattr(self, "feature_names_in_", None)
+        inputs.check_feature_names(X, known)
+        first = names is not None and not self.__sklearn_is_fitted__()
+        return X, by, times, {"feature_names_in_": names} if first else {}
+
     def _refuse_unlabelled(self, codes: NDArray[np.int64]) -> None:
         """Raise ValueError for a row to learn that has no label, with ``missing="raise"``."""
         if self.missing == "raise" and (codes == MISSING).any():

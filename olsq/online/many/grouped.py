@@ -15,16 +15,14 @@ from olsq.online.files import frozen
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.group_reading import GroupReading
-from olsq.online.many.labels import MISSING, encode, taken_out, written_key
+from olsq.online.many.labels import MISSING, encode, written_key
 from olsq.online.many.paths import path_of
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
-from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import forget_or_half_life, plain
 from olsq.online.rows.times import (
     check_kind,
-    named_times,
     read_times_in_any_order,
     same_clock,
     times_or_index,
@@ -115,13 +113,9 @@ class GroupedLeastSquares(GroupReading):
         if fitted:
             self._check_frozen()
         places: dict[Any, int] = dict(self._places) if fitted else {}
-        times = named_times(times, X, y)
-        X, by = taken_out(X, by)
-        check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, forget=forget, times=times)
+        per_row = {"sample_weight": sample_weight, "forget": forget}
+        X, by, times, named = self._taken_apart(X, y, by, times, **per_row)
         times, duration = self._times_of(times, X, y, forget)
-        names = inputs.feature_names(X)
-        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        named = {} if fitted or names is None else {"feature_names_in_": names}
         X, y = inputs.check_X(X, self, None, allow_empty=fitted), real_array(y, "y")
         codes, fresh = encode(by, X.shape[0], places)
         for key in fresh:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,27 +30,12 @@ from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, WEIGHT
 from olsq.online.forms.statistics import counts_of, objective_of
 from olsq.online.forms.student import check_level, t_inference
-from olsq.online.inference.summary import CoefficientTables, short
+from olsq.online.inference.summary import CoefficientFit, CoefficientTables, short
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.reading import READ_AT_ONCE
 from olsq.online.many.state import noise_levels
 
 COVARIANCES = ("nonrobust", "cluster")
-
-
-class PanelTarget(NamedTuple):
-    """Results for one target of a panel's summary, the intercept first if there is one."""
-
-    coef: NDArray[np.float64]
-    stderr: NDArray[np.float64]
-    t: NDArray[np.float64]
-    pvalue: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-    freedom: float
-    sigma2: float
-    r_squared: float
-    undetermined: list[str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,9 +48,9 @@ class PanelSummary(CoefficientTables):
 
     @classmethod
     def _fields(cls) -> Collection[str]:
-        return PanelTarget._fields
+        return CoefficientFit.__dataclass_fields__
 
-    def _facts(self, fit: PanelTarget) -> list[tuple[str, str]]:
+    def _facts(self, fit: CoefficientFit) -> list[tuple[str, str]]:
         noise = [("Residual std. error", short(math.sqrt(fit.sigma2)))]
         return [
             ("Rows", f"{self.n_rows:,}"),
@@ -163,22 +148,13 @@ class PanelFit:
         if len(self.names) > coef.shape[1]:
             coef = np.column_stack([self.intercept, coef])
             stderr = np.column_stack([self.intercept_stderr, stderr])
-        t, pvalue, lower, upper = t_inference(coef, stderr, self.freedom, level)
-        sigma2, r_squared = np.atleast_1d(self.sigma2), np.atleast_1d(self.r_squared)
+        tests = t_inference(coef, stderr, self.freedom, level)
+        sizes = np.column_stack([np.atleast_1d(a) for a in (self.sigma2, self.r_squared)]).tolist()
         fits = [
-            PanelTarget(
-                coef[i],
-                stderr[i],
-                t[i],
-                pvalue[i],
-                lower[i],
-                upper[i],
-                self.freedom,
-                float(sigma2[i]),
-                float(r_squared[i]),
-                self.notes,
+            CoefficientFit(
+                *[a[i] for a in (coef, stderr, *tests)] + [self.freedom, *size, self.notes]
             )
-            for i in range(len(coef))
+            for i, size in enumerate(sizes)
         ]
         return PanelSummary(
             self.title, self.names, level, fits, self.n_rows, self.n_groups, self.errors

@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.estimators.rolling import RollingLeastSquares, WindowParameters
 from olsq.online.many.by_key import ByKey
-from olsq.online.many.labels import MISSING, encode, taken_out, written_key
+from olsq.online.many.labels import MISSING, encode, written_key
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
-from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_forget, check_per_row, check_weight
-from olsq.online.rows.times import named_times, of_frames, same_clock, times_and_zone
+from olsq.online.rows.times import of_frames, same_clock, times_and_zone
 
 
 def _of_each_window(name: str, empty: float = np.nan) -> Any:
@@ -110,9 +109,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
                 "forget must be a number, the same for all groups: give factors of rows to "
                 "partial_fit(..., forget=)"
             )
-        times = named_times(times, X, y)
-        X, by = taken_out(X, by)
-        check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, forget=forget, times=times)
+        per_row = {"sample_weight": sample_weight, "forget": forget}
+        X, by, times, named = self._taken_apart(X, y, by, times, **per_row)
         if times is None and alone._duration(False) is not None:
             times = of_frames(X, y)
         zoned = self.__dict__.get("_zoned")
@@ -120,9 +118,6 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             times, zone = times_and_zone(times)
             if times.dtype.kind == "M":
                 zoned = same_clock(zoned, zone is not None)
-        names = inputs.feature_names(X)
-        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        named = {} if fitted or names is None else {"feature_names_in_": names}
         d = self.n_features_in_ if fitted else None
         m = next(iter(known.values()))._origin.n_targets if fitted else None
         X = inputs.check_X(X, self, d, allow_empty=fitted)

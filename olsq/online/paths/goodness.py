@@ -254,7 +254,7 @@ def squares_before(
 ) -> NDArray[np.float64]:
     """Return weight, mean and sum of squares about it (m, 3) of the targets that a form has learnt.
 
-    ``values`` (d,) as in ``constant_columns``.  Without an intercept the mean is 0: nothing asks
+    ``values`` (d,) as in ``calls.history``.  Without an intercept the mean is 0: nothing asks
     for it.
     """
     m, weight, how = len(form.loss), float(form.tally[WEIGHT]), (ridge, discounted)

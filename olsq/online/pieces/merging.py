@@ -11,7 +11,7 @@ import numpy as np
 
 from olsq.arrays.masked import takes_masked
 from olsq.forgetting.base import Forgetting
-from olsq.online.calls.constant_columns import values_of_both
+from olsq.online.calls.history import values_of_both
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.files import frozen
 from olsq.online.forms import form_switch, moments, targets

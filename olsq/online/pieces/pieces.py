@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Call, Origin, forgetting_in_time, prepare
-from olsq.online.calls.constant_columns import values_after_call
+from olsq.online.calls.history import values_after_call
 from olsq.online.calls.learning import Absorbed
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms import blocks, covariance, form_switch
