@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.student import check_level
@@ -194,8 +195,7 @@ def score_forecasts(
             f"y must be the target of the path, {path.residual.shape}, got {targets.shape}"
         )
     for name, value in (("burn_in", burn_in), ("lags", lags)):
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= 0):
+        if value is not None and not is_integer(value, 0):
             raise ValueError(f"{name} must be a whole number of rows, 0 or more, got {value!r}")
     n_coefs = path.coef.shape[-1] + int(path.labels.intercept)
     n, groups = len(targets), _groups_of(path)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import is_integer
 from olsq.online.paths.path import predict_each
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
 
@@ -25,7 +26,7 @@ def check_horizon(horizon: Any) -> int | Duration:
         return parse_duration(horizon, "horizon")
     if isinstance(horizon, (float, np.floating)):
         return number_duration(horizon, "horizon")
-    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+    if not is_integer(horizon, 1):
         raise ValueError(
             "horizon must be a whole number of rows, 1 or more, or a length of time such as '1D', "
             f"got {horizon!r}"

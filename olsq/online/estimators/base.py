@@ -348,18 +348,15 @@ class StreamingRegressor(EstimatorState):
         self, gate: float, weight: float | None
     ) -> NDArray[np.float64] | None:
         """Return what :meth:`_log_weights_after` does, for one row that all targets have."""
-        before = np.zeros(self._origin.columns) if self._log_weights is None else self._log_weights
-        return before * gate + (0.0 if weight is None else math.log(weight))
+        return self._log_weight_sums() * gate + (0.0 if weight is None else math.log(weight))
 
     def _log_weights_after(
         self, found: Absorbed, *, began: bool, weighted: Any
     ) -> NDArray[np.float64] | None:
         """Return the forgotten sum of the logarithms of the weights (m,); None while all were 1."""
-        before = self._log_weights if began else None
-        if before is None and weighted is None:
+        if weighted is None and not (began and self._log_weights is not None):
             return None
-        if before is None:
-            before = np.zeros(found.residual.shape[1])
+        before = self._log_weight_sums() if began else np.zeros(found.residual.shape[1])
         after = before.copy()
         for (targets, _), own in zip(found.engine.groups, found.calls, strict=True):
             chosen = slice(None) if own.usable is None else own.usable

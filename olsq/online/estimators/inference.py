@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import is_integer, shown
 from olsq.online.estimators.uncertainty import Uncertainty
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import split_intercept
@@ -314,7 +314,7 @@ class Inference(Uncertainty):
         >>> est.fit(np.eye(2), [1.0, 2.0]).sample_coef(0, size=1000, sigma2=1.0).std(0).round(1)
         array([0.7, 0.7])
         """
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+        if not is_integer(size, 0):
             raise ValueError(f"size must be a whole number of draws, got {shown(size)}")
         generator = np.random.default_rng(rng)
         if (other := self._before_first_row()) is not None:

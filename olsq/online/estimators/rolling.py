@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.checks import check_choice, is_integer, shown
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
 from olsq.online.conventions import MISSING, locked
@@ -170,7 +170,7 @@ class RollingLeastSquares(WindowParameters, Inference):
         for name, value in (("window", self.window), ("min_samples", self.min_samples)):
             if (value is None and name == "min_samples") or (timed and name == "window"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            if not is_integer(value, 1):
                 raise ValueError(
                     f"{name} must be a positive whole number of rows, got {shown(value)}"
                 )

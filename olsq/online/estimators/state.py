@@ -239,14 +239,12 @@ class EstimatorState(Estimator):
 
     def _by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
         """Return ``read`` of the form, (m, ...), by group where targets miss different rows."""
-        self._engine_or_raise()
         with self._at_work():
             self._form()
             return self._engine.by_target(read)
 
     def _per_target(self, read: Callable[[Form], Any]) -> Any:
         """Return a value shared by all targets; one each with ``missing="skip_target"``."""
-        self._engine_or_raise()
         with self._at_work():
             form = self._form()
             if not self._engine.parting or self._origin.n_targets == 0:
@@ -305,7 +303,6 @@ class EstimatorState(Estimator):
     @property
     def n_held_(self) -> int:
         """Number of times wind-up protection held a coefficient that forgetting would have lost."""
-        self._engine_or_raise()
         with self._at_work():
             self._form()
             return int(sum(form.held[0] for form in self._engine.forms))
@@ -487,8 +484,8 @@ class EstimatorState(Estimator):
     def _snapshot(
         self, metadata: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        self._engine_or_raise()
         with self._locked():
+            self._engine_or_raise()
             self._check_frozen()
             header, arrays = self._written(metadata)
             return header, {name: array.copy() for name, array in arrays.items()}

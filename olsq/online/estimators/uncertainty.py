@@ -62,7 +62,6 @@ class Uncertainty(Coefficients):
         2n real ones, and d coefficients 2d, so that at forget = 1 without a ridge it is
         ``sum |e|^2 / (n - d)``.
         """
-        self._form()
         return self._shaped(self._statistics()[0])
 
     @property
@@ -75,18 +74,15 @@ class Uncertainty(Coefficients):
         Of a complex coefficient ``sqrt(E |error|^2)``, under circular noise; the real and the
         imaginary part have each ``1 / sqrt(2)`` of that.
         """
-        self._form()
         return self._shaped(self._statistics()[1][:, self._first :])
 
     @property
     def intercept_stderr_(self) -> Any:
         """Standard error of ``intercept_``; 0 without one."""
-        self._form()
         return self._shaped(split_intercept(self._statistics()[1], self._first)[1])
 
     def _statistics(self) -> tuple[NDArray, NDArray]:
         """Return sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
-        self._engine_or_raise()
         with self._locked():
             self._form()
             origin, noise = self._origin, self._known_noise(self._origin)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.checks import check_choice, is_integer, shown
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows, read_only
 from olsq.online.paths import robust_kernels
@@ -83,7 +83,7 @@ def check_kind(
         return kind, None
     if lags is None:
         return kind, None
-    if isinstance(lags, bool) or not isinstance(lags, (int, np.integer)) or lags < 0:
+    if not is_integer(lags, 0):
         raise ValueError(
             f"{names[0]}='hac' needs {names[1]}, a whole number of rows over which noise is "
             f"correlated, got {shown(lags)}; None is 4 (n / 100)^(2/9), rounded down"
@@ -110,8 +110,7 @@ def errors_in_window(cov: Any, maxlags: Any, window: Any) -> RobustErrors | None
         choices = "nonrobust", "HC0", "HC1", "HC2", "HC3", "HAC"
         check_choice(cov, "cov", choices)
     kind, lags = check_kind(cov, maxlags, ("cov", "maxlags"))
-    counts = isinstance(window, (int, np.integer)) and not isinstance(window, bool)
-    if lags is not None and counts and lags >= window:
+    if lags is not None and is_integer(window) and lags >= window:
         raise ValueError(
             f"maxlags ({lags}) must be smaller than window ({window}), the number of rows whose "
             "correlation is estimated"

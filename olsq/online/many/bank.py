@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import is_integer, shown
 from olsq.arrays.reals import real_array
 from olsq.online.conventions import from_options
 from olsq.online.estimators.recursive import RecursiveLeastSquares
@@ -388,7 +388,7 @@ class FilterBank(BankMaking, BankUncertainty):
         ``residual_`` is empty.  Raises IndexError for a filter that is not there, NotFittedError
         before the first row where ``n_features`` is not given.
         """
-        if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
+        if not is_integer(i):
             raise TypeError(f"a filter's number must be an integer, got {shown(i)}")
         n = int(self.n)
         if not -n <= i < n:

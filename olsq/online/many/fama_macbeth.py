@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from olsq.arrays.checks import is_integer
 from olsq.online.estimators.inference import scaled_covariance
 from olsq.online.inference.robust import bartlett_products
 from olsq.online.many.grouped import GroupedLeastSquares
@@ -68,7 +69,7 @@ def fama_macbeth(
     >>> fit.coef.round(2), fit.stderr.round(2), fit.n_groups
     (array([0.49]), array([0.02]), 60)
     """
-    if isinstance(lags, bool) or not isinstance(lags, (int, np.integer)) or lags < 0:
+    if not is_integer(lags, 0):
         raise ValueError(f"lags must be a whole number of dates, 0 or more, got {lags!r}")
     groups = GroupedLeastSquares(fit_intercept=fit_intercept, missing=missing)
     groups.fit(X, y, sample_weight, by=by)

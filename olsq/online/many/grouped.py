@@ -133,7 +133,8 @@ class GroupedLeastSquares(GroupReading):
         bank, timed = self._grown(len(places)), None
         if duration is not None:
             timed = self._timed(times, duration, codes, list(places), len(bank))
-        bank.set_params(**{name: self._bank_parameters()[name] for name in self.CHANGEABLE})
+        parameters = self._bank_parameters()
+        bank.set_params(**{name: parameters[name] for name in self.CHANGEABLE})
         learned = bank._learn(
             X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
         )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import is_integer, shown
 from olsq.arrays.reals import real_array
 from olsq.problem import LARGEST
 
@@ -66,7 +66,7 @@ def settled(X: NDArray, Y: NDArray, state: np.dtype) -> bool:
 
 def check_number(value: Any, name: str) -> None:
     """Raise TypeError or ValueError unless ``value`` is an integer of at least 1."""
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+    if not is_integer(value):
         raise TypeError(f"{name} must be an integer, got {shown(value)}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {shown(value)}")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.conventions import MISSING
 from olsq.online.estimators.coefficients import Coefficients
@@ -125,8 +126,7 @@ class OnlineElasticNet(Variant, Coefficients):
             if number.ndim or not (np.isfinite(number) and 0 <= number <= largest):
                 rule = "finite and >= 0" if largest == np.inf else "in [0, 1]"
                 raise ValueError(f"{name} must be {rule}, got {getattr(self, name)!r}")
-        whole = isinstance(self.max_iter, (int, np.integer)) and not isinstance(self.max_iter, bool)
-        if not whole or self.max_iter < 1:
+        if not is_integer(self.max_iter, 1):
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
 
     def _check_file(self, arrays: dict[str, NDArray]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from olsq.arrays.checks import check_choice
+from olsq.arrays.checks import check_choice, is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.coefficients import Coefficients
@@ -179,13 +179,10 @@ class RobustLeastSquares(Variant, Coefficients):
             number = real_array(getattr(self, name), name)
             if number.ndim or not (np.isfinite(number) and number > 0):
                 raise ValueError(f"{name} must be a number > 0, got {getattr(self, name)!r}")
-        size = self.scale_window
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 8:
-            raise ValueError(f"scale_window must be an integer >= 8, got {size!r}")
-        size = self.warm_up
-        whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-        if size is not None and not (whole and size >= 0):
-            raise ValueError(f"warm_up must be None or an integer >= 0, got {size!r}")
+        if not is_integer(self.scale_window, 8):
+            raise ValueError(f"scale_window must be an integer >= 8, got {self.scale_window!r}")
+        if self.warm_up is not None and not is_integer(self.warm_up, 0):
+            raise ValueError(f"warm_up must be None or an integer >= 0, got {self.warm_up!r}")
 
     def _warm_up(self, k: int) -> int:
         """Return the number of first rows that a state of k columns holds."""
