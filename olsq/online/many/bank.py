@@ -236,10 +236,10 @@ class FilterBank(BankMaking, BankUncertainty):
                 return short[0][()], short[1]  # a number where there is one
             convert = complex_rows.complex_array if self._is_complex(X=X, y=y) else real_array
             rows = index_rows(convert(X, "X"), which, int(self.n))
-            chosen = np.asarray([] if which is None else which)
-            if chosen.dtype.kind in "iu":
-                chosen = chosen % int(self.n)  # -1 is the last
-            if rows.ndim != 2 or np.unique(chosen).size < chosen.size:
+            filters = np.asarray([] if which is None else which)
+            if filters.dtype.kind in "iu":
+                filters = filters % int(self.n)  # -1 is the last
+            if rows.ndim != 2 or np.unique(filters).size < filters.size:
                 raise ValueError("step takes one row for each filter; partial_fit takes several")
             if "_state" in self.__dict__ or self.prior is not None:
                 before = self.predict(X, which=which)
@@ -277,7 +277,7 @@ class FilterBank(BankMaking, BankUncertainty):
         n = int(self.n)
         filters = None if which is None else check_index(which, n)
         single = which is not None and np.ndim(which) == 0
-        given = check_rows(
+        checked = check_rows(
             X,
             y,
             filters,
@@ -287,16 +287,16 @@ class FilterBank(BankMaking, BankUncertainty):
             single,
             convert,
         )
-        noise = check_noise_variance(self.noise_variance, max(given.n_targets, 1))
-        own = self._forget(which if single else filters) if forget is None else forget
-        gates = given.per_row(check_forget(own), "forget")
-        weights = given.per_row(1.0 if sample_weight is None else sample_weight, "sample_weight")
+        noise = check_noise_variance(self.noise_variance, max(checked.n_targets, 1))
+        factors = self._forget(which if single else filters) if forget is None else forget
+        gates = checked.per_row(check_forget(factors), "forget")
+        weights = checked.per_row(1.0 if sample_weight is None else sample_weight, "sample_weight")
         check_weight(weights, weights.size)
         stored = np.dtype(state_dtype_name(self.state_dtype))
         usable, heavy = None, None if sample_weight is None else weights
-        X_parts, Y_parts = given.X, given.Y
+        X_parts, Y_parts = checked.X, checked.Y
         if is_complex:
-            X_parts, Y_parts = (np.hstack([np.real(a), np.imag(a)]) for a in (given.X, given.Y))
+            X_parts, Y_parts = (np.hstack([np.real(a), np.imag(a)]) for a in (checked.X, checked.Y))
         if stored == np.float32:
             inputs.check_magnitudes({"X": X_parts, "y": Y_parts}, LARGEST[stored])
         if heavy is not None or not settled(X_parts, Y_parts, stored):
@@ -305,29 +305,29 @@ class FilterBank(BankMaking, BankUncertainty):
         if timed is not None:
             gates = timed.gates(usable)
         if not fitted:
-            dtype = np.real(given.X).dtype
-            self._begin(given.X.shape[1], given.n_targets, dtype, is_complex)
+            dtype = np.real(checked.X).dtype
+            self._begin(checked.X.shape[1], checked.n_targets, dtype, is_complex)
         rows = BankRows(
-            *given.groups,
-            given.X,
-            given.Y,
+            *checked.groups,
+            checked.X,
+            checked.Y,
             gates,
             weights,
             np.empty(0, np.bool_) if usable is None else usable,
         )
         if is_complex:
-            uninterrupted(lambda: self._learn_pairs(rows, given.shape))
+            uninterrupted(lambda: self._learn_pairs(rows, checked.shape))
             return None
-        path, known = None, ~untouched(self._state)[rows.members]
+        path, learned_before = None, ~untouched(self._state)[rows.members]
         if want_path:
             path = open_path(self._state, self._kind, rows, noise)
             before = squares_learned(self._state, self._kind, rows.members)
         residual = learn(self._state, self._kind, rows, path)
-        self._residual = clip_to(residual, self._dtype).reshape(given.shape)
+        self._residual = clip_to(residual, self._dtype).reshape(checked.shape)
         if path is None:
             return None
         carry(path, rows)
-        return path, statistics_of_rows(path, rows, before, known, self._kind, noise)
+        return path, statistics_of_rows(path, rows, before, learned_before, self._kind, noise)
 
     def _learn_pairs(self, rows: BankRows, shape: tuple[int, ...]) -> None:
         """Learn complex rows; ``shape`` is y's."""
@@ -335,17 +335,17 @@ class FilterBank(BankMaking, BankUncertainty):
         pairs = rows.as_pairs(kind.complex_intercept)
         before = state.theta(rows.members, kind)
         path = open_path(state, kind, pairs, None)
-        seen = state.seen.copy()
+        samples = state.seen.copy()
         residual = learn(state, kind, pairs, path)
-        state.seen[:] = seen + (state.seen - seen) // 2  # a pair is one sample
+        state.seen[:] = samples + (state.seen - samples) // 2  # a pair is one sample
         carry(path, pairs)
         replace_second_residuals(pairs, before, path, residual)
         self._residual = complex_rows.combine_rows(clip_to(residual, self._dtype)).reshape(shape)
 
     def _forget(self, which: Any) -> NDArray:
         """Return the bank's own factors: a number, or one for each of the filters ``which``."""
-        given = {"forget": self.forget, "half_life": self.half_life}
-        for name, value in given.items():
+        lengths = {"forget": self.forget, "half_life": self.half_life}
+        for name, value in lengths.items():
             if np.ndim(value) and np.shape(value) != (int(self.n),):
                 raise ValueError(
                     f"{name} must be a number or one number per filter ({self.n}), got an array "
@@ -402,12 +402,12 @@ class FilterBank(BankMaking, BankUncertainty):
         is_complex, first = self._kind.is_complex, self._first
         ridge = state.ridge[f, : self.n_features_in_ + first].copy()
         gates, half_lives = np.asarray(self.forget), np.asarray(self.half_life)
-        own = {
+        of_filter = {
             "forget": self.forget if gates.ndim == 0 else float(gates[f]),
             "half_life": self.half_life if half_lives.ndim == 0 else float(half_lives[f]),
             "ridge": self.ridge if np.ndim(self.ridge) < 2 else ridge[first:],
         }
-        est = from_options(RecursiveLeastSquares, self.get_params() | own)
+        est = from_options(RecursiveLeastSquares, self.get_params() | of_filter)
         origin = est._make_origin(
             self.n_features_in_, self._n_targets, self._dtype, ridge, is_complex=is_complex
         )

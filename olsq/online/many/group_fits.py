@@ -47,25 +47,25 @@ def fit_groups(
     """
     k = X.shape[1] + bool(options["fit_intercept"])
     fits = GroupFits(*(np.full((lengths.size, k), np.nan) for _ in range(2)))
-    given = None if weights is None else check_weight(weights, y.size)
+    sample_weights = None if weights is None else check_weight(weights, y.size)
     solved = np.zeros(lengths.size, np.bool_)
     if options["cov"] == "posterior":
-        solved = _solve(fits, X, y, lengths, given, options)
+        solved = _solve(fits, X, y, lengths, sample_weights, options)
         if not solved.all() and options["missing"] == "skip":
             usable = np.isfinite(y) & np.isfinite(X).all(axis=1)
-            if given is not None:
-                usable &= np.isfinite(given)
+            if sample_weights is not None:
+                usable &= np.isfinite(sample_weights)
             if not usable.all():  # rows that are there, in groups that may have none
                 codes = np.repeat(np.arange(lengths.size), lengths)[usable]
                 X, y = X[usable], y[usable]
-                given = None if given is None else given[usable]
+                sample_weights = None if sample_weights is None else sample_weights[usable]
                 lengths = np.bincount(codes, minlength=lengths.size)
-                solved = _solve(fits, X, y, lengths, given, options)
+                solved = _solve(fits, X, y, lengths, sample_weights, options)
     left = ~solved & (lengths > 0)
     if left.any():
         rows = np.repeat(left, lengths)
-        own = None if given is None else given[rows]
-        _learn(fits, np.flatnonzero(left), X[rows], y[rows], lengths[left], own, options)
+        left_weights = None if sample_weights is None else sample_weights[rows]
+        _learn(fits, np.flatnonzero(left), X[rows], y[rows], lengths[left], left_weights, options)
     return fits
 
 
@@ -87,7 +87,7 @@ def _solve(
     root = np.empty(0) if weights is None else np.sqrt(weights)
     coef, variance, squares = np.empty((groups, k)), np.empty((groups, k)), np.empty(groups)
     solved = np.zeros(groups, np.bool_)
-    given = (
+    arguments = (
         read_only(np.ascontiguousarray(X.T)),
         read_only(np.ascontiguousarray(y)),
         read_only(root),
@@ -99,18 +99,18 @@ def _solve(
     bounds = share(lengths * k**2, PARALLEL_FROM)
     in_pieces(
         lambda begin, end: fit_kernels.fit_groups(
-            *given, begin, end, coef, variance, squares, solved
+            *arguments, begin, end, coef, variance, squares, solved
         ),
         bounds,
     )
     counts = np.zeros((groups, 6))
-    seen, total = lengths.astype(np.float64), lengths.astype(np.float64)
+    rows, total = lengths.astype(np.float64), lengths.astype(np.float64)
     if weights is not None and weights.size:
         filled = np.flatnonzero(lengths)
-        seen[filled] = np.add.reduceat((weights > 0).astype(np.float64), begins[filled])
+        rows[filled] = np.add.reduceat((weights > 0).astype(np.float64), begins[filled])
         with np.errstate(over="ignore"):  # refused by name where the group is learned
             total[filled] = np.add.reduceat(weights, begins[filled])
-    counts[:, COUNT] = counts[:, COUNT_SQUARED] = seen
+    counts[:, COUNT] = counts[:, COUNT_SQUARED] = rows
     counts[:, WEIGHT], counts[:, DECAY], counts[:, RANK] = total, 1.0, k
     coef[~solved] = variance[~solved] = squares[~solved] = 0.0
     loss = squares + coef**2 @ ridge
@@ -147,17 +147,17 @@ def _learn(
     if options["missing"] == "skip" and not (np.isfinite(y) & np.isfinite(X).all(axis=1)).any():
         return
     if which.size == 1:
-        found = RecursiveLeastSquares(**options).fit(X, y, weights)
+        learner = RecursiveLeastSquares(**options).fit(X, y, weights)
     else:
         codes = np.repeat(np.arange(which.size), lengths)
-        found = GroupedLeastSquares(**options).fit(X, y, weights, by=codes)
-    learnt = np.atleast_1d(found.n_samples_seen_) > 0
+        learner = GroupedLeastSquares(**options).fit(X, y, weights, by=codes)
+    learnt = np.atleast_1d(learner.n_samples_seen_) > 0
     both = (
-        (fits.coef, found.coef_, found.intercept_),
-        (fits.stderr, found.coef_stderr_, found.intercept_stderr_),
+        (fits.coef, learner.coef_, learner.intercept_),
+        (fits.stderr, learner.coef_stderr_, learner.intercept_stderr_),
     )
-    for out, own, first in both:
-        columns = np.atleast_2d(own)
+    for out, slopes, first in both:
+        columns = np.atleast_2d(slopes)
         if options["fit_intercept"]:
             columns = np.column_stack([np.atleast_1d(first), columns])
         out[which[learnt]] = columns[learnt]

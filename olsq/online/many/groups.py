@@ -42,8 +42,8 @@ def grouped_path(
     rows = real_array(X, "X")
     if rows.ndim != 2:
         return alone(X, y, **options)  # which refuses it
-    given = ("sample_weight", "times", "forget")
-    check_same_index(X=X, y=y, by=by, **{name: options.get(name) for name in given})
+    per_row = ("sample_weight", "times", "forget")
+    check_same_index(X=X, y=y, by=by, **{name: options.get(name) for name in per_row})
     labels = Labels.of(X, y)._replace(intercept=bool(options["fit_intercept"]))
     options, of_path = _in_time(X, y, rows.shape[0], options)
     labels = labels._replace(**of_path)
@@ -65,10 +65,10 @@ def grouped_path(
     if estimator is not None and options["times"] is not None:
         timed = _in_order(options["times"][order], by_group.begins, estimator)
     if estimator is None or (options["times"] is not None and timed is None):
-        found = _in_windows(alone, X, y, by_group, options)
-        if found is None:
-            found = _one_by_one(alone, rows, y, by_group, options)
-        return found.labelled(labels)
+        path = _in_windows(alone, X, y, by_group, options)
+        if path is None:
+            path = _one_by_one(alone, rows, y, by_group, options)
+        return path.labelled(labels)
     call = estimator._check_call(X, y, options["sample_weight"], None, None)
     if call.nothing_usable:
         raise no_usable_row(call.Y)
@@ -83,8 +83,8 @@ def grouped_path(
     learn_all = _by_target if apart else _together
     noise = estimator._known_noise(origin)
     noise = noise if options["statistics"] else None
-    found = learn_all(call, origin, kind, by_group, timed, noise)
-    return found.labelled(labels)
+    path = learn_all(call, origin, kind, by_group, timed, noise)
+    return path.labelled(labels)
 
 
 def _in_time(
@@ -96,16 +96,16 @@ def _in_time(
     """
     times = options["times"]
     if isinstance(options["forget"], ByTime) and options["window"] is None:
-        given = {name: options[name] for name in ("forget", "half_life")}
-        RecursiveLeastSquares(**given)._check_parameters()
+        stamps = {name: options[name] for name in ("forget", "half_life")}
+        RecursiveLeastSquares(**stamps)._check_parameters()
         options = options | {"half_life": options["forget"].half_life, "forget": 1.0}
         if times is None and not is_duration(options["half_life"]):
             raise ValueError("forget=ByTime(number) needs times=, numbers in its unit")
     half_life, window = options["half_life"], options["window"]
     lengths = is_duration(half_life) or is_duration(window) or isinstance(window, float)
     lengths = lengths or (half_life is not None and window is None and times is not None)
-    given = of_frames(X, y) if times is None and lengths else times
-    values, zone = (None, None) if given is None else times_and_zone(given)
+    stamps = of_frames(X, y) if times is None and lengths else times
+    values, zone = (None, None) if stamps is None else times_and_zone(stamps)
     if values is not None and values.shape != (n,):
         raise ValueError(f"times must hold one time for each of {n} rows, got {values.shape}")
     options = options | {"times": values if lengths else None}
@@ -123,8 +123,8 @@ def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
         return None
     estimator: RecursiveLeastSquares = from_options(RecursiveLeastSquares, options)
     estimator._check_parameters()
-    of_its_own = isinstance(estimator.forget, Forgetting) and not estimator.forget.weights_rows
-    return None if of_its_own or estimator._resolved_method == "information" else estimator
+    needs_form = isinstance(estimator.forget, Forgetting) and not estimator.forget.weights_rows
+    return None if needs_form or estimator._resolved_method == "information" else estimator
 
 
 class Timed(NamedTuple):
@@ -138,12 +138,12 @@ class Timed(NamedTuple):
         order = by_group.order
         place = np.arange(order.size)
         learnt = place if usable is None else place[usable[order]]
-        own = self.values[learnt]
+        times = self.values[learnt]
         group = by_group.groups[learnt]
-        before = Clocks.start(DATES if own.dtype.kind == "i" else NUMBERS, by_group.begins.size)
+        before = Clocks.start(DATES if times.dtype.kind == "i" else NUMBERS, by_group.begins.size)
         gates = np.ones(order.size if usable is None else usable.size)
         gates[order[learnt]] = gates_of_groups(
-            own, group, before.values[:, LAST_LEARNT], self.half_life
+            times, group, before.values[:, LAST_LEARNT], self.half_life
         )
         return gates
 
@@ -159,8 +159,8 @@ def _in_order(
     steps[begins] = False  # from one group to the next
     back = steps[1:] & (times[1:] < times[:-1])
     dates = times.dtype.kind == "M"
-    known = ~np.isnat(times) if dates else np.isfinite(real_array(times, "times"))
-    if back.any() or not known.all() or dates != (duration.kind == DATES):
+    present = ~np.isnat(times) if dates else np.isfinite(real_array(times, "times"))
+    if back.any() or not present.all() or dates != (duration.kind == DATES):
         return None
     return Timed(as_values(times), duration.length)
 
@@ -176,18 +176,18 @@ def _by_target(
     """Compute the path of targets that miss rows of their own; equal patterns go together."""
     assert call.usable is not None
     patterns, which = np.unique(call.usable, axis=1, return_inverse=True)
-    whole: list[NDArray] = []
+    arrays: list[NDArray] = []
     for i in range(patterns.shape[1]):
         targets = np.flatnonzero(which.ravel() == i)
         part = call.of(targets)._replace(one_target=False, usable=patterns[:, i])
-        own = None if noise is None else noise[targets]
-        found = _together(part, origin, kind, by_group, timed, own)
-        if not whole:
+        known_noise = None if noise is None else noise[targets]
+        path = _together(part, origin, kind, by_group, timed, known_noise)
+        if not arrays:
             m = call.Y.shape[1]
-            whole = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in found.every_array]
-        for array, piece in zip(whole, found.every_array, strict=True):
+            arrays = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in path.every_array]
+        for array, piece in zip(arrays, path.every_array, strict=True):
             array[:, targets] = piece
-    return CoefficientPath.of_arrays(a[:, 0] if call.one_target else a for a in whole)
+    return CoefficientPath.of_arrays(a[:, 0] if call.one_target else a for a in arrays)
 
 
 def _together(
@@ -245,10 +245,10 @@ def _in_windows(
     options: dict[str, Any],
 ) -> CoefficientPath | None:
     """Compute rolling paths in compiled loops where these can; None for options that they lack."""
-    others = options["window"] is None or options["cov"] != "posterior"
-    others |= any(options[name] is not None for name in ("times", "sample_weight", "half_life"))
-    others |= isinstance(options["forget"], Forgetting)
-    if others or not np.all(real_array(options["forget"], "forget") == 1):
+    elsewhere = options["window"] is None or options["cov"] != "posterior"
+    elsewhere |= any(options[name] is not None for name in ("times", "sample_weight", "half_life"))
+    elsewhere |= isinstance(options["forget"], Forgetting)
+    if elsewhere or not np.all(real_array(options["forget"], "forget") == 1):
         return None  # other code's, or refused there
     estimator: RollingLeastSquares = from_options(RollingLeastSquares, options)
     estimator._check_parameters()
@@ -292,21 +292,21 @@ def _one_by_one(
                 f"{name} must be a number or one number per row ({n}), got an array "
                 f"of shape {array.shape}"
             )
-    whole: list[NDArray] = []
+    arrays: list[NDArray] = []
     if options["times"] is not None:
         per_row["times"] = options["times"]
     targets = np.isfinite(y.reshape(n, -1))
     some = targets.any(axis=1) if options["missing"] == "skip_target" else targets.all(axis=1)
     usable = some & np.isfinite(X).all(axis=1)
-    seen = np.concatenate([[0], np.cumsum(usable[order])])
-    known = seen[ends] > seen[begins]
+    learnable_so_far = np.concatenate([[0], np.cumsum(usable[order])])
+    can_learn = learnable_so_far[ends] > learnable_so_far[begins]
     in_line = order.size == n and bool((order == np.arange(n)).all())
-    for begin, end, learnable in zip(begins, ends, known, strict=True):
+    for begin, end, learnable in zip(begins, ends, can_learn, strict=True):
         rows = slice(begin, end) if in_line else order[begin:end]
-        own = {name: array[rows] for name, array in per_row.items()}
+        of_rows = {name: array[rows] for name, array in per_row.items()}
         if not learnable and options["missing"] != "raise":
             continue  # NaN, as there is nothing to learn from
-        part = alone(X[rows], y[rows], **(options | own))
-        whole = whole or rows_like(part, n)
-        fill_rows(whole, rows, part)
-    return CoefficientPath.of_arrays(whole) if whole else alone(X, y, **options)
+        part = alone(X[rows], y[rows], **(options | of_rows))
+        arrays = arrays or rows_like(part, n)
+        fill_rows(arrays, rows, part)
+    return CoefficientPath.of_arrays(arrays) if arrays else alone(X, y, **options)

@@ -159,13 +159,13 @@ def _learn_narrow(
 ) -> None:
     """Learn as :func:`_learn` does, for float32 states, one part of the filters after another."""
     for start in range(0, rows.members.size, WIDENED):
-        chosen = slice(start, start + WIDENED)
-        filters = rows.members[chosen]
+        piece = slice(start, start + WIDENED)
+        filters = rows.members[piece]
         part = state.widened(filters)
-        own = rows._replace(
-            members=np.arange(filters.size), begins=rows.begins[chosen], ends=rows.ends[chosen]
+        rows_of_part = rows._replace(
+            members=np.arange(filters.size), begins=rows.begins[piece], ends=rows.ends[piece]
         )
-        _learn(part, kind, own, residual, path)
+        _learn(part, kind, rows_of_part, residual, path)
         state.put(filters, part.narrowed(state.matrix.dtype))
 
 
@@ -183,11 +183,11 @@ def _learn(
     def run(kernel: Any, *more: Any) -> None:
         """Run the kernel on the rows left, then keep only the filters that stopped before a row."""
         nonlocal members, position, ends
-        given = arrays, (members, position, ends), data, settings
+        arguments = arrays, (members, position, ends), data, settings
         if not members.size:
             return
         bounds = share((ends - position) * k**2, PARALLEL_FROM)
-        in_pieces(lambda begin, end: kernel(*given, begin, end, residual, *more), bounds)
+        in_pieces(lambda begin, end: kernel(*arguments, begin, end, residual, *more), bounds)
         stopped = position < ends
         members, position, ends = members[stopped], position[stopped], ends[stopped]
 
@@ -202,8 +202,8 @@ def _learn(
             alone = state.forms[members] == SQUARE_ROOT
             _leave_covariance(state, members[~alone])
         if alone.any():
-            chosen = members[alone], position[alone]
-            _take_alone(state, arrays, kind, rows, *chosen, residual, path)
+            stopped_rows = members[alone], position[alone]
+            _take_alone(state, arrays, kind, rows, *stopped_rows, residual, path)
             position[alone] += 1
     if robust and path is None:
         kernels.learn_squares(
@@ -229,22 +229,22 @@ def _take_alone(
     """Absorb one row in each of some filters in square-root form whose treatment needs
     coefficients.
     """
-    settings, chosen = kind.settings, rows.order[position]
+    settings, numbers = kind.settings, rows.order[position]
     recursive = path.recursive if path is not None else np.empty((0, residual.shape[1]))
     theta = state.theta(filters, kind)
     batch_kernels.take_alone(
-        arrays, filters, chosen, rows.data, theta, settings, residual, recursive
+        arrays, filters, numbers, rows.data, theta, settings, residual, recursive
     )
     if path is not None:
         if not path.has_statistics:
-            path.coef[chosen] = state.theta(filters, kind)
+            path.coef[numbers] = state.theta(filters, kind)
         else:
-            found = state.estimates(filters, kind)
-            path.coef[chosen] = found.theta
-            noise = path.sigma2[chosen]  # as it was made: inf, or the known variance
-            sigma2, stderr, fit = state.statistics(filters, kind, found, noise)
+            estimates = state.estimates(filters, kind)
+            path.coef[numbers] = estimates.theta
+            noise = path.sigma2[numbers]  # as it was made: inf, or the known variance
+            sigma2, stderr, fit = state.statistics(filters, kind, estimates, noise)
             for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
-                array[chosen] = part
+                array[numbers] = part
     if kind.method == "covariance":
         kernels.try_all(arrays, filters, kind.limits.covariance)
 
@@ -315,17 +315,19 @@ def _found(bank: Any) -> ShortWay:
     values, shape = parameters(bank), (-1,)  # the shape of no array
     gates = np.atleast_1d(bank._forget(None))
     # Arrays may change in place: factors are read anew in every call, others are compared there.
-    own = bank.forget if type(bank.forget) is np.ndarray and bank.half_life is None else None
-    fits = own is None or (own.shape == gates.shape and own.dtype is DOUBLE and own.flags.carray)
+    factors = bank.forget if type(bank.forget) is np.ndarray and bank.half_life is None else None
+    fits = factors is None or (
+        factors.shape == gates.shape and factors.dtype is DOUBLE and factors.flags.carray
+    )
     if (
         fits
-        and all(type(value) in IMMUTABLE or value is own for value in values)
+        and all(type(value) in IMMUTABLE or value is factors for value in values)
         and not bank._kind.is_complex
         and state.matrix.dtype == DOUBLE
         and bank._dtype == DOUBLE
         and not state.spread.size
     ):
-        shape, gates = (bank.n_features_in_,), gates if own is None else own
+        shape, gates = (bank.n_features_in_,), gates if factors is None else factors
     names = ("forms", "matrix", "coefs", "columns", "tally", "loss", "clock", "seen", "logs")
     target = (bank._n_targets,) if bank._n_targets else ()
     return ShortWay(

@@ -78,8 +78,8 @@ def check_attributes(first: Any, second: Any, labels: dict[str, str]) -> None:
 
 def check_names(first: Any, second: Any) -> None:
     """Raise ValueError if both have names of features, and these differ."""
-    names, others = (getattr(one, "feature_names_in_", None) for one in (first, second))
-    if names is not None and others is not None and list(names) != list(others):
+    names, second_names = (getattr(one, "feature_names_in_", None) for one in (first, second))
+    if names is not None and second_names is not None and list(names) != list(second_names):
         raise ValueError("cannot merge: feature names differ")
 
 
@@ -101,13 +101,13 @@ def _merged(
     result.logs += second.tally[:, DECAY] * first.logs
     none = [untouched(state) for state in (first, second)]
     if clocks is not None:  # a row of weight 0 is a row: forgetting goes on from its time
-        none = [~own.known[:, FIRST_LEARNT] for own in clocks]
+        none = [~times.known[:, FIRST_LEARNT] for times in clocks]
     only_first = np.flatnonzero(none[1])
     result.put(only_first, first.take(only_first))
     for f in np.flatnonzero(~none[0] & ~none[1]).tolist():
         a, b = first.switch(f, kind), second.switch(f, kind)
         if clocks is not None and half_life is not None:
-            a.span, b.span = (own.span(f) for own in clocks)
+            a.span, b.span = (times.span(f) for times in clocks)
             gate = form_switch.gate_between(a, b, half_life)
             result.logs[f] += (gate - 1) * second.tally[f, DECAY] * first.logs[f]
         merged = form_switch.merge(a, b, second.ridge[f], half_life)
@@ -159,23 +159,23 @@ def _clocks_of_both(
     Raises ValueError if one has learned rows without times, or a group's rows of second begin
     before those of first end.
     """
-    timed = [own._clocks for own in (first, second) if own._clocks is not None]
+    timed = [groups._clocks for groups in (first, second) if groups._clocks is not None]
     kinds = {clocks.kind for clocks in timed}
     if not kinds:
         return None
     if len(kinds) > 1:
         raise ValueError("cannot merge: the times of one are dates, of the other numbers")
     zoned = same_clock(timed[0].zoned, timed[-1].zoned, ZONE_IN_ONE)
-    found = []
-    for own in (first, second):
+    aligned = []
+    for groups in (first, second):
         clocks = Clocks.start(next(iter(kinds)), total, zoned)
-        if own._clocks is not None:
-            target = [places[key] for key in own._places]
-            clocks.values[target] = own._clocks.values[: len(target)]
-        elif own.n_samples_seen_.any():
+        if groups._clocks is not None:
+            target = [places[key] for key in groups._places]
+            clocks.values[target] = groups._clocks.values[: len(target)]
+        elif groups.n_samples_seen_.any():
             raise ValueError("cannot merge: one of the two has learned rows without times")
-        found.append(clocks)
-    a, b = found
+        aligned.append(clocks)
+    a, b = aligned
     back = a.known[:, LAST] & b.known[:, FIRST] & (b.values[:, FIRST] < a.values[:, LAST])
     if back.any():
         f = int(np.argmax(back))

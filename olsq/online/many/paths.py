@@ -40,20 +40,20 @@ def open_path(state: BankState, kind: Kind, rows: BankRows, noise: NDArray | Non
     if not rows.usable.size:
         return path
     last = _last_usable(rows)
-    own = np.repeat(np.arange(rows.members.size), rows.ends - rows.begins)
-    known = ~untouched(state)[rows.members]
-    leading = np.flatnonzero((last < 0) & known[own])
+    member_of_row = np.repeat(np.arange(rows.members.size), rows.ends - rows.begins)
+    learned_before = ~untouched(state)[rows.members]
+    leading = np.flatnonzero((last < 0) & learned_before[member_of_row])
     if not leading.size:
         return path
-    asked, place = np.unique(own[leading], return_inverse=True)
+    asked, place = np.unique(member_of_row[leading], return_inverse=True)
     filters = rows.members[asked]
-    found = state.estimates(filters, kind)
-    chosen = _sequence(rows)[leading]
-    path.coef[chosen] = found.theta[place]
+    estimates = state.estimates(filters, kind)
+    skipped_rows = _sequence(rows)[leading]
+    path.coef[skipped_rows] = estimates.theta[place]
     if noise is not None:
-        sigma2, stderr, fit = state.statistics(filters, kind, found, noise)
+        sigma2, stderr, fit = state.statistics(filters, kind, estimates, noise)
         for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
-            array[chosen] = part[place]
+            array[skipped_rows] = part[place]
     return path
 
 
@@ -79,9 +79,9 @@ def replace_second_residuals(
     second = _sequence(rows)[1::2]  # of every pair, one filter's after the other's
     theta = path.coef[np.roll(second, 1)]
     theta[begin] = before[pairs > 0]
-    found = rows.Y[second] - np.einsum("nmk,nk->nm", theta, rows.X[second])
-    known = rows.usable[second] if rows.usable.size else slice(None)
-    residual[second[known]] = found[known]
+    residuals = rows.Y[second] - np.einsum("nmk,nk->nm", theta, rows.X[second])
+    learned = rows.usable[second] if rows.usable.size else slice(None)
+    residual[second[learned]] = residuals[learned]
 
 
 def _sequence(rows: BankRows) -> NDArray[np.int64]:
@@ -121,25 +121,25 @@ def path_of(
         sigma2, stderr = (np.broadcast_to(np.nan, a.shape) for a in (path.recursive, path.coef))
     others = clip_to(residual, dtype) if single else residual, path.recursive, sigma2
     without = 0.0 if intercept else np.where(np.isnan(path.coef[:, :, 0]), np.nan, 0.0)
-    found = CoefficientPath.of_columns((coef, stderr), intercept, *others, without=without)
+    result = CoefficientPath.of_columns((coef, stderr), intercept, *others, without=without)
     if statistics is not None:
-        found = found.with_statistics(statistics)
-    return found.each(lambda array: array[:, 0]) if one_target else found
+        result = result.with_statistics(statistics)
+    return result.each(lambda array: array[:, 0]) if one_target else result
 
 
 def statistics_of_rows(
     path: BankPath,
     rows: BankRows,
     before: Callable[[], NDArray[np.float64]],
-    known: NDArray[np.bool_],
+    learned_before: NDArray[np.bool_],
     kind: Kind,
     noise: NDArray[np.float64] | None,
     window: int | None = None,
 ) -> Callable[[], RowStatistics] | None:
     """Return what computes the statistics of every row of a path that has been carried.
 
-    ``before`` is of :func:`squares_learned`, and ``known`` (b,) masks the members that had learned
-    something.  None where there are none.
+    ``before`` is of :func:`squares_learned`, and ``learned_before`` (b,) masks the members that had
+    learned something.  None where there are none.
     """
     if noise is None:
         return None
@@ -155,12 +155,12 @@ def statistics_of_rows(
     groups = GroupRows(rows.order, rows.begins, rows.ends)
 
     def inside() -> RowsInside:
-        found = RowsInside.of_groups(groups, usable, gates, weights)
-        return found if window is None else found.last(window, positions=False)
+        every_row = RowsInside.of_groups(groups, usable, gates, weights)
+        return every_row if window is None else every_row.last(window, positions=False)
 
     since = None
     if not kind.intercept:  # of rows before this call a bank does not keep the columns' values
-        values = np.where(known[:, None], 0.0, np.full(X.shape[1], np.nan))
+        values = np.where(learned_before[:, None], 0.0, np.full(X.shape[1], np.nan))
         since = constant_since(groups, weights, X, values, window is None)
     known_since = None if since is None else lambda: since
     sums = SumsOfSquares(
@@ -176,15 +176,15 @@ def squares_learned(
     """Return what computes what ``fill_sums_of_squares`` asks of the members (b, m, 3), as they are
     now.
     """
-    known = ~untouched(state)[members]
-    earlier = state.take(members[known])
+    learned_before = ~untouched(state)[members]
+    earlier = state.take(members[learned_before])
 
     def compute() -> NDArray[np.float64]:
-        found = np.zeros((members.size, state.loss.shape[1], 3))
-        for i, place in enumerate(np.flatnonzero(known)):
+        squares = np.zeros((members.size, state.loss.shape[1], 3))
+        for i, place in enumerate(np.flatnonzero(learned_before)):
             form = earlier.switch(i, kind).form
             how = earlier.ridge[i], kind.discounted, kind.intercept
-            found[place] = squares_before(form, *how)
-        return found
+            squares[place] = squares_before(form, *how)
+        return squares
 
     return compute

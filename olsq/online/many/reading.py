@@ -74,10 +74,12 @@ class BankReading(Estimator):
         """
         if "_state" in self.__dict__ and self._kind.is_complex:
             return True
-        given = [name for name, values in data.items() if complex_rows.holds_complex(values)]
-        if given and "_state" in self.__dict__ and not untouched(self._state).all():
-            raise complex_rows.real_model("FilterBank", given[0])
-        return bool(given) or complex_rows.prior_is_complex(self.prior)
+        complex_names = [
+            name for name, values in data.items() if complex_rows.holds_complex(values)
+        ]
+        if complex_names and "_state" in self.__dict__ and not untouched(self._state).all():
+            raise complex_rows.real_model("FilterBank", complex_names[0])
+        return bool(complex_names) or complex_rows.prior_is_complex(self.prior)
 
     def _state_or_raise(self, is_complex: bool | None = None) -> BankState:
         """Return the state; of complex filters if that is asked for and nothing has been learnt."""
@@ -115,19 +117,21 @@ class BankReading(Estimator):
         return per_target[:, 0] if self._n_targets == 0 else per_target
 
     def _estimates(
-        self, chosen: NDArray[np.int64] | None = None
+        self, places: NDArray[np.int64] | None = None
     ) -> tuple[Estimates, NDArray, NDArray]:
-        """Return estimates of all filters, or those ``chosen`` (b,), with sigma2 and standard
+        """Return estimates of all filters, or those ``places`` (b,), with sigma2 and standard
         errors.
         """
         with self._locked():
             state = self._state_or_raise()
-            every, parts = np.arange(len(state)) if chosen is None else chosen, []
+            every, parts = np.arange(len(state)) if places is None else places, []
             noise = self._known_noise()
             for start in range(0, max(every.size, 1), READ_AT_ONCE):
                 filters = every[start : start + READ_AT_ONCE]
-                found = state.estimates(filters, self._kind)
-                parts.append((found, *state.statistics(filters, self._kind, found, noise)[:2]))
+                estimates = state.estimates(filters, self._kind)
+                parts.append(
+                    (estimates, *state.statistics(filters, self._kind, estimates, noise)[:2])
+                )
             everything = Estimates(
                 *(np.concatenate(a) for a in zip(*(p[0] for p in parts), strict=True))
             )
@@ -184,10 +188,10 @@ class BankReading(Estimator):
     @property
     def determined_(self) -> NDArray[np.bool_]:
         """Mask (n, d) of the coefficients that data and ridge determine."""
-        known = np.isfinite(self._estimates()[0].variance)
+        determined = np.isfinite(self._estimates()[0].variance)
         if self._kind.is_complex:
-            known = np.logical_and(*np.split(known, 2, axis=1))
-        return known[:, self._first :]
+            determined = np.logical_and(*np.split(determined, 2, axis=1))
+        return determined[:, self._first :]
 
     @property
     def sigma2_(self) -> NDArray:
@@ -241,14 +245,14 @@ class BankReading(Estimator):
             m, k = theta.shape[1:]
             out = np.empty((math.prod(asked.axes), m))
             work = np.full(places.size, len(out) // max(places.size, 1) * m * k)
-            given = theta, places, asked.rows, self._kind.intercept
+            arguments = theta, places, asked.rows, self._kind.intercept
             in_pieces(
-                lambda begin, end: decision_kernels.predict(*given, begin, end, out),
+                lambda begin, end: decision_kernels.predict(*arguments, begin, end, out),
                 share(work, PREDICTED),
             )
-        found = clip_to(out, self._dtype).reshape(*asked.axes, m)
-        found = found[..., 0] if self._n_targets == 0 else found
-        return found[0] if asked.single else found
+        predicted = clip_to(out, self._dtype).reshape(*asked.axes, m)
+        predicted = predicted[..., 0] if self._n_targets == 0 else predicted
+        return predicted[0] if asked.single else predicted
 
     def _predict_complex(self, asked: Asked) -> NDArray:
         """Run :meth:`predict` with complex coefficients."""
@@ -257,9 +261,9 @@ class BankReading(Estimator):
         rows = rows.reshape((1 if rows.shape[0] == 1 else len(theta), -1, rows.shape[1]))
         out = np.einsum("btk,bmk->btm", np.broadcast_to(rows, (len(theta), *rows.shape[1:])), theta)
         parts = clip_to(out.real, self._dtype), clip_to(out.imag, self._dtype)
-        found = complex_rows.joined(*parts).reshape(*asked.axes, theta.shape[1])
-        found = found[..., 0] if self._n_targets == 0 else found
-        return found[0] if asked.single else found
+        predicted = complex_rows.joined(*parts).reshape(*asked.axes, theta.shape[1])
+        predicted = predicted[..., 0] if self._n_targets == 0 else predicted
+        return predicted[0] if asked.single else predicted
 
     def _asked(self, X: ArrayLike, which: ArrayLike | None) -> Asked:
         """Check the arguments of a prediction, and return its rows and filters."""
@@ -268,15 +272,15 @@ class BankReading(Estimator):
         convert = complex_rows.complex_array if is_complex else real_array
         single = which is not None and np.ndim(which) == 0
         filters = np.arange(len(state)) if which is None else check_index(which, len(state))
-        given, place = convert(X, "X"), filters[0] if single else filters
-        rows = check_X(given, place, filters.size, self.n_features_in_, convert)
-        if self.missing == "raise" and not np.isfinite(given).all():
+        array, place = convert(X, "X"), filters[0] if single else filters
+        rows = check_X(array, place, filters.size, self.n_features_in_, convert)
+        if self.missing == "raise" and not np.isfinite(array).all():
             raise ValueError(
                 "Input X contains NaN or infinity; FilterBank predicts NaN for such rows with "
                 "missing='skip'."
             )
         axes = rows.shape[:-1]
-        rows = given[None] if given.ndim == 1 else rows.reshape(math.prod(axes), rows.shape[-1])
+        rows = array[None] if array.ndim == 1 else rows.reshape(math.prod(axes), rows.shape[-1])
         rows = np.ascontiguousarray(rows, np.complex128 if is_complex else np.float64)
         return Asked(state, filters, rows, axes, single)
 

@@ -142,17 +142,17 @@ class BankState:
         """Copy some of the filters."""
         return replace(self, **{name: array[filters] for name, array in self.arrays().items()})
 
-    def put(self, filters: NDArray[np.int64], others: BankState) -> None:
+    def put(self, filters: NDArray[np.int64], states: BankState) -> None:
         """Replace the states of some of the filters by those of others."""
         for name, array in self.arrays().items():
-            array[filters] = getattr(others, name)
+            array[filters] = getattr(states, name)
 
-    def joined(self, others: BankState) -> Self:
+    def joined(self, more: BankState) -> Self:
         """Concatenate these filters and the others to one state."""
         return replace(
             self,
             **{
-                name: np.concatenate([array, getattr(others, name)])
+                name: np.concatenate([array, getattr(more, name)])
                 for name, array in self.arrays().items()
             },
         )
@@ -178,17 +178,17 @@ class BankState:
 
     def switch(self, f: int, kind: Kind) -> FormSwitch:
         """Copy filter f's state as an estimator holds it."""
-        own = {name: array[f].copy() for name, array in self.arrays().items()}
-        counters = [np.atleast_1d(own[name]) for name in FORM_ARRAYS]
-        make = CovarianceForm if own["forms"] == COVARIANCE else SquareRootForm
+        arrays = {name: array[f].copy() for name, array in self.arrays().items()}
+        counters = [np.atleast_1d(arrays[name]) for name in FORM_ARRAYS]
+        make = CovarianceForm if arrays["forms"] == COVARIANCE else SquareRootForm
         form = make(
-            own["matrix"],
-            own["coefs"],
+            arrays["matrix"],
+            arrays["coefs"],
             *counters,
             intercept=kind.intercept,
             precision=kind.precision,
         )
-        return FormSwitch(form, kind.method, own["clock"])
+        return FormSwitch(form, kind.method, arrays["clock"])
 
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
         """Set the state of filter f to an estimator's."""
@@ -205,18 +205,18 @@ class BankState:
 
     def theta(self, filters: NDArray[np.int64], kind: Kind) -> NDArray[np.float64]:
         """Return coefficients (b, m, k) of some filters, of minimum norm where undetermined."""
-        found = self.coefs[filters].astype(np.float64)
-        for chosen, known in self._by_pivots(filters):
-            which = filters[chosen]
+        coefficients = self.coefs[filters].astype(np.float64)
+        for places, pivots in self._by_pivots(filters):
+            which = filters[places]
             R, z = (a[which].astype(np.float64) for a in (self.matrix, self.coefs))
-            if known.all():
+            if pivots.all():
                 theta = np.empty_like(z)
                 batch_kernels.solve_determined(R, z, theta)
-                found[chosen] = theta
+                coefficients[places] = theta
             else:
-                level = noise_levels(self.tally[which], known.size, kind)
-                found[chosen] = solution(R, z, known, level, kind.intercept)
-        return found
+                level = noise_levels(self.tally[which], pivots.size, kind)
+                coefficients[places] = solution(R, z, pivots, level, kind.intercept)
+        return coefficients
 
     def estimates(self, filters: NDArray[np.int64], kind: Kind) -> Estimates:
         """Compute the estimates of some filters."""
@@ -229,38 +229,38 @@ class BankState:
             half = self.spread[filters].astype(np.float64) @ self.matrix[filters]
             sandwich[:] = (half**2).sum(axis=1)
             used[:] = (half * self.spread[filters]).sum(axis=(1, 2))
-        for chosen, known in self._by_pivots(filters):
-            which = filters[chosen]
+        for places, pivots in self._by_pivots(filters):
+            which = filters[places]
             R = self.matrix[which].astype(np.float64)
-            root = inverse_root(R, known)
-            found = np.ascontiguousarray(variances(R, root))
+            root = inverse_root(R, pivots)
+            diagonals = np.ascontiguousarray(variances(R, root))
             batch_kernels.hide_held(
-                found, self.columns[which], self.tally[which], kind.limits.square_root
+                diagonals, self.columns[which], self.tally[which], kind.limits.square_root
             )
-            variance[chosen], rank[chosen] = found, int(known.sum())
+            variance[places], rank[places] = diagonals, int(pivots.sum())
             if robust:
                 half = self.spread[which].astype(np.float64) @ root
                 diagonal = ((half @ np.swapaxes(root, 1, 2)) ** 2).sum(axis=1)
-                sandwich[chosen] = np.where(np.isfinite(found), diagonal, np.inf)
-                used[chosen] = (half**2).sum(axis=(1, 2))
+                sandwich[places] = np.where(np.isfinite(diagonals), diagonal, np.inf)
+                used[places] = (half**2).sum(axis=(1, 2))
         return Estimates(self.theta(filters, kind), variance, sandwich, rank, used)
 
     def statistics(
-        self, filters: NDArray[np.int64], kind: Kind, found: Estimates, noise: NDArray
+        self, filters: NDArray[np.int64], kind: Kind, estimates: Estimates, noise: NDArray
     ) -> tuple[NDArray, NDArray, FitArrays]:
         """Return sigma2 (b, m), standard errors (b, m, k), the intercept's first if there is one,
         and what the goodness of fit is computed from.
 
         ``noise`` (m,) or (b, m) are known noise variances, inf where they are to be estimated.
         """
-        counts = np.column_stack([self.tally[filters], found.rank, found.used])
-        stderr, fit = np.empty(found.theta.shape), FitArrays.empty(*found.theta.shape[:2])
-        sigma2 = np.broadcast_to(noise, found.theta.shape[:2]).copy()
+        counts = np.column_stack([self.tally[filters], estimates.rank, estimates.used])
+        stderr, fit = np.empty(estimates.theta.shape), FitArrays.empty(*estimates.theta.shape[:2])
+        sigma2 = np.broadcast_to(noise, estimates.theta.shape[:2]).copy()
         batch_kernels.statistics_each(
             self.loss[filters],
-            found.theta,
-            found.variance,
-            found.sandwich,
+            estimates.theta,
+            estimates.variance,
+            estimates.sandwich,
             counts,
             self.ridge[filters],
             kind.discounted,
@@ -287,17 +287,17 @@ class BankState:
         """
         P = self.matrix[filters].astype(np.float64)
         B = np.full_like(P, np.nan)
-        for chosen, known in self._by_pivots(filters):
-            root = inverse_root(P[chosen], known)
-            if known.all():
-                B[chosen] = root
-            P[chosen] = root @ np.swapaxes(root, 1, 2)
+        for places, pivots in self._by_pivots(filters):
+            root = inverse_root(P[places], pivots)
+            if pivots.all():
+                B[places] = root
+            P[places] = root @ np.swapaxes(root, 1, 2)
         inverted = self.forms[filters] == COVARIANCE
         B[inverted] = np.linalg.cholesky(P[inverted])
         if self.spread.shape[1] > 0:
-            known = np.isfinite(B[:, :1, :1])
+            pivots = np.isfinite(B[:, :1, :1])
             half = self.spread[filters].astype(np.float64) @ P
-            B = np.where(known, np.swapaxes(half, 1, 2), np.nan)
+            B = np.where(pivots, np.swapaxes(half, 1, 2), np.nan)
         return B
 
     def draws(
@@ -311,8 +311,8 @@ class BankState:
         quick = (self.forms[filters] == COVARIANCE).all() and k <= LARGEST_TOGETHER
         if quick and self.matrix.dtype == np.float64 and self.spread.shape[1] == 0:
             out = np.empty_like(u)
-            given = self.forms, self.matrix, filters, theta, np.ascontiguousarray(scale), u
-            decision_kernels.draw(*given, 0, b, out)
+            arguments = self.forms, self.matrix, filters, theta, np.ascontiguousarray(scale), u
+            decision_kernels.draw(*arguments, 0, b, out)
             return out
         B = self.spreads(filters)
         # As many products for each filter as there are draws: one of matrices.
@@ -329,29 +329,29 @@ class BankState:
         """
         out = np.empty(n)
         if self.matrix.dtype == np.float64:
-            given = self.forms, self.matrix, filters, rows, intercept
-            decision_kernels.leverage(*given, 0, filters.size, out)
+            arguments = self.forms, self.matrix, filters, rows, intercept
+            decision_kernels.leverage(*arguments, 0, filters.size, out)
         by_pivots = self._by_pivots(filters)
         if not by_pivots:
             return out
-        b, found = filters.size, out.reshape(filters.size, -1)
+        b, by_filter = filters.size, out.reshape(filters.size, -1)
         x = np.broadcast_to(rows, (n, rows.shape[1]))
         if intercept:
             x = np.column_stack([np.ones(n), x])
         x = x.reshape(b, -1, x.shape[1])
         with np.errstate(invalid="ignore"):
-            for chosen, known in by_pivots:
-                R, own = self.matrix[filters[chosen]].astype(np.float64), x[chosen]
-                root = inverse_root(R, known)
-                p = own @ root
+            for places, pivots in by_pivots:
+                R, regressors = self.matrix[filters[places]].astype(np.float64), x[places]
+                root = inverse_root(R, pivots)
+                p = regressors @ root
                 size = (p**2).sum(axis=2)
-                if not known.all():
-                    rest = np.abs(p @ np.swapaxes(R @ root, 1, 2) @ R - own)
+                if not pivots.all():
+                    outside = np.abs(p @ np.swapaxes(R @ root, 1, 2) @ R - regressors)
                     length = np.linalg.norm(R, axis=1)[:, None] * np.sqrt(size)[..., None]
-                    unknown = rest > 1e-8 * np.maximum(np.abs(own), length)
+                    unknown = outside > 1e-8 * np.maximum(np.abs(regressors), length)
                     size[unknown.any(axis=2)] = np.inf
-                size[~np.isfinite(own).all(axis=2)] = np.nan
-                found[chosen] = size
+                size[~np.isfinite(regressors).all(axis=2)] = np.nan
+                by_filter[places] = size
         return out
 
     def _by_pivots(
@@ -361,10 +361,10 @@ class BankState:
         places = np.flatnonzero(self.forms[filters] == SQUARE_ROOT)
         if not places.size:
             return []
-        known = np.diagonal(self.matrix[filters[places]], axis1=1, axis2=2) != 0
-        if (known == known[0]).all():  # as streams that began together have them
-            return [(places, known[0])]
-        patterns, kinds = np.unique(known, axis=0, return_inverse=True)
+        pivots = np.diagonal(self.matrix[filters[places]], axis1=1, axis2=2) != 0
+        if (pivots == pivots[0]).all():  # as streams that began together have them
+            return [(places, pivots[0])]
+        patterns, kinds = np.unique(pivots, axis=0, return_inverse=True)
         kinds = kinds.ravel()
         return [(places[kinds == i], patterns[i]) for i in range(len(patterns))]
 

@@ -49,11 +49,11 @@ class BankUncertainty(BankReading):
             rows = asked.rows
             if self._kind.is_complex:  # both rows of a pair have the same leverage
                 rows = complex_rows.embed_first(complex_rows.with_ones(rows, bool(self._first)))
-            found = asked.state.leverage(
+            leverages = asked.state.leverage(
                 asked.filters, rows, self._kind.intercept, math.prod(asked.axes)
             )
-        found = found.reshape(asked.axes)
-        return found[0] if asked.single else found
+        leverages = leverages.reshape(asked.axes)
+        return leverages[0] if asked.single else leverages
 
     def _reach(
         self, rows: NDArray, filters: NDArray[np.int64], level: float, observation: bool
@@ -65,11 +65,11 @@ class BankUncertainty(BankReading):
         for start in range(0, filters.size, READ_AT_ONCE):
             part = slice(start, start + READ_AT_ONCE)
             asked, place = np.unique(filters[part], return_inverse=True)
-            found = state.estimates(asked, kind)
-            sigma2, _, fit = state.statistics(asked, kind, found, noise)
+            estimates = state.estimates(asked, kind)
+            sigma2, _, fit = state.statistics(asked, kind, estimates, noise)
             freedom = np.where(np.isfinite(noise), np.inf, fit.freedom)
-            own = np.ascontiguousarray(rows[part], np.float64)
-            spread = state.leverage(filters[part], own, kind.intercept, place.size)
+            regressors = np.ascontiguousarray(rows[part], np.float64)
+            spread = state.leverage(filters[part], regressors, kind.intercept, place.size)
             if state.spread.shape[1] > 0:
                 x = np.ones((place.size, rows.shape[1] + self._first))
                 x[:, self._first :] = rows[part]
@@ -84,13 +84,13 @@ class BankUncertainty(BankReading):
     ) -> NDArray[np.float64]:
         """Compute ``x P S P x`` (n,) of rows (n, k); inf where ``leverage`` (n,) is."""
         B = state.spreads(filters)
-        found = np.einsum("nji,nj->ni", B, x)
-        found = np.where(np.isfinite(leverage), (found**2).sum(axis=1), leverage)
-        for row in np.flatnonzero(np.isnan(found) & np.isfinite(x).all(axis=1)):
+        leverages = np.einsum("nji,nj->ni", B, x)
+        leverages = np.where(np.isfinite(leverage), (leverages**2).sum(axis=1), leverage)
+        for row in np.flatnonzero(np.isnan(leverages) & np.isfinite(x).all(axis=1)):
             # Some coefficients of the filter are undetermined, but not those that x asks for.
             form = state.switch(int(filters[row]), self._kind).form
-            found[row] = form.sandwich_leverage(x[row : row + 1])[0]
-        return found
+            leverages[row] = form.sandwich_leverage(x[row : row + 1])[0]
+        return leverages
 
     def sample_coef(
         self,
@@ -136,18 +136,18 @@ class BankUncertainty(BankReading):
             filters = np.arange(len(state)) if which is None else check_index(which, len(state))
             theta = state.theta(filters, kind)
             if sigma2 is None:
-                own = self._estimates(filters)[1]
+                noise = self._estimates(filters)[1]
             else:
-                own = _noise_variances(sigma2, filters.size, theta.shape[1])
-            if not (np.isfinite(own) & (own >= 0)).all():
+                noise = _noise_variances(sigma2, filters.size, theta.shape[1])
+            if not (np.isfinite(noise) & (noise >= 0)).all():
                 raise ValueError(
                     "sigma2 must be finite and >= 0; where filters have too few rows for an "
                     "estimate give sigma2="
                 )
             if kind.is_complex:  # of which each part has half
-                own = own / 2.0
+                noise = noise / 2.0
             u = np.random.default_rng(rng).standard_normal((size, *theta.shape))
-            draws = state.draws(filters, theta, np.sqrt(own), u)
+            draws = state.draws(filters, theta, np.sqrt(noise), u)
         lost = np.isnan(draws).any(axis=(0, 2, 3))
         if lost.any():
             raise ValueError(
@@ -164,8 +164,8 @@ class BankUncertainty(BankReading):
 
 def _noise_variances(sigma2: ArrayLike, b: int, m: int) -> NDArray[np.float64]:
     """Return sigma2 (b, m) of b filters."""
-    given = real_array(sigma2, "sigma2").astype(np.float64)
-    given = given[:, None] if given.ndim == 1 else given
-    if given.ndim and given.shape not in ((b, 1), (b, m)):
-        raise ValueError(f"sigma2 must be a number or an array ({b},), got {given.shape}")
-    return np.broadcast_to(given, (b, m))
+    variances = real_array(sigma2, "sigma2").astype(np.float64)
+    variances = variances[:, None] if variances.ndim == 1 else variances
+    if variances.ndim and variances.shape not in ((b, 1), (b, m)):
+        raise ValueError(f"sigma2 must be a number or an array ({b},), got {variances.shape}")
+    return np.broadcast_to(variances, (b, m))
