@@ -82,8 +82,8 @@ def path_with_horizon(
     regressors = taken_out(X, options["by"])[0]
     if isinstance(length, Duration):
         parameter = f"horizon={horizon!r}"
-        given = times_or_index(options["times"], X, y, length, parameter)
-        read = read_times_in_any_order(given, len(path.residual))
+        stamps = times_or_index(options["times"], X, y, length, parameter)
+        read = read_times_in_any_order(stamps, len(path.residual))
         check_kind(read.kind, length, parameter)
         times = read.values
     source = last_known_rows(_groups_of(path), len(path.residual), length, times)
@@ -225,19 +225,19 @@ def score_forecasts(
 
     # Errors known when the forecast is made: their mean square, and how many they are.
     squares = np.where(scored, residual**2, np.nan)
-    known, count = np.zeros(residual.shape), np.zeros(residual.shape)
+    forecast, count = np.zeros(residual.shape), np.zeros(residual.shape)
     for rows in groups:
         if not scored[rows].any():
             continue
         mean = RecursiveLeastSquares(
             half_life=half_life, fit_intercept=False, missing="skip_target"
         ).partial_fit_path(np.ones((rows.size, 1)), squares[rows], statistics=False)
-        known[rows], count[rows] = mean.coef[:, :, 0], np.cumsum(scored[rows], axis=0)
-    known = known[source]
+        forecast[rows], count[rows] = mean.coef[:, :, 0], np.cumsum(scored[rows], axis=0)
+    forecast = forecast[source]
     count = np.where(begun, count[source], 0.0)
     freedom = count / (lags + 1)
     with np.errstate(invalid="ignore"):
-        reach = stdtrit(np.where(count > 0, freedom, 1.0), 0.5 + 0.5 * level) * np.sqrt(known)
+        reach = stdtrit(np.where(count > 0, freedom, 1.0), 0.5 + 0.5 * level) * np.sqrt(forecast)
     reach[count == 0] = np.nan
     prediction = targets.reshape(n, -1) - residual
     judged = scored & np.isfinite(reach)
@@ -274,10 +274,10 @@ def _mean_of_correlated(
 
     A missing row is a deviation of 0 where it stands, so that lags count rows.
     """
-    known = np.isfinite(values)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known.any(axis=0), np.where(known, values, 0.0).sum(axis=0) / count, np.nan)
-    deviation = np.where(known, values - mean, 0.0)
+    present = np.isfinite(values)
+    count = np.maximum(present.sum(axis=0), 1)
+    mean = np.where(present.any(axis=0), np.where(present, values, 0.0).sum(axis=0) / count, np.nan)
+    deviation = np.where(present, values - mean, 0.0)
     variance = np.zeros(values.shape[1])
     for rows in groups:
         for j in range(values.shape[1]):

@@ -86,10 +86,10 @@ class Call(NamedTuple):
     @property
     def n_samples(self) -> int:
         """Number of rows with a positive weight and a usable target."""
-        seen = self.weights > 0
+        learnt = self.weights > 0
         if self.usable is not None:
-            seen = seen & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
-        return int(np.count_nonzero(seen)) // (2 if self.complex_features else 1)
+            learnt = learnt & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
+        return int(np.count_nonzero(learnt)) // (2 if self.complex_features else 1)
 
     def of(self, targets: NDArray[np.int64]) -> Call:
         """Select some of the targets, which miss the same rows."""

@@ -196,7 +196,7 @@ def _learn_by_engine(
     estimator: Any, way: ShortWay, X: NDArray, y: NDArray, weight: Any, predicts: bool
 ) -> tuple[Any, NDArray] | None:
     """Learn as :func:`learn` does, by what the engine does with any call's rows."""
-    is_complex, own = way.dtype is COMPLEX, X
+    is_complex, regressors = way.dtype is COMPLEX, X
     if weight is not None and not (type(weight) in NUMBERS and 0 < weight <= SETTLED):
         return None
     Y = np.ascontiguousarray(y.reshape(1, -1))
@@ -230,7 +230,7 @@ def _learn_by_engine(
         prediction = combine_rows(prediction) if predicts else None
     estimator.n_samples_seen_ += 1
     if estimator._constant_values is not None:
-        estimator._constant_values = values_after_rows(estimator._constant_values, own)
+        estimator._constant_values = values_after_rows(estimator._constant_values, regressors)
     estimator._residual = residual if getattr(estimator, "RESIDUALS", True) else None
     if predicts:
         prediction = prediction[0] if y.ndim == 2 else prediction.item()

@@ -175,8 +175,8 @@ class StreamingRegressor(EstimatorState):
             short = one_row.learn(self, X, Y, sample_weight) if time is None else None
             if short is not None:
                 return short[0], (short[1][0].copy() if several else short[1].item())
-            known = self._has_estimate()
-            if known:
+            has_estimate = self._has_estimate()
+            if has_estimate:
                 before = self.predict(X)[0]
             else:
                 row = complex_rows.complex_array(X, "x") if self._sees_complex(X, Y) else None
@@ -191,8 +191,8 @@ class StreamingRegressor(EstimatorState):
                         f"sample_weight must be a number, got an array of shape {weight.shape}"
                     )
             self.partial_fit(X, Y, weight, times=None if time is None else [time])
-            own = known and self._residual is not None
-            residual = self.residual_[0] if own else Y[0] - before
+            keeps_residual = has_estimate and self._residual is not None
+            residual = self.residual_[0] if keeps_residual else Y[0] - before
             if weight is not None and np.isnan(weight):
                 residual = np.full_like(residual, np.nan)
         return (before, residual) if several else (before.item(), residual.item())
@@ -285,7 +285,7 @@ class StreamingRegressor(EstimatorState):
             if restart and not call.weights.any():
                 raise ValueError("sample_weight is zero in every row; no row is left to learn from")
             if fitted:
-                origin, seen, engine = self._origin, self.n_samples_seen_, self._engine
+                origin, samples, engine = self._origin, self.n_samples_seen_, self._engine
                 # Long calls, and those that feed several engines, work on a copy, so that an
                 # interrupt cannot leave half an update behind.  Nor can it where rows of a large
                 # model go in blocks, each of several steps.
@@ -293,13 +293,13 @@ class StreamingRegressor(EstimatorState):
                 if n > k or engine.parting or (n > 1 and k >= square_root_blocks.BLOCKED_FROM):
                     engine = engine.copy()
             else:
-                origin, seen = self._origin_of(call), 0
+                origin, samples = self._origin_of(call), 0
                 parting = self.missing == "skip_target"
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
             noise = self._known_noise(origin)
             values = self._constant_values if fitted else self._no_values()
             with threads_for(len(call.X), max(call.X.shape[1], self._columns())):
-                found = absorb(
+                absorbed = absorb(
                     engine,
                     call,
                     origin,
@@ -311,23 +311,23 @@ class StreamingRegressor(EstimatorState):
                     robust=robust,
                 )
             values = values_after_call(values, call)
-            logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
-            known = want_path or engine.form.reports_residuals
-            residual, path = found.residual if known else None, found.path
+            logs = self._log_weights_after(absorbed, began=fitted, weighted=sample_weight)
+            has_residuals = want_path or engine.form.reports_residuals
+            residual, path = absorbed.residual if has_residuals else None, absorbed.path
             if origin.is_complex:
                 residual = None if residual is None else complex_rows.combine_rows(residual)
                 path = None if path is None else combine_path(path, origin.first)
             after: RowsLearned = {
                 "_residual": residual,
-                "n_samples_seen_": seen + call.n_samples,
+                "n_samples_seen_": samples + call.n_samples,
                 "_log_weights": logs,
                 "_timing": timing,
                 "_constant_values": values,
             }
             if fitted:
-                self.__dict__.update(after, _engine=found.engine)
+                self.__dict__.update(after, _engine=absorbed.engine)
             else:
-                self._settle(origin, found.engine, **after)
+                self._settle(origin, absorbed.engine, **after)
             if labels is not None:
                 self._labelled_residual = residual, labels
             one_row.of(self)  # for the next row
@@ -351,16 +351,16 @@ class StreamingRegressor(EstimatorState):
         return self._log_weight_sums() * gate + (0.0 if weight is None else math.log(weight))
 
     def _log_weights_after(
-        self, found: Absorbed, *, began: bool, weighted: Any
+        self, absorbed: Absorbed, *, began: bool, weighted: Any
     ) -> NDArray[np.float64] | None:
         """Return the forgotten sum of the logarithms of the weights (m,); None while all were 1."""
         if weighted is None and not (began and self._log_weights is not None):
             return None
-        before = self._log_weight_sums() if began else np.zeros(found.residual.shape[1])
+        before = self._log_weight_sums() if began else np.zeros(absorbed.residual.shape[1])
         after = before.copy()
-        for (targets, _), own in zip(found.engine.groups, found.calls, strict=True):
-            chosen = slice(None) if own.usable is None else own.usable
-            gates, weights = own.factors[chosen], own.weights[chosen]
+        for (targets, _), call in zip(absorbed.engine.groups, absorbed.calls, strict=True):
+            usable = slice(None) if call.usable is None else call.usable
+            gates, weights = call.factors[usable], call.weights[usable]
             left = np.cumprod(gates[::-1])[::-1]  # of what was before each row
             logs = np.log(np.where(weights > 0, weights, 1.0))
             total = logs[-1:].sum() + (left[1:] * logs[:-1]).sum()
@@ -450,14 +450,14 @@ class StreamingRegressor(EstimatorState):
             raise ValueError(f"forget and {value}, a length of time, cannot be combined")
         countable = not isinstance(getattr(self, "forget", None), Forgetting)
         pair = 2 if call.complex_features else 1
-        found, timing = times_of_call(
+        row_times, timing = times_of_call(
             times, X, y, len(call.Y) // pair, duration, before, value, countable=countable
         )
-        found = found if found is None else np.repeat(found, pair)
+        row_times = row_times if row_times is None else np.repeat(row_times, pair)
         if self._drifts_in_time:
-            return call._replace(times=found, unit=duration.length), timing
+            return call._replace(times=row_times, unit=duration.length), timing
         half_life = None if fading is None else fading.length
-        return call._replace(times=found, half_life=half_life), timing
+        return call._replace(times=row_times, half_life=half_life), timing
 
     def _sees_complex(self, *data: Any) -> bool:
         """Test whether the first rows, or the prior, make this a model of complex coefficients."""

@@ -87,13 +87,13 @@ class Inference(Uncertainty):
         with self._at_work():
             rows, usable, weights = robust.rows_of(self, data)
             theta, k = self._theta(), self._origin.ridge.size
-            found = np.empty((self._origin.columns, k, k))
+            covariances = np.empty((self._origin.columns, k, k))
             for targets, engine in self._engine.groups:
                 for j in targets:
-                    given = rows, j, usable[:, j], weights[:, j], kind, lags
-                    P = robust.covariance(engine.form, theta[j], *given)
-                    found[j] = without_undetermined(P, ~engine.form.determined())
-            return self._shaped(found)
+                    arguments = rows, j, usable[:, j], weights[:, j], kind, lags
+                    P = robust.covariance(engine.form, theta[j], *arguments)
+                    covariances[j] = without_undetermined(P, ~engine.form.determined())
+            return self._shaped(covariances)
 
     def _covariances(self) -> NDArray:
         """Compute the covariances (m, k, k) of all targets."""
@@ -107,8 +107,10 @@ class Inference(Uncertainty):
         P, sigma2 = self._by_target(of_form), self._statistics()[0][:, None, None]
         if self._origin.is_complex:  # sigma2 is of both parts
             sigma2 = sigma2 / 2.0
-        found = scaled_covariance(P, sigma2)
-        return complex_rows.combine_covariance(found) if self._origin.is_complex else found
+        covariances = scaled_covariance(P, sigma2)
+        return (
+            complex_rows.combine_covariance(covariances) if self._origin.is_complex else covariances
+        )
 
     def t_test(self, restriction: Any, value: ArrayLike = 0.0, *, level: float = 0.95) -> Contrasts:
         """Test linear combinations of the coefficients, each on its own, by Student's t.
@@ -366,22 +368,26 @@ class Inference(Uncertainty):
 
     def _names(self) -> list[str]:
         """Return the names of the coefficients, the intercept's first if there is one."""
-        given = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(self.n_features_in_)] if given is None else list(given)
+        feature_names = getattr(self, "feature_names_in_", None)
+        names = (
+            [f"x{j}" for j in range(self.n_features_in_)]
+            if feature_names is None
+            else list(feature_names)
+        )
         return ["Intercept", *names] if self._first else names
 
     def _variances(self, form: Form, R: NDArray) -> NDArray[np.float64]:
         """Compute variances (m, r) of the combinations R (r, k), in units of the noise variance."""
-        found = form.sandwich_leverage(R) if self._origin.sandwich else form.leverage(R)
-        return np.broadcast_to(found, (form.loss.size, R.shape[0]))
+        variances = form.sandwich_leverage(R) if self._origin.sandwich else form.leverage(R)
+        return np.broadcast_to(variances, (form.loss.size, R.shape[0]))
 
 
 def scaled_covariance(P: NDArray, scale: NDArray | float) -> NDArray[np.float64]:
     """Multiply covariances (..., k, k) by a scale that may be inf, which gives inf and NaN."""
     diagonal = np.broadcast_to(np.eye(P.shape[-1], dtype=bool), P.shape)
     with np.errstate(invalid="ignore"):
-        found = np.where(np.isinf(scale), np.where(diagonal, np.inf, np.nan), scale * P)
-    return np.where(np.isinf(P), np.inf, found)
+        scaled = np.where(np.isinf(scale), np.where(diagonal, np.inf, np.nan), scale * P)
+    return np.where(np.isinf(P), np.inf, scaled)
 
 
 def _deviations(form: Form, R: NDArray, sandwich: bool) -> NDArray[np.float64]:

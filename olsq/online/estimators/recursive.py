@@ -260,10 +260,10 @@ class RecursiveLeastSquares(Inference):
         """
         form = self._form()
         with self._locked():
-            found = form.state() if isinstance(form, AdaptiveForm) else {}
-        if "noise_variance" in found and self._origin.n_targets == 0:
-            found["noise_variance"] = float(found["noise_variance"][0])
-        return found
+            estimates = form.state() if isinstance(form, AdaptiveForm) else {}
+        if "noise_variance" in estimates and self._origin.n_targets == 0:
+            estimates["noise_variance"] = float(estimates["noise_variance"][0])
+        return estimates
 
     @property
     def _strategy(self) -> Forgetting | None:

@@ -217,8 +217,8 @@ class EstimatorState(Estimator):
 
     def _no_values(self) -> NDArray[np.float64] | None:
         """Return the values of columns before any row; None where no intercept is looked for."""
-        known = self.fit_intercept or getattr(self, "prior", None) is not None
-        return None if known else np.empty(0)
+        unasked = self.fit_intercept or getattr(self, "prior", None) is not None
+        return None if unasked else np.empty(0)
 
     def _log_weight_sums(self) -> NDArray[np.float64]:
         """Return the forgotten log weights (m,) as numbers, zeros while all weights were 1."""
@@ -391,25 +391,27 @@ class EstimatorState(Estimator):
         truth = truth.reshape(truth.shape[0], -1)
         predicted = predicted.reshape(truth.shape)
         w = check_weight(sample_weight, truth.shape[0])
-        known = np.isfinite(truth).all(axis=1) & np.isfinite(predicted).all(axis=1)
+        complete = np.isfinite(truth).all(axis=1) & np.isfinite(predicted).all(axis=1)
         weighted = np.isfinite(w)
-        if not (known & weighted).all():
-            name = "sample_weight" if known.all() else "y"
-            known &= weighted
+        if not (complete & weighted).all():
+            name = "sample_weight" if complete.all() else "y"
+            complete &= weighted
             if self.missing == "raise":
                 raise ValueError(
                     f"Input {name} contains NaN or infinity (first in row "
-                    f"{int(np.argmin(known))}); {type(self).__name__} leaves such rows out of the "
-                    "score with missing='skip'."
+                    f"{int(np.argmin(complete))}); {type(self).__name__} leaves such rows out of "
+                    "the score with missing='skip'."
                 )
-            truth, predicted, w = truth[known], predicted[known], w[known]
+            truth, predicted, w = truth[complete], predicted[complete], w[complete]
         if not w.any():
             raise ValueError("no row is left to score: all have a missing value or weight 0")
-        rest = w @ np.abs(truth - predicted) ** 2
+        unexplained = w @ np.abs(truth - predicted) ** 2
         total = w @ np.abs(truth - (w @ truth) / w.sum()) ** 2
-        constant = np.where(rest == 0, 1.0, 0.0)
+        constant = np.where(unexplained == 0, 1.0, 0.0)
         return float(
-            np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))
+            np.mean(
+                np.where(total > 0, 1.0 - unexplained / np.where(total > 0, total, 1.0), constant)
+            )
         )
 
     def set_output(self, *, predict: str | None = None, transform: str | None = None) -> Self:

@@ -47,11 +47,11 @@ class Uncertainty(Coefficients):
         The others are of minimum norm, or held at their last value by wind-up protection.  With
         ``missing="skip_target"`` and several targets an array (m, d).
         """
-        found = self._per_target(lambda form: form.determined())
+        determined = self._per_target(lambda form: form.determined())
         if self._origin.is_complex:
-            k = found.shape[-1] // 2
-            found = found[..., :k] & found[..., k:]
-        return found[..., self._first :]
+            k = determined.shape[-1] // 2
+            determined = determined[..., :k] & determined[..., k:]
+        return determined[..., self._first :]
 
     @property
     def sigma2_(self) -> Any:
@@ -89,8 +89,8 @@ class Uncertainty(Coefficients):
             how = origin.ridge, origin.discounted, origin.sandwich
             both = np.empty((origin.columns, 1 + origin.ridge.size))
             for targets, engine in self._engine.groups:
-                found = statistics_of(engine.form, *how, noise[targets])
-                both[targets] = np.column_stack(found[:2])
+                statistics = statistics_of(engine.form, *how, noise[targets])
+                both[targets] = np.column_stack(statistics[:2])
         if origin.is_complex:
             return 2.0 * both[:, 0], complex_rows.combine_errors(both[:, 1:])
         return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
@@ -263,8 +263,12 @@ class Uncertainty(Coefficients):
         self._form()
         with self._at_work():
             rows = self._checked(X)
-            found = np.asarray(self._per_target(lambda form: self._by_block(form.leverage, rows)))
-            return clip_to_finite(found.T if found.ndim == 2 else found, self._origin.dtype)
+            leverages = np.asarray(
+                self._per_target(lambda form: self._by_block(form.leverage, rows))
+            )
+            return clip_to_finite(
+                leverages.T if leverages.ndim == 2 else leverages, self._origin.dtype
+            )
 
     def _by_block(
         self, read: Callable[[NDArray[np.float64]], NDArray[np.float64]], rows: NDArray
@@ -272,15 +276,15 @@ class Uncertainty(Coefficients):
         """Compute ``read`` (n,) of checked rows with the intercept's 1, some thousand at a time."""
         out = np.full(rows.shape[0], np.nan)
         finite = rows.finite_rows() if isinstance(rows, SparseRows) else np.isfinite(rows).all(1)
-        known = np.flatnonzero(finite)
-        for start in range(0, known.size, BLOCK_ROWS):
-            block = known[start : start + BLOCK_ROWS]
-            whole = np.ones((block.size, rows.shape[1] + self._first), rows.dtype)
-            whole[:, self._first :] = rows[block]
+        finite_places = np.flatnonzero(finite)
+        for start in range(0, finite_places.size, BLOCK_ROWS):
+            block = finite_places[start : start + BLOCK_ROWS]
+            regressors = np.ones((block.size, rows.shape[1] + self._first), rows.dtype)
+            regressors[:, self._first :] = rows[block]
             if self._origin.is_complex:  # both rows of a pair have the same leverage
-                whole = complex_rows.embed_first(whole)
-            with threads_for(*whole.shape):
-                out[block] = read(np.asarray(whole, np.float64))
+                regressors = complex_rows.embed_first(regressors)
+            with threads_for(*regressors.shape):
+                out[block] = read(np.asarray(regressors, np.float64))
         return out
 
     def _deviation(self, rows: NDArray, kind: str) -> NDArray[np.float64]:
@@ -301,5 +305,5 @@ class Uncertainty(Coefficients):
         def of_form(form: Form) -> NDArray:
             return np.full(form.loss.size, counts_of(form, ridge, discounted).freedom)
 
-        known = np.isfinite(self._known_noise(self._origin))
-        return np.where(known, np.inf, self._by_target(of_form))
+        is_known = np.isfinite(self._known_noise(self._origin))
+        return np.where(is_known, np.inf, self._by_target(of_form))

@@ -79,14 +79,14 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
 def _check_groups(groups: Any, n_targets: int) -> None:
     """Check that each target is in one group, in ascending order."""
     want(isinstance(groups, list), "groups", groups)
-    seen = []
+    in_groups = []
     for group in groups:
         want(isinstance(group, dict) and group.keys() == {"targets", "engine"}, "group", group)
         targets = group["targets"]
         fits = isinstance(targets, list) and targets and all(type(t) is int for t in targets)
         want(bool(fits) and targets == sorted(targets), "targets of a group", targets)
-        seen += targets
-    want(sorted(seen) == list(range(n_targets)), "targets of the groups", seen)
+        in_groups += targets
+    want(sorted(in_groups) == list(range(n_targets)), "targets of the groups", in_groups)
 
 
 def _parts(engine: dict[str, Any]) -> list[tuple[str, Any, int | None]]:
@@ -181,12 +181,12 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     }
     if getattr(estimator, "KEEPS_SOLUTION", False):
         fields["solution"] = Field(("m", "d"), optional=True)
-    known = {*fields, "last_residual"} & arrays.keys()
+    expected = {*fields, "last_residual"} & arrays.keys()
     for prefix, part, size in _parts(engine):
-        own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-        wanted = _check_engine(part, own, estimator, d, size or m, header)
-        known |= {prefix + name for name in wanted}
-    if strange := sorted(arrays.keys() ^ known):
+        of_part = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+        names = _check_engine(part, of_part, estimator, d, size or m, header)
+        expected |= {prefix + name for name in names}
+    if strange := sorted(arrays.keys() ^ expected):
         raise ValueError(f"array {strange[0]!r} is missing or unexpected")
     check_fields(arrays, fields, sizes)
     if of_complex:
@@ -221,8 +221,8 @@ def _check_engine(
     is_window = window is not None
     duration = estimator._window_in_time() if is_window else None
     if window is not None and duration is not None:  # a ring of as many slots as were needed
-        given = engine.get("duration")
-        want(isinstance(given, list) and tuple(given) == duration, "duration", given)
+        written = engine.get("duration")
+        want(isinstance(written, list) and tuple(written) == duration, "duration", written)
         window = max(1, np.size(arrays.get("ring_w", ())))
     elif window is not None and header.get("complex", False):  # pairs, and one that enters
         window = 2 * (window + 1)

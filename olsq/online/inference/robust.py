@@ -150,22 +150,24 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray
     weights = without_missing(weights)
     if estimator.missing != "skip_target":
         usable = np.broadcast_to(usable.all(axis=1)[:, None], Y.shape)
-    given = times, given_X, given_y
+    data_rows = times, given_X, given_y
     if (usable == usable[:, :1]).all():
-        shares = np.broadcast_to(_shares(estimator, given, usable[:, 0])[:, None], Y.shape)
+        shares = np.broadcast_to(_shares(estimator, data_rows, usable[:, 0])[:, None], Y.shape)
     else:
-        shares = np.stack([_shares(estimator, given, own) for own in usable.T], axis=1)
-    whole = np.ones((X.shape[0], X.shape[1] + estimator._first))
-    whole[:, estimator._first :] = X
-    rows = Rows.of(whole, Y.astype(np.float64), np.ones(len(whole)), weights)
+        shares = np.stack(
+            [_shares(estimator, data_rows, of_target) for of_target in usable.T], axis=1
+        )
+    regressors = np.ones((X.shape[0], X.shape[1] + estimator._first))
+    regressors[:, estimator._first :] = X
+    rows = Rows.of(regressors, Y.astype(np.float64), np.ones(len(regressors)), weights)
     return rows, usable, weights[:, None] * shares
 
 
 def _shares(
-    estimator: Any, given: tuple[Any, Any, Any], usable: NDArray[np.bool_]
+    estimator: Any, data_rows: tuple[Any, Any, Any], usable: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Compute what is left (n,) of the weights of rows after all, where ``usable`` ones forget."""
-    times, X, y = given
+    times, X, y = data_rows
     if estimator._forgets_in_time:
         gates = _gates_in_time(estimator, times, X, y, usable)
     else:
@@ -179,8 +181,8 @@ def _gates_in_time(
     """Compute forgetting factors (n,) of rows whose half-life is one of time."""
     duration = estimator._half_life_in_time(True)
     name = f"half_life={estimator.half_life!r}"
-    found, _ = times_of_call(times, X, y, usable.size, duration, None, name)
-    return half_life_gates(found, usable, np.empty(0, found.dtype), duration.length)
+    row_times, _ = times_of_call(times, X, y, usable.size, duration, None, name)
+    return half_life_gates(row_times, usable, np.empty(0, row_times.dtype), duration.length)
 
 
 def covariance(
@@ -202,24 +204,24 @@ def covariance(
     X, y, w = rows.X[usable], rows.Y[usable, target], weights[usable]
     residual = y - X @ theta
     if kind in ("HC2", "HC3"):
-        rest = np.maximum(1.0 - w * form.leverage(X), np.finfo(np.float64).eps)
-        residual /= np.sqrt(rest) if kind == "HC2" else rest
+        slack = np.maximum(1.0 - w * form.leverage(X), np.finfo(np.float64).eps)
+        residual /= np.sqrt(slack) if kind == "HC2" else slack
     W, _ = form.whitened(X)
     if kind != "hac":
         lags = 0
     elif lags is None:
         lags = newey_west_lags(int(np.count_nonzero(w)))
-    found = bartlett_products(form.unwhitened(W) * (w * residual)[:, None], lags)  # of P u
+    products = bartlett_products(form.unwhitened(W) * (w * residual)[:, None], lags)  # of P u
     if kind == "HC1":
         n = int(np.count_nonzero(w))
-        found *= n / (n - form.rank) if n > form.rank else np.inf
-    return found
+        products *= n / (n - form.rank) if n > form.rank else np.inf
+    return products
 
 
 def bartlett_products(series: NDArray, lags: int) -> NDArray[np.float64]:
     """Sum ``s_t s_t^T`` and, with Bartlett's weights, ``s_t s_{t-l}^T`` of a series (n, k)."""
-    found = series.T @ series
+    products = series.T @ series
     for lag in range(1, min(lags, len(series) - 1) + 1):
         cross = series[lag:].T @ series[:-lag]
-        found += (1.0 - lag / (lags + 1)) * (cross + cross.T)
-    return found
+        products += (1.0 - lag / (lags + 1)) * (cross + cross.T)
+    return products

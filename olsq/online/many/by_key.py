@@ -149,8 +149,8 @@ class ByKey(Estimator):
         times = named_times(times, X, y)
         X, by = taken_out(X, by)
         check_same_index(X=X, y=y, by=by, times=times, **per_row)
-        names, known = inputs.feature_names(X), getattr(self, "feature_names_in_", None)
-        inputs.check_feature_names(X, known)
+        names, fitted_names = inputs.feature_names(X), getattr(self, "feature_names_in_", None)
+        inputs.check_feature_names(X, fitted_names)
         first = names is not None and not self.__sklearn_is_fitted__()
         return X, by, times, {"feature_names_in_": names} if first else {}
 
@@ -212,12 +212,12 @@ class ByKey(Estimator):
         rows = inputs.check_X(X, self, d, allow_empty=True)
         places = {key: place for place, key in enumerate(self._known())}
         codes, fresh = encode(by, rows.shape[0], places)
-        known = (codes != MISSING) & (new_too | (codes < len(places)))
-        if self.missing == "raise" and not known.all():
-            row = int(np.argmin(known))
+        answered = (codes != MISSING) & (new_too | (codes < len(places)))
+        if self.missing == "raise" and not answered.all():
+            row = int(np.argmin(answered))
             what = "has no label" if codes[row] == MISSING else f"is {fresh[0]!r}, a new label,"
             raise ValueError(f"by {what} in row {row}; such rows predict NaN with 'skip'")
-        return rows, codes, known
+        return rows, codes, answered
 
     @property
     def residual_(self) -> NDArray:

@@ -54,11 +54,11 @@ class Clocks(NamedTuple):
         learnt = self.values[group, FIRST_LEARNT:]
         return learnt.copy() if self.known[group, FIRST_LEARNT] else learnt[:0].copy()
 
-    def followed_by(self, others: Clocks) -> Clocks:
+    def followed_by(self, later: Clocks) -> Clocks:
         """Return the clocks of the same groups after the rows of both, these rows first."""
-        values = others.values.copy()
+        values = later.values.copy()
         for first in (FIRST, FIRST_LEARNT):
-            begun, ended = self.known[:, first], others.known[:, first]
+            begun, ended = self.known[:, first], later.known[:, first]
             values[begun, first] = self.values[begun, first]
             values[~ended, first + 1] = self.values[~ended, first + 1]
         return self._replace(values=values)
@@ -119,15 +119,15 @@ class TimedRows:
         gates[self._order[learnt]] = gates_of_groups(
             times, codes, self._before.values[:, LAST_LEARNT], self._half_life
         )
-        values, known = self._before.values.copy(), self._before.known
-        for first, own, at in (
+        values, present = self._before.values.copy(), self._before.known
+        for first, group_of_row, at in (
             (FIRST, self._codes, self._times),
             (FIRST_LEARNT, codes, times),
         ):
-            groups, begins = np.unique(own, return_index=True)
-            fresh = ~known[groups, first]
+            groups, begins = np.unique(group_of_row, return_index=True)
+            fresh = ~present[groups, first]
             values[groups[fresh], first] = at[begins[fresh]]
-            ends = np.append(begins[1:], own.size)[: groups.size] - 1
+            ends = np.append(begins[1:], group_of_row.size)[: groups.size] - 1
             values[groups, first + 1] = at[ends]
         self.after = self._before._replace(values=values)
         return gates
@@ -141,8 +141,8 @@ def previous_times(times: NDArray, groups: NDArray[np.int64], last: NDArray) -> 
     previous = np.concatenate([times[:1], times[:-1]])
     begins = np.flatnonzero(np.diff(groups, prepend=-1))
     before = last[groups[begins]]
-    known = before != NO_DATE if times.dtype.kind == "i" else ~np.isnan(before)
-    previous[begins] = np.where(known, before, times[begins])
+    present = before != NO_DATE if times.dtype.kind == "i" else ~np.isnan(before)
+    previous[begins] = np.where(present, before, times[begins])
     return previous
 
 

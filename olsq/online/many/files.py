@@ -167,10 +167,12 @@ def _check_clocks(clocks: Clocks, n: int) -> None:
     like = Clocks.start(clocks.kind, n).values
     fits = clocks.values.dtype == like.dtype and clocks.values.shape == like.shape
     want(fits, "times", clocks.values.shape)
-    known, values = clocks.known, clocks.values
+    present, values = clocks.known, clocks.values
     want(not np.isinf(values).any(), "times", "an infinite number")
-    together = (known[:, FIRST] == known[:, LAST]) & (known[:, FIRST] | ~known[:, FIRST_LEARNT])
-    together &= known[:, FIRST_LEARNT] == known[:, LAST_LEARNT]
+    together = (present[:, FIRST] == present[:, LAST]) & (
+        present[:, FIRST] | ~present[:, FIRST_LEARNT]
+    )
+    together &= present[:, FIRST_LEARNT] == present[:, LAST_LEARNT]
     want(bool(together.all()), "times", "a time without those that go with it")
-    ordered = values[:, [FIRST, FIRST_LEARNT, LAST_LEARNT, LAST]][known.all(axis=1)]
+    ordered = values[:, [FIRST, FIRST_LEARNT, LAST_LEARNT, LAST]][present.all(axis=1)]
     want(bool((np.diff(ordered, axis=1) >= 0).all()), "times", "times that go back")

@@ -70,15 +70,15 @@ class GroupReading(ByKey):
         with self._locked():
             bank = self._bank_or_prior()
             prior = self.prior is not None
-            rows, codes, known = self._rows_asked(X, by, bank.n_features_in_, prior)
+            rows, codes, answered = self._rows_asked(X, by, bank.n_features_in_, prior)
             if prior:  # the first filter of another bank for all groups that are new
                 bank = self._with_one_more(bank, len(self))
                 codes = np.minimum(codes, len(self))
             else:  # a group whose rows were all skipped predicts nothing either
-                known[known] = bank.n_samples_seen_[codes[known]] > 0
-            found = bank.predict(rows[known], which=codes[known])
-            out = np.full((known.size, *found.shape[1:]), np.nan, bank._dtype)
-            out[known] = found
+                answered[answered] = bank.n_samples_seen_[codes[answered]] > 0
+            predicted = bank.predict(rows[answered], which=codes[answered])
+            out = np.full((answered.size, *predicted.shape[1:]), np.nan, bank._dtype)
+            out[answered] = predicted
             return out
 
     def predict_interval(
@@ -118,9 +118,9 @@ class GroupReading(ByKey):
             bank = self._bank_or_prior()
             mean = self.predict(X, by=by)
             prior = self.prior is not None
-            rows, codes, known = self._rows_asked(X, by, bank.n_features_in_, prior)
+            rows, codes, answered = self._rows_asked(X, by, bank.n_features_in_, prior)
             new = (codes >= len(self)) & np.isfinite(mean.reshape(len(mean), -1)).all(axis=1)
-            asked = np.flatnonzero(known & (codes < len(self)))
+            asked = np.flatnonzero(answered & (codes < len(self)))
             reach = bank._reach(rows[asked], codes[asked], level, kind == "observation")
             lower, upper = mean.copy(), mean.copy()
             shape = (asked.size, *mean.shape[1:])

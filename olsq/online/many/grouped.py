@@ -125,11 +125,11 @@ class GroupedLeastSquares(GroupReading):
             self._refuse_unlabelled(codes)
             if y.shape[:1] != X.shape[:1]:
                 inputs.check_y(y, self, X.shape[0], None)  # refuses it
-            chosen = [
+            labelled_rows = [
                 a if a is None or np.ndim(a) == 0 else np.asarray(fill_masked(a))[labelled]
                 for a in (X, y, sample_weight, forget)
             ]
-            X, y, sample_weight, forget = chosen
+            X, y, sample_weight, forget = labelled_rows
         bank, timed = self._grown(len(places)), None
         if duration is not None:
             timed = self._timed(times, duration, codes, list(places), len(bank))
@@ -153,7 +153,7 @@ class GroupedLeastSquares(GroupReading):
             return None
         path, statistics = learned
         one_target = bank._n_targets == 0
-        found = path_of(
+        result = path_of(
             path,
             bank.residual_.reshape(path.sigma2.shape),
             intercept=bool(bank._first),
@@ -162,9 +162,9 @@ class GroupedLeastSquares(GroupReading):
             statistics=statistics,
         )
         if labelled.all():
-            return found
-        every_row = rows_like(found, labelled.size)
-        fill_rows(every_row, labelled, found)
+            return result
+        every_row = rows_like(result, labelled.size)
+        fill_rows(every_row, labelled, result)
         return CoefficientPath.of_arrays(every_row)
 
     def _times_of(self, times: Any, X: Any, y: Any, forget: Any) -> tuple[Any, Duration | None]:

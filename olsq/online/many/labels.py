@@ -47,8 +47,8 @@ def with_groups(labels: Labels, by: Any, name: str | None = None) -> Labels:
     if missing.any() and values.dtype.kind not in "fmM":
         values = values.astype(object)
         values[missing] = None
-    given = name or getattr(by, "name", None)
-    named = {"group_name": given} if isinstance(given, str) and given else {}
+    column = name or getattr(by, "name", None)
+    named = {"group_name": column} if isinstance(column, str) and column else {}
     return labels._replace(groups=values, **named)
 
 
@@ -76,12 +76,12 @@ def refuse_groups(path: Any) -> None:
         )
 
 
-def encode(by: Any, n_rows: int, known: dict[Any, int]) -> tuple[NDArray[np.int64], list[Any]]:
+def encode(by: Any, n_rows: int, numbered: dict[Any, int]) -> tuple[NDArray[np.int64], list[Any]]:
     """Encode the group (n,) of every row, MISSING without a label, and list the new labels.
 
-    ``known`` has the numbers of labels seen before; new ones are numbered on from there in order of
-    appearance.  NaN, None, NaT and pandas' NA are missing.  Labels come out as Python's own objects
-    (int, str, float, bool, tuple) where they have one.
+    ``numbered`` has the numbers of labels seen before; new ones are numbered on from there in order
+    of appearance.  NaN, None, NaT and pandas' NA are missing.  Labels come out as Python's own
+    objects (int, str, float, bool, tuple) where they have one.
 
     Raises ValueError for labels that are not one per row, TypeError for one that cannot be a key.
     """
@@ -91,30 +91,30 @@ def encode(by: Any, n_rows: int, known: dict[Any, int]) -> tuple[NDArray[np.int6
             f"by must have one label for each of the {n_rows} rows, got an array of shape "
             f"{values.shape}"
         )
-    given = np.flatnonzero(~missing)
+    labelled = np.flatnonzero(~missing)
     codes = np.full(n_rows, MISSING)
-    whole = values.dtype.kind in "iu" and given.size == n_rows
-    if whole and (values[1:] >= values[:-1]).all():  # in groups already: nothing to sort
-        first = np.concatenate([given[:1], 1 + np.flatnonzero(values[1:] != values[:-1])])
+    integers = values.dtype.kind in "iu" and labelled.size == n_rows
+    if integers and (values[1:] >= values[:-1]).all():  # in groups already: nothing to sort
+        first = np.concatenate([labelled[:1], 1 + np.flatnonzero(values[1:] != values[:-1])])
         local = np.repeat(np.arange(first.size), np.diff(first, append=values.size))
         distinct = [_plain(value) for value in values[first]]
     elif values.dtype == object:
-        local, distinct = _by_hash(values[given])
+        local, distinct = _by_hash(values[labelled])
     else:
-        found, first, local = np.unique(values[given], return_index=True, return_inverse=True)
+        unique, first, local = np.unique(values[labelled], return_index=True, return_inverse=True)
         order = np.argsort(first)  # of appearance, not of size
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
-        local, distinct = rank[local.ravel()], [_plain(found[i]) for i in order]
+        local, distinct = rank[local.ravel()], [_plain(unique[i]) for i in order]
     fresh: list[Any] = []
     numbers = np.empty(len(distinct), np.int64)
     for i, key in enumerate(distinct):
-        number = known.get(key)
+        number = numbered.get(key)
         if number is None:
-            number = len(known) + len(fresh)
+            number = len(numbered) + len(fresh)
             fresh.append(key)
         numbers[i] = number
-    codes[given] = numbers[local]
+    codes[labelled] = numbers[local]
     return codes, fresh
 
 

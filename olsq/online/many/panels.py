@@ -205,8 +205,8 @@ class Panel:
             return self.R, self.z
         # A column of one value in a group has no deviations but those of rounding.
         level = noise_levels(self.state.tally[self.filters], self.R.shape[1], self.kind)[:, None]
-        total, rest = (np.linalg.norm(self.R[:, i:, 1:], axis=1) for i in (0, 1))
-        return self.R[:, 1:, 1:] * (rest > level * total)[:, None], self.z[:, :, 1:]
+        total, deviations = (np.linalg.norm(self.R[:, i:, 1:], axis=1) for i in (0, 1))
+        return self.R[:, 1:, 1:] * (deviations > level * total)[:, None], self.z[:, :, 1:]
 
     def form_of_all_rows(self, R: NDArray, z: NDArray, within: bool) -> SquareRootForm:
         """Return the square-root form of all groups' rows, given their factors."""
@@ -222,9 +222,9 @@ class Panel:
 
     def effects(self, theta: NDArray, n_groups: int) -> NDArray[np.float64]:
         """Compute the intercepts (n_groups, m) of the groups, given the coefficients (m, d)."""
-        found = np.full((n_groups, theta.shape[0]), np.nan)
-        found[self.filters] = (self.z[:, :, 0] - self.R[:, 0, 1:] @ theta.T) / self.R[:, :1, 0]
-        return found
+        intercepts = np.full((n_groups, theta.shape[0]), np.nan)
+        intercepts[self.filters] = (self.z[:, :, 0] - self.R[:, 0, 1:] @ theta.T) / self.R[:, :1, 0]
+        return intercepts
 
 
 def _as_rows(R: NDArray, z: NDArray) -> Rows:

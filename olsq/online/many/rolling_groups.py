@@ -23,12 +23,12 @@ def _of_each_window(name: str, empty: float = np.nan) -> Any:
 
     def read(self: GroupedRollingLeastSquares) -> NDArray:
         with self._locked():
-            found = [_read_or_none(window, name) for window in self._windows_or_raise().values()]
-            if all(value is None for value in found):
+            values = [_read_or_none(window, name) for window in self._windows_or_raise().values()]
+            if all(value is None for value in values):
                 raise inputs.not_fitted(self, "no group has an estimate yet")
-            like = next(np.asarray(value) for value in found if value is not None)
+            like = next(np.asarray(value) for value in values if value is not None)
             missing = np.full_like(like, empty)
-            return np.stack([missing if value is None else value for value in found])
+            return np.stack([missing if value is None else value for value in values])
 
     return property(read, doc=getattr(RollingLeastSquares, name).__doc__)
 
@@ -100,8 +100,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         *,
         want_path: bool = False,
     ) -> CoefficientPath | None:
-        known = self.__dict__.get("_windows", {})
-        fitted = bool(known)
+        earlier = self.__dict__.get("_windows", {})
+        fitted = bool(earlier)
         alone = RollingLeastSquares(**self.get_params())
         alone._check_parameters()
         if np.ndim(self.forget) > 0:
@@ -119,23 +119,23 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             if times.dtype.kind == "M":
                 zoned = same_clock(zoned, zone is not None)
         d = self.n_features_in_ if fitted else None
-        m = next(iter(known.values()))._origin.n_targets if fitted else None
+        m = next(iter(earlier.values()))._origin.n_targets if fitted else None
         X = inputs.check_X(X, self, d, allow_empty=fitted)
         y = inputs.check_y(y, self, len(X), m)
         n, weights = len(X), check_weight(sample_weight, len(X))
         factors = None if forget is None else check_per_row(check_forget(forget), n, "forget")
         if times is not None and times.shape != (n,):
             raise ValueError(f"times must hold one time for each of {n} rows, got {times.shape}")
-        codes, fresh = encode(by, n, {key: place for place, key in enumerate(known)})
+        codes, fresh = encode(by, n, {key: place for place, key in enumerate(earlier)})
         self._refuse_unlabelled(codes)
-        keys = [*known, *fresh]
-        windows, whole = dict(known), None
+        keys = [*earlier, *fresh]
+        windows, arrays = dict(earlier), None
         residual = np.full(y.shape, np.nan, np.result_type(X, np.float32))
         order = np.argsort(codes, kind="stable")
         for code, rows in _runs(codes, order):
             key = keys[code]
             # A copy: of a call that fails nothing may stay.
-            window: Any = copy.copy(known.get(key, alone))
+            window: Any = copy.copy(earlier.get(key, alone))
             window.set_params(**self.get_params())
             options = {} if times is None else {"times": times[rows]}
             if sample_weight is not None:
@@ -145,18 +145,18 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             try:
                 if want_path:
                     part = window.partial_fit_path(X[rows], y[rows], **options)
-                    whole = rows_like(part, n) if whole is None else whole
-                    fill_rows(whole, rows, part)
+                    arrays = rows_like(part, n) if arrays is None else arrays
+                    fill_rows(arrays, rows, part)
                 else:
                     window.partial_fit(X[rows], y[rows], **options)
             except ValueError as error:
                 raise type(error)(f"group {key!r}: {error}") from None
             residual[rows] = window.residual_
             windows[key] = window
-        if want_path and whole is None:  # no row has a label
+        if want_path and arrays is None:  # no row has a label
             shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
             zeros = np.zeros((1, X.shape[1])), np.zeros((1, *y.shape[1:]))
-            whole = rows_like(shapes.partial_fit_path(*zeros), n)
+            arrays = rows_like(shapes.partial_fit_path(*zeros), n)
         self.__dict__.update(
             _windows=windows,
             _residual=residual,
@@ -165,7 +165,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             metadata_=self.__dict__.get("metadata_", {}),
             **named,
         )
-        return None if whole is None else CoefficientPath.of_arrays(whole)
+        return None if arrays is None else CoefficientPath.of_arrays(arrays)
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -222,14 +222,14 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             X, codes, _ = self._rows_asked(X, by, self.n_features_in_)
             origin = next(iter(windows.values()))._origin
             shape = (len(X),) if origin.n_targets == 0 else (len(X), origin.n_targets)
-            found = [np.full(shape, np.nan, origin.dtype) for _ in range(results)]
+            results_of_rows = [np.full(shape, np.nan, origin.dtype) for _ in range(results)]
             by_place = list(windows.values())
             for code, rows in _runs(codes, np.argsort(codes, kind="stable")):
                 if code < len(by_place) and by_place[code]._has_estimate():
                     answers = ask(by_place[code], X[rows])
-                    for array, answer in zip(found, answers, strict=True):
+                    for array, answer in zip(results_of_rows, answers, strict=True):
                         array[rows] = answer
-            return found
+            return results_of_rows
 
     coef_ = _of_each_window("coef_")
     intercept_ = _of_each_window("intercept_")

@@ -155,17 +155,17 @@ def check_rows(
             f"y must have shape {want}, or {(*want, 'm')} with m targets, as X has "
             f"{np.shape(X)}; got {shape}"
         )
-    given = targets.shape[-1] if several else 0
-    if several and given == 0:
+    n_given = targets.shape[-1] if several else 0
+    if several and n_given == 0:
         raise ValueError(f"y has no targets: its shape is {shape}")
-    if n_targets is not None and given != n_targets:
+    if n_targets is not None and n_given != n_targets:
         want = "no axis of targets" if n_targets == 0 else f"{n_targets} targets"
         raise ValueError(f"y must have {want} as in earlier calls, got shape {shape}")
     T = axes[1] if len(axes) == 2 else 1
     return GivenRows(
         np.ascontiguousarray(rows.reshape(b * T, rows.shape[-1])),
-        np.ascontiguousarray(targets.reshape(b * T, max(given, 1))),
-        given,
+        np.ascontiguousarray(targets.reshape(b * T, max(n_given, 1))),
+        n_given,
         shape,
         axes,
         single,

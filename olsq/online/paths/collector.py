@@ -35,13 +35,13 @@ class Degrees:
 
     def of_rows(self, n: int) -> NDArray[np.float64]:
         """Return the degrees (n, 3) of n rows; of those in no block they are anything."""
-        whole = np.empty((n, 3))
+        every_row = np.empty((n, 3))
         for block, degrees, length in self._blocks:
             if len(degrees) < length:
                 step = degrees[1] - degrees[0]
                 degrees = degrees[0] + np.arange(length)[:, None] * step
-            whole[block] = degrees
-        return whole
+            every_row[block] = degrees
+        return every_row
 
 
 class PathCollector:
@@ -175,13 +175,13 @@ def joined(
         _by_target([getattr(c, name) for c in collectors], targets)
         for name in ("coef", "stderr", "sigma2", "recursive")
     )
-    known = collectors[0].noise is not None
+    has_statistics = collectors[0].noise is not None
     without: Any = 0.0
     if not intercept and any(c.need > 0 for c in collectors):  # NaN where samples are too few
-        without = np.where(np.isnan(sigma2 if known else coef[:, :, 0]), np.nan, 0.0)
-    others = residual, recursive, sigma2
-    path = CoefficientPath.of_columns((coef, stderr), intercept, *others, without=without)
-    if not known:
+        without = np.where(np.isnan(sigma2 if has_statistics else coef[:, :, 0]), np.nan, 0.0)
+    constants = residual, recursive, sigma2
+    path = CoefficientPath.of_columns((coef, stderr), intercept, *constants, without=without)
+    if not has_statistics:
         return path.bare()
 
     def of_every_target() -> RowStatistics:
@@ -197,20 +197,20 @@ def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
     stderr = complex_rows.combine_errors(path.stderr[1::2])
     residuals = map(complex_rows.combine_rows, (path.residual, path.recursive_residual))
     without = complex_rows.joined(path.intercept[1::2], 0.0 * path.intercept[1::2])
-    others = *residuals, 2.0 * path.sigma2[1::2]
-    found = CoefficientPath.of_columns((coef, stderr), bool(first), *others, without=without)
+    constants = *residuals, 2.0 * path.sigma2[1::2]
+    combined = CoefficientPath.of_columns((coef, stderr), bool(first), *constants, without=without)
     if not path._has_statistics:
-        return found.bare()
+        return combined.bare()
 
     def of_pairs() -> RowStatistics:
-        known = path._statistics_or_nan
-        later = RowStatistics(*(array[1::2] for array in known))
+        of_parts = path._statistics_or_nan
+        later = RowStatistics(*(array[1::2] for array in of_parts))
         return later._replace(
-            in_sample_residual=complex_rows.combine_rows(known.in_sample_residual),
+            in_sample_residual=complex_rows.combine_rows(of_parts.in_sample_residual),
             n_rows=later.n_rows / 2,
         )
 
-    return found.with_statistics(of_pairs)
+    return combined.with_statistics(of_pairs)
 
 
 def _by_target(parts: list[NDArray], targets: list[NDArray]) -> NDArray:

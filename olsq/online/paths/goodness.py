@@ -77,9 +77,9 @@ class RowsInside(NamedTuple):
         forgets_all = gates[order[places]] == 0
         if forgets_all.any():  # nothing older is left, whatever it was
             oldest = np.maximum(oldest, np.maximum.accumulate(np.where(forgets_all, places, -1)))
-        whole = np.zeros(order.size, np.int64)
-        whole[places] = oldest
-        return cls(order, begins, ends, whole, gates, weights)
+        every_oldest = np.zeros(order.size, np.int64)
+        every_oldest[places] = oldest
+        return cls(order, begins, ends, every_oldest, gates, weights)
 
     def last(self, window: int, positions: bool) -> Self:
         """Return only the last rows: so many that were learned, or ``positions``."""
@@ -94,9 +94,9 @@ class RowsInside(NamedTuple):
     def no_older(self, places: NDArray[np.int64], oldest: NDArray[np.int64]) -> Self:
         """Return the rows without those before ``oldest``, by place."""
         begins = np.repeat(self.begins, self.ends - self.begins)
-        whole = self.oldest.copy()
-        whole[places] = np.maximum(np.maximum(whole[places], oldest), begins)
-        return self._replace(oldest=whole)
+        every_oldest = self.oldest.copy()
+        every_oldest[places] = np.maximum(np.maximum(every_oldest[places], oldest), begins)
+        return self._replace(oldest=every_oldest)
 
 
 class SumsOfSquares(NamedTuple):
@@ -230,7 +230,7 @@ def row_statistics(
         slopes = coefficients - slopes_less[:, None]
         adjusted = np.where(freedom > 0, 1 - unexplained * (freedom + slopes) / freedom, np.nan)
     shape = fit.squares.shape
-    known = np.isfinite(noise) & ~np.isnan(rows)
+    is_known = np.isfinite(noise) & ~np.isnan(rows)
     if sums is not None and sums.windowed:
         inside = sums.rows_inside()[:, None]
         rows = np.where(
@@ -241,7 +241,7 @@ def row_statistics(
         1 - unexplained,
         adjusted,
         np.broadcast_to(rows, shape).copy(),
-        np.where(known, np.inf, freedom),
+        np.where(is_known, np.inf, freedom),
     )
 
 
@@ -259,17 +259,17 @@ def squares_before(
     """
     m, weight, how = len(form.loss), float(form.tally[WEIGHT]), (ridge, discounted)
     gram, cross = form.moments(*how)
-    found = np.zeros((m, 3))
-    found[:, 0] = weight
-    found[:, 2] = [objective_of(form, i, *how)[1] for i in range(m)]
+    squares = np.zeros((m, 3))
+    squares[:, 0] = weight
+    squares[:, 2] = [objective_of(form, i, *how)[1] for i in range(m)]
     if intercept and gram[0, 0] > 0:
-        found[:, 0], found[:, 1] = gram[0, 0], cross[:, 0] / gram[0, 0]
+        squares[:, 0], squares[:, 1] = gram[0, 0], cross[:, 0] / gram[0, 0]
     elif values is not None and values.any() and weight > 0:
         column = int(np.flatnonzero(values)[0])
         value = float(values[column])
-        found[:, 1] = cross[:, column] / (value * weight)
-        found[:, 2] = [squares_about_mean(form, i, {column: value}, *how) for i in range(m)]
-    return found
+        squares[:, 1] = cross[:, column] / (value * weight)
+        squares[:, 2] = [squares_about_mean(form, i, {column: value}, *how) for i in range(m)]
+    return squares
 
 
 def complex_squares_before(

@@ -104,14 +104,14 @@ class CoefficientPath(PathArrays):
 
     @classmethod
     def of_columns(
-        cls, columns: tuple[NDArray, ...], intercept: bool, *others: NDArray, without: Any = 0.0
+        cls, columns: tuple[NDArray, ...], intercept: bool, *constants: NDArray, without: Any = 0.0
     ) -> Self:
         """Build a path from coefficients and standard errors (n, ..., k), the intercept's first,
         residuals, recursive residuals and noise variances.
 
         Without an intercept it and its standard error read ``without`` (n, ...).
         """
-        (theta, stderr), (residual, recursive, sigma2) = columns, others
+        (theta, stderr), (residual, recursive, sigma2) = columns, constants
         first = int(intercept)
         constant, error = theta[..., 0], stderr[..., 0]
         if not intercept:
@@ -444,14 +444,14 @@ class CoefficientPath(PathArrays):
 
     def _feature_names(self, names: Sequence[str] | None) -> list[str]:
         d = self.coef.shape[-1]
-        found = names if names is not None else self.labels.features
-        if found is None:
+        features = names if names is not None else self.labels.features
+        if features is None:
             return [f"x{j}" for j in range(d)]
-        if len(found) != d:
+        if len(features) != d:
             raise ValueError(
-                f"names must have one entry for each of {d} coefficients, got {len(found)}"
+                f"names must have one entry for each of {d} coefficients, got {len(features)}"
             )
-        return [str(name) for name in found]
+        return [str(name) for name in features]
 
     def _target_names(self) -> list[str]:
         return list(self.labels.targets or [f"y{k}" for k in range(self.residual.shape[1])])
@@ -462,9 +462,11 @@ class CoefficientPath(PathArrays):
         coefs = [*([self.intercept] if first else []), *self.coef.T]
         errors = [*([self.intercept_stderr] if first else []), *self.stderr.T]
         names = [*first, *features]
-        known = self._has_statistics
-        statistics = ("residual", "recursive_residual", *(["sigma2"] if known else []))
-        errors, stderr = (errors, [f"{name}_stderr" for name in names]) if known else ([], [])
+        has_statistics = self._has_statistics
+        statistics = ("residual", "recursive_residual", *(["sigma2"] if has_statistics else []))
+        errors, stderr = (
+            (errors, [f"{name}_stderr" for name in names]) if has_statistics else ([], [])
+        )
         tests = self._tests(names) if with_statistics else {}
         frames.refuse_twice([*names, *statistics, *stderr, *tests])
         return (
@@ -480,8 +482,8 @@ class CoefficientPath(PathArrays):
         shared = "in_sample_residual", "r_squared", "adj_r_squared", "n_rows"
         columns = {name: getattr(self, name) for name in shared}
         for label, values in self.of_coefficients().items():
-            own = zip(names, values.T[-len(names) :], strict=True)
-            columns |= {f"{name}_{label}": column for name, column in own}
+            pairs = zip(names, values.T[-len(names) :], strict=True)
+            columns |= {f"{name}_{label}": column for name, column in pairs}
         return columns
 
     def of_coefficients(self, level: float = 0.95) -> dict[str, NDArray[np.float64]]:
@@ -509,8 +511,8 @@ def rows_like(part: CoefficientPath, n: int) -> list[NDArray]:
     ]
 
 
-def fill_rows(whole: list[NDArray], rows: Any, part: CoefficientPath) -> None:
+def fill_rows(arrays: list[NDArray], rows: Any, part: CoefficientPath) -> None:
     """Write the rows of a path into those arrays."""
-    for array, piece in zip(whole, part.every_array, strict=True):
+    for array, piece in zip(arrays, part.every_array, strict=True):
         if array.flags.writeable:
             array[rows] = piece

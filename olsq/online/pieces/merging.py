@@ -174,15 +174,15 @@ def _merge_rolling_groups(
 ) -> GroupedRollingLeastSquares:
     """Return the groups of both: windows of keys of both are merged, those of one are kept."""
     first, second = copy.copy(first), copy.copy(second)
-    windows, others = first._windows_or_raise(), second._windows_or_raise()
+    windows, second_windows = first._windows_or_raise(), second._windows_or_raise()
     for kept in windows.values():
         kept.set_params(**{name: getattr(second, name) for name in kept.CHANGEABLE})
-    check_same(next(iter(windows.values())), next(iter(others.values())))
+    check_same(next(iter(windows.values())), next(iter(second_windows.values())))
     bank_merging.check_names(first, second)
     if hasattr(first, "feature_names_in_"):
         second.feature_names_in_ = first.feature_names_in_
     zoned = same_clock(first._zoned, second._zoned, bank_merging.ZONE_IN_ONE)
-    for key, other in others.items():
+    for key, other in second_windows.items():
         try:
             windows[key] = merge(windows[key], other) if key in windows else other
         except ValueError as error:
@@ -200,10 +200,10 @@ def merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: A
     b: Any
     if length is not None:  # what passed between the two
         for targets, a in first._engine.groups:
-            for others, b in second._engine.groups:
+            for second_targets, b in second._engine.groups:
                 assert isinstance(a, FormSwitch)
                 assert isinstance(b, FormSwitch)
-                both = np.intersect1d(targets, others)
+                both = np.intersect1d(targets, second_targets)
                 decay[both] *= form_switch.gate_between(a, b, length)
     return decay * first._log_weight_sums() + second._log_weight_sums()
 

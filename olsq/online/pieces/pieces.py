@@ -106,10 +106,10 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
         engine = engine.split(call.usable)
     calls = []
     part: Any
-    for chosen, part in engine.groups:
-        own = forgetting_in_time(call.of(chosen), part)
-        calls.append(own)
-        blocks.absorb_blocks(part.form, _rows(own, origin))
+    for members, part in engine.groups:
+        part_call = forgetting_in_time(call.of(members), part)
+        calls.append(part_call)
+        blocks.absorb_blocks(part.form, _rows(part_call, origin))
     nothing = np.empty((0, origin.columns), origin.dtype)
     logs = piece._log_weights_after(
         Absorbed(engine, nothing, calls, None), began=False, weighted=sample_weight
@@ -151,11 +151,17 @@ def merged(
 
 def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> RecursiveLeastSquares:
     """Return the estimator that started from its ridge or prior and has learned the piece."""
-    given = piece._origin
+    piece_origin = piece._origin
     other: Any = copy.copy(estimator)
-    dtype, ridge = given.dtype, other._start_ridge(given.n_features)
+    dtype, ridge = piece_origin.dtype, other._start_ridge(piece_origin.n_features)
     origin = other._make_origin(
-        given.n_features, given.n_targets, dtype, ridge, given.in_time, given.names, given.targets
+        piece_origin.n_features,
+        piece_origin.n_targets,
+        dtype,
+        ridge,
+        piece_origin.in_time,
+        piece_origin.names,
+        piece_origin.targets,
     )
     engine = TargetGroups.together(
         other._start(origin), origin.columns, other.missing == "skip_target"
@@ -182,8 +188,8 @@ def _stacked(first: FormSwitch, second: FormSwitch, _: Any, half_life: float | N
     if gate != 1:
         form = blocks.faded(form, gate)
     spans = [s.span for s in (first, second) if s.span is not None]
-    known = np.concatenate(spans) if spans else np.empty(0)
-    span = (known[[0, -1]] if known.size else known) if spans else None
+    times = np.concatenate(spans) if spans else np.empty(0)
+    span = (times[[0, -1]] if times.size else times) if spans else None
     result = FormSwitch(blocks.stacked(form, second.form), first.method, first.clock.copy(), span)
     if first.method == "covariance":
         result.try_covariance()
@@ -223,14 +229,14 @@ def blank(
     dtype = np.dtype(np.float32 if rows.dtype == np.float32 else np.float64)
     k, nothing = d + int(bool(fit_intercept)), np.nan if np.isnan(unknown) else np.inf
     columns = np.full((n, *m, k), unknown, dtype), np.full((n, *m, k), nothing)
-    others = (np.full((n, *m), value) for value in (np.nan, np.nan, nothing))
-    found = CoefficientPath.of_columns(columns, bool(fit_intercept), *others, without=unknown)
-    found = found._replace(residual=found.residual.astype(dtype))
+    constants = (np.full((n, *m), value) for value in (np.nan, np.nan, nothing))
+    path = CoefficientPath.of_columns(columns, bool(fit_intercept), *constants, without=unknown)
+    path = path._replace(residual=path.residual.astype(dtype))
     fit, rows_so_far = np.full((n, *m), np.nan), np.full((n, *m), unknown)
-    found = found.with_statistics(
-        RowStatistics(found.residual.copy(), fit, fit, rows_so_far, rows_so_far.copy())
+    path = path.with_statistics(
+        RowStatistics(path.residual.copy(), fit, fit, rows_so_far, rows_so_far.copy())
     )
-    return found.labelled(labels_of(PieceRows(X, y), fit_intercept) if labels is None else labels)
+    return path.labelled(labels_of(PieceRows(X, y), fit_intercept) if labels is None else labels)
 
 
 def labels_of(rows: PieceRows, fit_intercept: bool) -> Labels:
@@ -249,22 +255,22 @@ def check_groups(parameters: dict[str, Any]) -> None:
 
 
 def grouped(
-    parameters: dict[str, Any], found: dict[Any, RecursiveLeastSquares]
+    parameters: dict[str, Any], fitted: dict[Any, RecursiveLeastSquares]
 ) -> GroupedLeastSquares:
     """Build the groups that started from their ridge and have learned each one's piece."""
-    known = set(GroupedLeastSquares._parameter_names())
-    own = {name: value for name, value in parameters.items() if name in known}
-    groups = GroupedLeastSquares(**own)
-    first: Any = next(iter(found.values()))
+    names = set(GroupedLeastSquares._parameter_names())
+    of_groups = {name: value for name, value in parameters.items() if name in names}
+    groups = GroupedLeastSquares(**of_groups)
+    first: Any = next(iter(fitted.values()))
     origin, clocks = first._origin, None
     if first._timing is not None:
-        timings = (piece._timing for piece in found.values())
+        timings = (piece._timing for piece in fitted.values())
         zoned = functools.reduce(same_clock, (t.zoned for t in timings if t is not None))
-        clocks = groups._clocks = Clocks.start(first._timing.kind, len(found), zoned)
-    bank = FilterBank(len(found), **groups._bank_parameters())
+        clocks = groups._clocks = Clocks.start(first._timing.kind, len(fitted), zoned)
+    bank = FilterBank(len(fitted), **groups._bank_parameters())
     one = RecursiveLeastSquares(**parameters)
     bank._begin(origin.n_features, origin.n_targets, origin.dtype)
-    for f, piece in enumerate(found.values()):
+    for f, piece in enumerate(fitted.values()):
         start: Any = begun(one, piece)
         bank._state.set_switch(f, start._engine.engine, start.n_samples_seen_)
         if clocks is not None:
@@ -274,7 +280,7 @@ def grouped(
     shape: tuple[int, ...] = (0, origin.n_targets) if origin.n_targets else (0,)
     groups.__dict__.update(
         _bank=bank,
-        _places={key: f for f, key in enumerate(found)},
+        _places={key: f for f, key in enumerate(fitted)},
         _residual=np.empty(shape, origin.dtype),
         n_features_in_=origin.n_features,
         metadata_={},

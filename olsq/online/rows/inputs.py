@@ -98,8 +98,8 @@ def check_y(
             f"Found input variables with inconsistent numbers of samples: "
             f"{[n_rows, array.shape[0]]}"
         )
-    given = 0 if array.ndim == 1 else array.shape[1]
-    if n_targets is not None and given != n_targets:
+    columns = 0 if array.ndim == 1 else array.shape[1]
+    if n_targets is not None and columns != n_targets:
         want = "(n,)" if n_targets == 0 else f"(n, {n_targets})"
         raise ValueError(f"y must have shape {want} as in earlier calls, got {array.shape}")
     return array
@@ -122,13 +122,13 @@ def rows_to_learn(
         check_magnitudes({"X": X, "y": y}, LARGEST[state])
     if missing != "skip_target":
         return usable_rows(X, y, weights, missing, estimator, state)
-    given = np.isfinite(y if y.ndim == 2 else y[:, None])
-    if given.all():
+    present = np.isfinite(y if y.ndim == 2 else y[:, None])
+    if present.all():
         rows = usable_rows(X, y, weights, "skip", estimator, state)
-        return None if rows is None else rows[:, None] & given
-    known = np.where(np.isfinite(y), y, y.dtype.type(0))
-    rows = usable_rows(X, known, weights, "skip", estimator, state)
-    return given if rows is None else rows[:, None] & given
+        return None if rows is None else rows[:, None] & present
+    filled = np.where(np.isfinite(y), y, y.dtype.type(0))
+    rows = usable_rows(X, filled, weights, "skip", estimator, state)
+    return present if rows is None else rows[:, None] & present
 
 
 def usable_rows(
@@ -147,18 +147,18 @@ def usable_rows(
     whose squares, times their weight, would overflow in the data's or the ``state``'s dtype.
     """
     largest = min(LARGEST[X.dtype], LARGEST[y.dtype], LARGEST[state])
-    settled = largest * largest
+    largest_sum = largest * largest
     if weights is not None:
         heaviest = float(weights.max(initial=1.0))
-        settled = largest * (largest / heaviest) if heaviest <= settled else -1.0
+        largest_sum = largest * (largest / heaviest) if heaviest <= largest_sum else -1.0
     # One product each settles the usual case; it is NaN or infinite if any entry is.
-    if X.size <= SCANNED and sum_of_squares(X) <= settled and sum_of_squares(y) <= settled:
+    if X.size <= SCANNED and sum_of_squares(X) <= largest_sum and sum_of_squares(y) <= largest_sum:
         return None
     step = max(1, SCANNED // (X.shape[1] + (y.shape[1] if y.ndim == 2 else 1)))
     mask = None
     for start in range(0, X.shape[0], step):
         some = slice(start, start + step)
-        if sum_of_squares(X[some]) <= settled and sum_of_squares(y[some]) <= settled:
+        if sum_of_squares(X[some]) <= largest_sum and sum_of_squares(y[some]) <= largest_sum:
             continue
         finite = _finite_rows(X[some]) & _finite_rows(y[some])
         if weights is not None:
@@ -317,12 +317,12 @@ def check_feature_names(X: Any, fitted: ArrayLike | None) -> None:
     names = feature_names(X)
     if names is None or fitted is None:
         return
-    known, given = list(np.asarray(fitted)), list(names)
-    if given == known:
+    fitted_names, passed_names = list(np.asarray(fitted)), list(names)
+    if passed_names == fitted_names:
         return
     lines = ["The feature names should match those that were passed during fit."]
-    unseen = sorted(set(given) - set(known))
-    absent = sorted(set(known) - set(given))
+    unseen = sorted(set(passed_names) - set(fitted_names))
+    absent = sorted(set(fitted_names) - set(passed_names))
     if unseen:
         lines += ["Feature names unseen at fit time:", *(f"- {name}" for name in unseen)]
     if absent:

@@ -45,8 +45,8 @@ class Constraints(NamedTuple):
         if not self.b.size:
             return np.clip(0.0, self.lower, self.upper)
         bounds = np.column_stack([self.lower, self.upper])
-        found = linprog(np.zeros(self.lower.size), A_eq=self.A, b_eq=self.b, bounds=bounds)
-        return None if found.x is None else np.clip(found.x, self.lower, self.upper)
+        result = linprog(np.zeros(self.lower.size), A_eq=self.A, b_eq=self.b, bounds=bounds)
+        return None if result.x is None else np.clip(result.x, self.lower, self.upper)
 
 
 def solve(
@@ -65,9 +65,9 @@ def solve(
     x = np.array(start)
     if active_set_kernels.settle(R, z, *constraints, x, True):
         return x
-    found = minimise(R, z, constraints, start)
-    again = found.copy()
-    return again if active_set_kernels.settle(R, z, *constraints, again, False) else found
+    minimum = minimise(R, z, constraints, start)
+    again = minimum.copy()
+    return again if active_set_kernels.settle(R, z, *constraints, again, False) else minimum
 
 
 def minimise(
@@ -132,23 +132,23 @@ def shortest(
         A=np.vstack([constraints.A, same_fit]), b=np.concatenate([constraints.b, same_fit @ x])
     )
     try:
-        found = minimise(np.eye(x.size), np.zeros(x.size), limits, x)
+        minimum = minimise(np.eye(x.size), np.zeros(x.size), limits, x)
     except ArithmeticError:
         return x
-    lost = np.linalg.norm(R @ (found - x))
-    return found if lost <= 1e-10 * np.linalg.norm(R @ x) else x
+    lost = np.linalg.norm(R @ (minimum - x))
+    return minimum if lost <= 1e-10 * np.linalg.norm(R @ x) else x
 
 
 def _to_minimum(
     R: NDArray, z: NDArray, limits: Constraints, x: NDArray, free: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Compute the step (d,) from x to the minimum over the free variables, onto the equations."""
-    p, rest = np.zeros_like(x), z - R @ x
+    p, remainder = np.zeros_like(x), z - R @ x
     if not free.any():
         return p
     R, A = R[:, free], limits.A[:, free]
     if not limits.b.size:
-        p[free] = _lstsq(R, rest)
+        p[free] = _lstsq(R, remainder)
         return p
     Q, T, order = _pivoted(A.T)
     rank = _rank(T)
@@ -159,7 +159,7 @@ def _to_minimum(
         onto = Q[:, :rank] @ solved
     along = Q[:, rank:]
     if along.shape[1]:
-        y = _lstsq(R @ along, rest - R @ onto)
+        y = _lstsq(R @ along, remainder - R @ onto)
         onto = onto + along @ y
     p[free] = onto
     return p
@@ -216,7 +216,7 @@ def _leaving(
     """
     free, fixed = at == FREE, limits.lower == limits.upper
     held = np.flatnonzero(~free & ~fixed)
-    rest = z - R @ x
+    remainder = z - R @ x
     if not held.size:
         return held
     C, span = R[:, held], R[:, free]
@@ -231,8 +231,8 @@ def _leaving(
         Q = Q[:, : _rank(T)]
         for _ in range(2):
             C = C - Q @ (Q.T @ C)
-    error = np.linalg.norm(C, axis=0) * np.linalg.norm(z) + length * np.linalg.norm(rest)
-    falls = -at[held] * (C.T @ rest)
+    error = np.linalg.norm(C, axis=0) * np.linalg.norm(z) + length * np.linalg.norm(remainder)
+    falls = -at[held] * (C.T @ remainder)
     wrong = np.where(falls > 64 * z.size * EPS * error, falls, 0.0)
     if not wrong.any():
         return np.empty(0, np.intp)
@@ -247,21 +247,21 @@ def _is_corner(limits: Constraints, at: NDArray) -> bool:
 
 
 def _descent_from_corner(
-    R: NDArray, rest: NDArray, limits: Constraints, at: NDArray
+    R: NDArray, remainder: NDArray, limits: Constraints, at: NDArray
 ) -> NDArray[np.float64]:
     """Compute the steepest feasible direction (d,) of descent from a corner; zeros at the minimum.
 
     The multipliers of a degenerate corner are not unique.  The part of the gradient outside of the
     cone of all multipliers is minus the steepest feasible direction (Moreau).
     """
-    gradient, fixed = -(R.T @ rest), limits.lower == limits.upper
+    gradient, fixed = -(R.T @ remainder), limits.lower == limits.upper
     normals = [limits.A.T, -limits.A.T]
     for side in (LOWER, UPPER):
         normals.append(-side * np.eye(at.size)[:, (at == side) & ~fixed])
     both = np.eye(at.size)[:, (at != FREE) & fixed]
     cone = np.hstack([*normals, both, -both])
     direction = cone @ nnls(cone, gradient)[0] - gradient
-    tolerance = 1024 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(rest)  # nnls cancels
+    tolerance = 1024 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(remainder)  # nnls cancels
     return np.where(np.abs(direction) > tolerance, direction, 0.0)
 
 

@@ -251,9 +251,9 @@ class Variant(StreamingRegressor):
     def _solution(self, engine: Any) -> NDArray[np.float64]:
         """Return the coefficients of an engine, computed once for a state and the parameters."""
         asked = self._asked()
-        known, theta = engine.solution or (None, np.empty(0))
+        solved_for, theta = engine.solution or (None, np.empty(0))
         # Targets that part take the solution of all along: too many rows.
-        if not (engine.fresh and known == asked and len(theta) == engine.form.loss.size):
+        if not (engine.fresh and solved_for == asked and len(theta) == engine.form.loss.size):
             theta = self._solve(engine)
             engine.solution, engine.fresh = (asked, theta), True
         return theta

@@ -157,8 +157,8 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     def _read_constraints(self, d: int) -> Constraints:
         A, b = np.zeros((0, d)), np.zeros(0)
         if self.equality is not None:
-            given, value = _pair(self.equality, "equality", "(A, b)")
-            A = np.atleast_2d(real_array(given, "equality[0]").astype(np.float64))
+            matrix, value = _pair(self.equality, "equality", "(A, b)")
+            A = np.atleast_2d(real_array(matrix, "equality[0]").astype(np.float64))
             b = np.atleast_1d(real_array(value, "equality[1]").astype(np.float64))
             if A.shape != (b.size, d) or b.ndim != 1:
                 raise ValueError(
@@ -195,8 +195,8 @@ class ConstrainedLeastSquares(Variant, Coefficients):
         R, z = centred(form, intercept)
         limits = self._constraints(R.shape[0])
         starts = self._starts(engine, limits, z.shape)
-        found = [solve(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
-        return with_intercept(form, np.array(found), intercept)
+        slopes = [solve(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
+        return with_intercept(form, np.array(slopes), intercept)
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
         if self._kept[0] != self._asked():  # which the general way checks first

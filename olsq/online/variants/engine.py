@@ -118,6 +118,6 @@ def path_of(
     predicted = predict_each(last[:, :, first:], before_row, X)
     unknown = np.full(Y.shape, np.nan)
     columns = theta.astype(dtype), np.full(theta.shape, np.nan)
-    others = (Y - predicted).astype(dtype), unknown, unknown.copy()
-    path = CoefficientPath.of_columns(columns, intercept, *others)
+    constants = (Y - predicted).astype(dtype), unknown, unknown.copy()
+    path = CoefficientPath.of_columns(columns, intercept, *constants)
     return path._replace(intercept_stderr=unknown.copy())

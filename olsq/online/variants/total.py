@@ -262,6 +262,6 @@ def total_least_squares(
         slopes = -np.linalg.solve(V[p:].T, V[:p].T) / errors[:p]
     theta[:, order[q:]] = slopes
     if q:
-        known = S[:q, k:] - S[:q, q:k] @ slopes.T
-        theta[:, order[:q]] = solve_triangular(S[:q, :q], known, check_finite=False).T
+        targets_left = S[:q, k:] - S[:q, q:k] @ slopes.T
+        theta[:, order[:q]] = solve_triangular(S[:q, :q], targets_left, check_finite=False).T
     return Solution(theta, gap)
