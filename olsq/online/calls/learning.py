@@ -13,8 +13,7 @@ from olsq.online.calls.history import History
 from olsq.online.forms.rows import Rows, Trace, clip_to, keeps_pairs_orthogonal
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.inference.robust import RobustErrors
-from olsq.online.paths.collector import PathCollector, joined
+from olsq.online.paths.collector import PathCollector, RobustErrors, joined
 from olsq.online.paths.path import CoefficientPath
 
 PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken

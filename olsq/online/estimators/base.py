@@ -18,8 +18,7 @@ from olsq.online.estimators.state import EstimatorState, RowsLearned
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.inference.robust import RobustErrors
-from olsq.online.paths.collector import combine_path
+from olsq.online.paths.collector import RobustErrors, combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import Labels, check_same_index, column_names
