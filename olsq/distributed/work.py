@@ -193,25 +193,25 @@ def tail_of(window: RollingLeastSquares, rows: PieceRows) -> Tail | None:
     call = window._check_call(rows.X, rows.y, rows.sample_weight, rows.forget, None)
     duration, times = window._window_in_time(), None
     if window._duration(False) is not None:
-        given = of_frames(rows.X, rows.y) if rows.times is None else rows.times
-        if given is None:  # which is refused there
+        row_times = of_frames(rows.X, rows.y) if rows.times is None else rows.times
+        if row_times is None:  # which is refused there
             window._in_time(call, None, rows.X, rows.y, None, False)
-        times = times_and_zone(given)[0]
+        times = times_and_zone(row_times)[0]
     usable = np.ones((n, 1), np.bool_) if call.usable is None else call.usable.reshape(n, -1)
     usable = usable & (call.weights > 0)[:, None]
     keep = np.zeros(n, np.bool_)
-    for _, own in rows.groups:
+    for _, members in rows.groups:
         if duration is not None and times is not None:
-            values = read_times(times[own]).values
-            keep[own[values > duration.expired(values[-1])]] = True
+            values = read_times(times[members]).values
+            keep[members[values > duration.expired(values[-1])]] = True
         elif window.window_of == "positions":
-            keep[own[-window.window :]] = True
+            keep[members[-window.window :]] = True
         else:
             for target in usable.T:
-                last = np.flatnonzero(target[own])[-window.window :]
+                last = np.flatnonzero(target[members])[-window.window :]
                 if window._fades or rows.forget is not None:  # also rows that only fade others
                     last = slice(last[0] if last.size == window.window else 0, None)
-                keep[own[last]] = True
+                keep[members[last]] = True
     return Tail(rows.take(np.flatnonzero(keep)), call.n_samples)
 
 
@@ -224,9 +224,9 @@ def merged_tails(
     if not second.rows.n:
         return Tail(first.rows, first.samples + second.samples)
     both = joined(first.rows, second.rows)
-    found = tail_of(window, both)
-    assert found is not None
-    return Tail(found.rows, first.samples + second.samples)
+    tail = tail_of(window, both)
+    assert tail is not None
+    return Tail(tail.rows, first.samples + second.samples)
 
 
 def fitted_to_tail(window: RollingLeastSquares, last: Tail) -> RollingLeastSquares:

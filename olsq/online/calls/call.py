@@ -151,19 +151,19 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
         else:
             pairs = block[::2] // 2
         parts = real_parts(call.X[pairs])
-        chosen = np.empty((2 * len(parts), parts.shape[1]))
-        embed(read_only(parts), chosen)
+        features = np.empty((2 * len(parts), parts.shape[1]))
+        embed(read_only(parts), features)
     else:
-        chosen = call.X[block]
+        features = call.X[block]
     if usable is not None:
         ok = usable[block]
-        chosen, targets = (np.where(ok[:, None], a, 0.0) for a in (chosen, targets))
+        features, targets = (np.where(ok[:, None], a, 0.0) for a in (features, targets))
         weights = np.where(ok, weights, 0.0)
     if intercept:
-        rows = np.empty((chosen.shape[0], chosen.shape[1] + 1))
+        rows = np.empty((features.shape[0], features.shape[1] + 1))
         rows[:, 0] = 1
-        rows[:, 1:] = chosen
+        rows[:, 1:] = features
     else:
-        rows = np.ascontiguousarray(chosen, np.float64)
+        rows = np.ascontiguousarray(features, np.float64)
     kind = PairedRows if call.complex_features else Rows
     return kind.of(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)

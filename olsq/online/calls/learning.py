@@ -56,30 +56,30 @@ def absorb(
     residual = np.empty((n, m), origin.dtype)
     collectors, calls, statistics = [], [], []
     for targets, part in engine.groups:
-        own, every = forgetting_in_time(call.of(targets), part), len(targets) == m
-        calls.append(own)
+        group_call, every = forgetting_in_time(call.of(targets), part), len(targets) == m
+        calls.append(group_call)
         collector = history = None
         if want_path:
-            known = None if noise is None else noise[targets]
+            group_noise = None if noise is None else noise[targets]
             shape = n, len(targets), k
-            collector = PathCollector(shape, origin.dtype, origin.sandwich, known)
-            if began and own.usable is not None:
+            collector = PathCollector(shape, origin.dtype, origin.sandwich, group_noise)
+            if began and group_call.usable is not None:
                 collector.begin(part.form, origin.ridge, origin.discounted, origin.sandwich)
                 samples = getattr(part, "n_samples", None)  # a window's form may count less
                 collector.count[:] = collector.count if samples is None else samples
             collectors.append(collector)
-            if known is not None:
+            if group_noise is not None:
                 history = History.of(part, origin, began, constant_values, len(targets))
         errors = residual if every else np.empty((n, len(targets)), origin.dtype)
-        _feed(part, own, origin, errors, collector)
+        _feed(part, group_call, origin, errors, collector)
         if not every:
             residual[:, targets] = errors
         if collector is not None:
             collector.finish(fewest)
             if history is not None:
-                sums = history.sums_of_squares(part, own, origin)
+                sums = history.sums_of_squares(part, group_call, origin)
                 if robust is not None and sums is not None:
-                    regressors = history.regressors(own, origin)
+                    regressors = history.regressors(group_call, origin)
                     robust.fill(collector, sums, regressors, origin.ridge)
                 statistics.append(functools.partial(collector.row_statistics, sums))
     if not want_path:
