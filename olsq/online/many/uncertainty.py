@@ -75,7 +75,9 @@ class BankUncertainty(BankReading):
                 x[:, self._first :] = rows[part]
                 spread = self._sandwich_leverage(state, filters[part], x, spread)
             spread = spread[:, None] + (1.0 if observation else 0.0)
-            out[part] = half_widths(deviations(spread, sigma2[place]), freedom[place], level)
+            quantile = half_widths(np.ones(freedom.shape), freedom, level)  # one for each filter
+            with np.errstate(invalid="ignore"):
+                out[part] = quantile[place] * deviations(spread, sigma2[place])
         out[np.isnan(out)] = np.inf  # no spread at all, and nothing to tell it from
         return out
 
