@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import olsq
 from olsq import first_call
-from olsq.kernels import cache_folders
+from olsq.kernel_cache import cache_folders
 
 Step = tuple[str, Callable[[], Any]]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import olsq
-from olsq import kernels as _cache
+from olsq import kernel_cache as _cache
 
 PACKAGE = Path(olsq.__file__).parent
 
@@ -119,7 +119,7 @@ def test_a_filled_folder_that_cannot_be_written_is_read(tmp_path):
     tiny = Tiny(tmp_path)
     tiny.ask()
     before = sorted(path.name for path in (tmp_path / "cache").rglob("*"))
-    read_only = "import olsq.kernels as k; k._can_write = lambda folder: False\n"
+    read_only = "import olsq.kernel_cache as k; k._can_write = lambda folder: False\n"
     assert tiny.ask(read_only) == (20, 1, "")
     assert sorted(path.name for path in (tmp_path / "cache").rglob("*")) == before
     # A kernel that the folder lacks, or has damaged, is compiled, and said to be so once.
@@ -134,7 +134,7 @@ def test_a_folder_that_can_be_written_completes_one_that_cannot(tmp_path):
     tiny = Tiny(tmp_path)
     tiny.ask()
     cache = str(tmp_path / "cache")
-    elsewhere = "import olsq.kernels as k; write = k._can_write\n"
+    elsewhere = "import olsq.kernel_cache as k; write = k._can_write\n"
     elsewhere += f"k._can_write = lambda path: {cache!r} not in str(path) and write(path)\n"
     assert tiny.ask(elsewhere) == (20, 1, "")
     for path in (tmp_path / "cache").rglob("*.nbi"):
