@@ -27,6 +27,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from numba.core.registry import cpu_target
 
 from olsq import first_call
+from olsq.inlining import rebuild
 
 MARKS = (b"\n@kernel(", b"\n@external_kernel(")  # of files that define kernels
 KEPT = 4  # folders of earlier sources that may stay
@@ -34,21 +35,11 @@ KEPT = 4  # folders of earlier sources that may stay
 _log = logging.getLogger("olsq")
 
 
-def attach(dispatcher: Any) -> None:
-    """Give a compiled function its cache on disk, if there is one."""
-    function = getattr(dispatcher, "py_func", None)
-    if function is None:  # NUMBA_DISABLE_JIT
-        return
+def attach(compiled: Any, function: Any, kind: str = "") -> None:
+    """Give what compiles a function its cache on disk, if there is one; of each kind, its own."""
     folders = cache_folders(function.__module__.partition(".")[0])
     if folders.usable:
-        dispatcher._cache = KernelCache(function, folders)
-
-
-def attach_callback(callback: Any, function: Any) -> None:
-    """Give a C callback its cache on disk, before it is compiled."""
-    folders = cache_folders(function.__module__.partition(".")[0])
-    if folders.usable:
-        callback._cache = KernelCache(function, folders)
+        compiled._cache = KernelCache(function, folders, kind)
 
 
 class CacheFolders(NamedTuple):
@@ -67,11 +58,11 @@ class KernelCache(FunctionCache):
     in the one that can be written.  An unreadable file only costs a compilation.
     """
 
-    def __init__(self, function: Any, folders: CacheFolders) -> None:
+    def __init__(self, function: Any, folders: CacheFolders, kind: str = "") -> None:
         self._name, self._py_func = repr(function), function
         self._written = folders.written
         places = [*folders.filled, *filter(None, [folders.written])]
-        self._impl = _Implementation(function, places[-1] / function.__module__)
+        self._impl = _Implementation(function, places[-1] / function.__module__, kind)
         self._cache_path = self._impl.locator.get_cache_path()
         self._files = [
             CodeFile(str(place / function.__module__), self._impl.filename_base, "")
@@ -134,11 +125,14 @@ class CodeFile(IndexDataCacheFile):
 
 
 class _Implementation(CompileResultCacheImpl):
-    def __init__(self, function: Any, folder: Path) -> None:
+    def __init__(self, function: Any, folder: Path, kind: str) -> None:
         code = function.__code__
         self._lineno, self._locator = code.co_firstlineno, _Locator(folder, code.co_filename)
         python = "".join(map(str, sys.version_info[:2]))
-        self._filename_base = f"{function.__qualname__}-{self._lineno}.py{python}"
+        self._filename_base = f"{function.__qualname__}-{self._lineno}{kind}.py{python}"
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        return rebuild(target_context, payload)
 
 
 class _Locator:

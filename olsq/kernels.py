@@ -12,40 +12,56 @@ from numba import config, njit, types
 from numba.core.ccallback import CFunc
 
 from olsq import first_call
-from olsq.kernel_cache import KernelCache, attach, attach_callback
+from olsq.inlining import Kernel
+from olsq.kernel_cache import KernelCache, attach
 
 # Without "nnan" and "ninf", with which a compiler may remove tests for finiteness.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def kernel(
-    signatures: Sequence[Any] = (), *, strict: bool = False, borrows: bool = False, **options: Any
+    signatures: Sequence[Any] = (),
+    *,
+    strict: bool = False,
+    borrows: bool = False,
+    forceinline: bool = False,
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function with Numba and keep the code on disk.
 
     With ``signatures`` it is compiled at once, and for those only. ``forceinline=True`` compiles it
-    into every caller. Without it, a call uses another copy of the function, with sums in another
-    order, in the process that compiled it than in one that loaded it from disk: whatever a resumed
-    run must repeat to the last bit is inlined. (The large kernels of whole sequences would take
-    twice as long to compile.) ``strict=True`` keeps the order of operations as written, also where
-    it is inlined: for scaling against overflow, which a compiler free to reorder would undo.
+    into every caller (:mod:`olsq.inlining`). Without it, a call uses another copy of the function,
+    with sums in another order, in the process that compiled it than in one that loaded it from
+    disk: whatever a resumed run must repeat to the last bit is inlined. (The large kernels of whole
+    sequences would take twice as long to compile.) ``strict=True`` keeps the order of operations as
+    written, also where it is inlined: for scaling against overflow, which a compiler free to
+    reorder would undo.
     ``borrows=True`` is for functions that make no arrays but views: these are not counted as
     references.  A count is an atomic operation, 4 ns each (measured at 4 to 20 coefficients, where
     the views of one row took a third of its time).
     """
+    options["no_cfunc_wrapper"] = True
     if borrows:
         options["_nrt"] = False
     # Division follows NumPy (no exception half-way through an update).
     compiled = njit(
-        nogil=True, error_model="numpy", fastmath=False if strict else FASTMATH, **options
+        nogil=True,
+        error_model="numpy",
+        fastmath=False if strict else FASTMATH,
+        **options,
     )
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = compiled(function)
-        attach(dispatcher)
-        if signatures and hasattr(dispatcher, "compile"):
-            for signature in signatures:
-                dispatcher.compile(signature)
+        plain = compiled(function)
+        if not hasattr(plain, "targetoptions"):  # NUMBA_DISABLE_JIT
+            return plain
+        dispatcher = Kernel(function, {}, plain.targetoptions, forceinline)
+        attach(dispatcher, function)
+        if dispatcher.inlined is not None:
+            attach(dispatcher.inlined, function, "inlined")
+        for signature in signatures:
+            dispatcher.compile(signature)
+        if signatures:
             dispatcher.disable_compile()
         return dispatcher
 
@@ -89,7 +105,7 @@ class ExternalKernel:
     def __init__(self, symbol: str, signature: Any, callback: Any) -> None:
         self.symbol, self.is_compiled = symbol, False
         self._signature, self._callback, self._lock = signature, callback, threading.Lock()
-        attach_callback(callback, callback._pyfunc)
+        attach(callback, callback._pyfunc)
         plain = [_C_TYPES.get(kind, ctypes.c_void_p) for kind in signature.args]
         self._c_type = ctypes.CFUNCTYPE(_C_TYPES[signature.return_type], *plain)
         self._in_python = self._c_type(self._run)

@@ -314,3 +314,44 @@ def test_a_kernel_holds_all_that_it_calls(tmp_path):
     assert first == "compiled 1"
     calls = set(re.findall(r" call .*@(_ZN4olsq[A-Za-z0-9_]*)", "\n".join(code)))
     assert not [call for call in calls if "covariance_kernels6update" not in call]
+
+
+INLINED = """
+import tiny.caller
+from tiny.helper import helper
+for function in tiny.caller.caller, tiny.caller.second, helper:
+    try:
+        function(-1)
+    except ValueError as error:
+        print(error, end="; ")
+print(tiny.caller.caller(1), tiny.caller.second(1), helper(1))
+print(sum(helper.stats.cache_hits.values()), sum(helper.inlined.stats.cache_hits.values()))
+"""
+
+
+def test_a_kernel_in_its_callers_is_the_one_that_python_calls(tmp_path):
+    """Its errors too, whose text holds a value; loaded from disk, and where one caller is missing."""
+    tiny = Tiny(tmp_path)
+    inlined = FILES["helper.py"].replace("kernel()", "kernel(forceinline=True)").replace(
+        "    return", "    if x < 0:\n        raise ValueError(f'below zero: {x}')\n    return"
+    )  # fmt: skip
+    second = "\n\n@kernel()\ndef second(x):\n    return 3 * helper(x)\n"
+    (tiny.root / "helper.py").write_text(inlined)
+    (tiny.root / "caller.py").write_text(FILES["caller.py"] + second)
+
+    def ask():
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", INLINED],
+            capture_output=True, text=True, env=tiny.environment, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said, hits = done.stdout.splitlines()
+        assert said == "below zero: -1; " * 3 + "20 6 2"
+        return hits
+
+    assert ask() == "0 0"
+    assert ask() == "1 0"  # callers are whole
+    for path in (tmp_path / "cache").rglob("second*"):
+        path.unlink()
+    assert ask() == "1 1"
+    assert ask() == "1 0"

@@ -75,7 +75,9 @@ def largest_on_entry(inflation, waited, d):
 
 @kernel(forceinline=True)
 def take_root(P, theta, R, z):
-    """Compute R with ``R^T R = P^-1``, triangular, and ``z = R theta``; theta and z may be one.
+    """Compute R with ``R^T R = P^-1``, triangular, and ``z = R theta``.
+
+    R may be the array of P, and z that of theta.
 
     By the spectral decomposition of the scaled P, whose condition is bounded while the form is
     trusted; rounding in P cannot make it fail.
@@ -150,11 +152,8 @@ def count_refusal(clock):
 @kernel(forceinline=True)
 def leave(matrix, coefs, clock):
     """Convert P and theta to R and z in place, and set the clock."""
-    d = matrix.shape[0]
-    R = np.empty((d, d))
-    take_root(matrix, coefs, R, coefs)
-    matrix[:] = R
-    count_leaving(clock, d)
+    take_root(matrix, coefs, matrix, coefs)
+    count_leaving(clock, matrix.shape[0])
 
 
 @kernel(forceinline=True)
@@ -189,8 +188,11 @@ def enter(matrix, coefs, columns, clock, limits):
         return False
     theta = np.empty(coefs.shape)
     back_substitute(matrix, coefs, theta)
-    matrix[:] = P
-    coefs[:] = theta
+    for k in range(d):  # copies of whole arrays take seconds to compile
+        for i in range(d):
+            matrix[i, k] = P[i, k]
+        for target in range(coefs.shape[0]):
+            coefs[target, k] = theta[target, k]
     clock[IN_FORM] = 0
     return True
 

@@ -300,7 +300,8 @@ def update(state, basis, rows, span, limits, intercept, residual, trace):
     s = d - 1 if intercept else d
     if basis.shape != (s, s):
         raise ValueError("the shape of the basis does not fit the state")
-    theta, known, total_held = np.zeros((m, d)), False, 0
+    # Not plainly False, a constant for which Numba would compile the step once more.
+    theta, known, total_held = np.zeros((m, d)), start < 0, 0
     scratch = scratch_for(d, m, intercept)
     for t in range(start, stop):
         done, known, scale, held = take_row(
