@@ -27,7 +27,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from numba.core.registry import cpu_target
 
 from olsq import first_call
-from olsq.inlining import rebuild
+from olsq.whole_kernels import rebuild
 
 MARKS = (b"\n@kernel(", b"\n@external_kernel(")  # of files that define kernels
 KEPT = 4  # folders of earlier sources that may stay

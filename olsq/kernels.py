@@ -12,28 +12,21 @@ from numba import config, njit, types
 from numba.core.ccallback import CFunc
 
 from olsq import first_call
-from olsq.inlining import Kernel
 from olsq.kernel_cache import KernelCache, attach
+from olsq.whole_kernels import Kernel
 
 # Without "nnan" and "ninf", with which a compiler may remove tests for finiteness.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def kernel(
-    signatures: Sequence[Any] = (),
-    *,
-    strict: bool = False,
-    borrows: bool = False,
-    forceinline: bool = False,
-    **options: Any,
+    signatures: Sequence[Any] = (), *, strict: bool = False, borrows: bool = False, **options: Any
 ) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function with Numba and keep the code on disk.
 
-    With ``signatures`` it is compiled at once, and for those only. ``forceinline=True`` compiles it
-    into every caller (:mod:`olsq.inlining`). Without it, a call uses another copy of the function,
-    with sums in another order, in the process that compiled it than in one that loaded it from
-    disk: whatever a resumed run must repeat to the last bit is inlined. (The large kernels of whole
-    sequences would take twice as long to compile.) ``strict=True`` keeps the order of operations as
+    A kernel holds the code of all kernels that it calls (:mod:`olsq.whole_kernels`). With
+    ``signatures`` that code is for those types only, and compiled at once. ``forceinline=True``
+    leaves no call of it in there, where the compiler would. ``strict=True`` keeps the order of operations as
     written, also where it is inlined: for scaling against overflow, which a compiler free to
     reorder would undo.
     ``borrows=True`` is for functions that make no arrays but views: these are not counted as
@@ -55,14 +48,13 @@ def kernel(
         plain = compiled(function)
         if not hasattr(plain, "targetoptions"):  # NUMBA_DISABLE_JIT
             return plain
-        dispatcher = Kernel(function, {}, plain.targetoptions, forceinline)
+        dispatcher = Kernel(function, {}, plain.targetoptions)
         attach(dispatcher, function)
-        if dispatcher.inlined is not None:
-            attach(dispatcher.inlined, function, "inlined")
+        attach(dispatcher.inside, function, "inside")
         for signature in signatures:
-            dispatcher.compile(signature)
+            dispatcher.inside.compile(signature)
         if signatures:
-            dispatcher.disable_compile()
+            dispatcher.inside.disable_compile()
         return dispatcher
 
     return decorate

@@ -325,7 +325,7 @@ for function in tiny.caller.caller, tiny.caller.second, helper:
     except ValueError as error:
         print(error, end="; ")
 print(tiny.caller.caller(1), tiny.caller.second(1), helper(1))
-print(sum(helper.stats.cache_hits.values()), sum(helper.inlined.stats.cache_hits.values()))
+print(sum(helper.stats.cache_hits.values()), sum(helper.inside.stats.cache_hits.values()))
 """
 
 

@@ -1,0 +1,144 @@
+"""Kernels that are compiled inside their callers, without machine code of their own there.
+
+Numba optimises a function and makes machine code of it before it compiles it into its callers,
+where both are done again: twice the work for a function that Python never calls. A :class:`Kernel`
+is two dispatchers of one function. Python calls the first. Other kernels are given the second,
+whose code stays as Numba's front end leaves it until the caller is optimised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding
+from llvmlite.binding import Linkage
+from numba.core import types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, CompileResult, DefaultPassBuilder, compile_result
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import NoPythonSupportedFeatureValidation
+
+INSIDE = "inside"  # the kind of code, where it is saved
+
+
+class Kernel(CPUDispatcher):
+    """A compiled function, and beside it its code for other kernels."""
+
+    def __init__(self, py_func: Any, locals: Any = None, targetoptions: Any = None) -> None:
+        options = dict(targetoptions or {})
+        inside = options | {"no_cpython_wrapper": True}
+        options.pop("forceinline", None)  # Python's copy is called as it stands
+        super().__init__(py_func, locals, options, WholeCompiler)
+        self.inside = CPUDispatcher(py_func, locals, inside, InsideCompiler)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What other kernels compile a call of this one to."""
+        return types.Dispatcher(self.inside)
+
+    def add_overload(self, cres: Any) -> None:
+        """Keep what was compiled; functions within may raise errors with values in their texts."""
+        super().add_overload(cres)
+        for environment in cres._find_referenced_environments():
+            cres.library.codegen.set_env(environment.env_name, environment)
+
+
+class InsideLibrary(JITCodeLibrary):
+    """Code that is linked into other libraries, and optimised there."""
+
+    def _optimize_final_module(self) -> None: ...
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        return self  # has no machine code that an environment could be written to
+
+    def set_env(self, env_name: str, env: Any) -> None: ...
+
+    def serialize_using_object_code(self) -> tuple[str, str, Any]:
+        return self.name, INSIDE, self._final_module.as_bitcode()
+
+
+class WholeLibrary(JITCodeLibrary):
+    """Code that runs, with all that it calls: other libraries' copies are never called for it.
+
+    Else the process that compiled a function could compute other last bits than one that loaded it,
+    and a function with few callers would not be known to have no others.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()
+
+
+class _ChosenLibrary(FunctionPass):
+    """Have the code that is lowered next put into a library of another class."""
+
+    library: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return False
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _Inside(_ChosenLibrary):
+    _name, library = "inside", InsideLibrary
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _Whole(_ChosenLibrary):
+    _name, library = "whole", WholeLibrary
+
+
+class WholeCompiler(CompilerBase):
+    """Numba's steps, and the choice of the library."""
+
+    choice: Any = _Whole
+
+    def define_pipelines(self) -> list[Any]:
+        steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        steps.add_pass_after(self.choice, NoPythonSupportedFeatureValidation)
+        steps.finalize()
+        return [steps]
+
+
+class InsideCompiler(WholeCompiler):
+    """The same, for functions inside others."""
+
+    choice = _Inside
+
+
+def rebuild(target_context: Any, payload: Any) -> Any:
+    """Make a compiled function of what was saved, of either kind."""
+    code, fndesc, environment, signature, objectmode, lifted, *_ = payload
+    name, kind, bitcode = code
+    if kind != INSIDE:
+        return CompileResult._rebuild(target_context, *payload)
+    library = InsideLibrary(target_context.codegen(), name)
+    library._final_module = llvmlite.binding.parse_bitcode(bitcode)
+    library.finalize()
+    return compile_result(
+        target_context=target_context,
+        typing_context=target_context.typing_context,
+        library=library,
+        environment=environment,
+        entry_point=target_context.get_executable(library, fndesc, environment),
+        fndesc=fndesc,
+        signature=signature,
+        objectmode=objectmode,
+        lifted=lifted,
+    )
