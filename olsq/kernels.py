@@ -25,9 +25,9 @@ def kernel(
     """Compile a function with Numba and keep the code on disk.
 
     A kernel holds the code of all kernels that it calls (:mod:`olsq.whole_kernels`). With
-    ``signatures`` that code is for those types only, and compiled at once. ``forceinline=True``
-    leaves no call of it in there, where the compiler would. ``strict=True`` keeps the order of operations as
-    written, also where it is inlined: for scaling against overflow, which a compiler free to
+    ``signatures`` that code is for those types only, and compiled at once. ``forceinline=True`` is
+    for what every row calls: no call is left of it. ``strict=True`` keeps the order of operations
+    as written, also where it is inlined: for scaling against overflow, which a compiler free to
     reorder would undo.
     ``borrows=True`` is for functions that make no arrays but views: these are not counted as
     references.  A count is an atomic operation, 4 ns each (measured at 4 to 20 coefficients, where

@@ -89,7 +89,8 @@ def test_a_missing_stub_says_what_to_do(monkeypatch):
         load_on_first_use({"__name__": "olsq"})
 
 
-BASE = {"problem", "arrays", "files", "kernels", "threads", "first_call", "public_names"}
+BASE = {"problem", "arrays", "files", "threads", "first_call", "public_names"}
+BASE |= {"kernels", "whole_kernels", "kernel_cache"}
 ROOMS = {
     **dict.fromkeys(BASE, BASE),
     "solvers": BASE,

@@ -73,7 +73,7 @@ def largest_on_entry(inflation, waited, d):
     return inflation / MARGIN if waited >= 2 * d else EARLY_INFLATION
 
 
-@kernel(forceinline=True)
+@kernel()
 def take_root(P, theta, R, z):
     """Compute R with ``R^T R = P^-1``, triangular, and ``z = R theta``.
 
@@ -149,14 +149,14 @@ def count_refusal(clock):
     clock[IN_FORM] = 0
 
 
-@kernel(forceinline=True)
+@kernel()
 def leave(matrix, coefs, clock):
     """Convert P and theta to R and z in place, and set the clock."""
     take_root(matrix, coefs, matrix, coefs)
     count_leaving(clock, matrix.shape[0])
 
 
-@kernel(forceinline=True)
+@kernel()
 def enter(matrix, coefs, columns, clock, limits):
     """Convert R and z to P and theta in place, and set the clock; False where digits would be lost.
 

@@ -32,7 +32,7 @@ def length(x):
     return largest * math.sqrt(total)
 
 
-@kernel(forceinline=True)
+@kernel()
 def take_out_rounding(T, F, noise):
     """Remove rounding error from columns F (r, f) that depend on those of the triangle T.
 
@@ -63,7 +63,7 @@ def take_out_rounding(T, F, noise):
                     F[i, j] -= T[i, k] * B[k, j]
 
 
-@kernel(forceinline=True)
+@kernel()
 def to_triangle(T, F, tau):
     """Apply Householder reflections from the right that leave ``[T 0]`` of ``[T F]``, bottom row
     first.
@@ -94,7 +94,7 @@ def to_triangle(T, F, tau):
                 F[k, j] -= total * F[i, j]
 
 
-@kernel(forceinline=True)
+@kernel()
 def add_solution(T, V, tau, rest, u, g):
     """Add to u (r,) and g (f,) the shortest solution for ``rest`` (r,), which is destroyed.
 

@@ -77,7 +77,7 @@ def rotate(R, z, x, y, root_gate, noise):
         rotate_pair(z[:, j], y, c, s, g)
 
 
-@kernel(forceinline=True)
+@kernel()
 def keep_determined(form, pin, floor, scratch):
     """Hold coefficients that forgetting is about to lose (stabilised forgetting).
 
@@ -135,7 +135,7 @@ def count_row(tally, gate, weight):
     tally[WEIGHT] = gate * tally[WEIGHT] + weight
 
 
-@kernel(forceinline=True)
+@kernel()
 def absorb_squares(spread, X, gates, weights, start, stop):
     """Rotate rows start..stop, times their weights, into ``spread``; gates forget them squared."""
     d = spread.shape[0]
@@ -152,7 +152,7 @@ def absorb_squares(spread, X, gates, weights, start, stop):
         rotate(spread, z, x, y, gates[t], noise)
 
 
-@kernel(forceinline=True)
+@kernel()
 def sandwich_diagonal(spread, inverse, out):
     """Compute the diagonal of ``P S P`` into ``out``; return ``tr(P S)``.
 
@@ -317,7 +317,7 @@ def no_trace(m, d):
     return np.empty((0, m, d)), np.empty((0, d)), rows, np.empty((0, 6)), rows, np.empty((0, d))
 
 
-@kernel(forceinline=True)
+@kernel()
 def absorb_alone(form, spread, row, targets, gate, weight, limits):
     """Absorb one row that :func:`update` stops before: a reset, or a direction that may be new.
 

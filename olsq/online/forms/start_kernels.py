@@ -39,7 +39,7 @@ DETERMINED = 2e-4  # share of a direction of the null space from which a coeffic
 COMBINATIONS = 3  # of such directions
 
 
-@kernel(forceinline=True)
+@kernel()
 def count_pivots(R):
     """Count the nonzero pivots."""
     rank = 0
@@ -48,7 +48,7 @@ def count_pivots(R):
     return rank
 
 
-@kernel(forceinline=True)
+@kernel()
 def is_basis_of(basis, count):
     """Test whether the basis has as many rows as directions are known."""
     s = basis.shape[0]
@@ -61,7 +61,7 @@ def is_basis_of(basis, count):
     return last and not following
 
 
-@kernel(forceinline=True)
+@kernel()
 def take_out(basis, count, q):
     """Subtract from q (s,) its part inside the basis, row by row."""
     for i in range(count):
@@ -73,7 +73,7 @@ def take_out(basis, count, q):
             q[k] -= total * row[k]
 
 
-@kernel(forceinline=True)
+@kernel()
 def shortest_solution(R, z, columns, basis, count, first, theta, scratch):
     """Solve ``R theta_l = z_l`` for theta (m, d) of minimum norm; False if it is not accurate.
 
@@ -133,7 +133,7 @@ def shortest_solution(R, z, columns, basis, count, first, theta, scratch):
     return accurate
 
 
-@kernel(forceinline=True)
+@kernel()
 def outside_of(R, columns, basis, count, first, weight, x, q):
     """Compute the part q (s,) of a row x (d,) outside of the basis; return its square, or 0.
 
@@ -162,7 +162,7 @@ def outside_of(R, columns, basis, count, first, weight, x, q):
     return square if part > SMALLEST_PART and square < math.inf else 0.0
 
 
-@kernel(forceinline=True)
+@kernel()
 def nothing_is_determined(R, columns, scratch):
     """Test whether no coefficient is determined, on some directions of the null space.
 
@@ -198,7 +198,7 @@ def nothing_is_determined(R, columns, scratch):
     return free
 
 
-@kernel(forceinline=True)
+@kernel()
 def take_row(state, basis, theta, known, row, settings, scratch, residual):
     """Absorb one row; return (what was done, whether theta is known after it, its scale, held).
 
@@ -271,7 +271,7 @@ def take_row(state, basis, theta, known, row, settings, scratch, residual):
     return TAKEN, known, scale, held
 
 
-@kernel(forceinline=True)
+@kernel()
 def scratch_for(d, m, intercept):
     """Make the arrays that :func:`take_row` works in."""
     s = d - 1 if intercept else d
