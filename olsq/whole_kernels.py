@@ -70,13 +70,14 @@ class WholeLibrary(JITCodeLibrary):
     """Code that runs, with all that it calls: other libraries' copies are never called for it.
 
     Else the process that compiled a function could compute other last bits than one that loaded it,
-    and a function with few callers would not be known to have no others.
+    and a function with few callers would not be known to have no others. Private, not internal:
+    the names of internal functions, whose arguments LLVM may change, are found by other libraries.
     """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
-                function.linkage = Linkage.internal
+                function.linkage = Linkage.private
         super()._optimize_final_module()
 
 

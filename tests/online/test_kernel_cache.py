@@ -295,7 +295,7 @@ def test_a_kernel_holds_all_that_it_calls(tmp_path):
     """Else a process that compiled it computes other last bits than one that loaded it.
 
     Nothing but a cold run of the command line shows it: both copies of the called kernel are
-    right, and which one runs is decided when the code is linked. A copy of its own is "internal".
+    right, and which one runs is decided when the code is linked. A copy of its own is "private".
     """
     program = (
         "import numpy as np, olsq\n"
@@ -313,7 +313,7 @@ def test_a_kernel_holds_all_that_it_calls(tmp_path):
     first, *code = done.stdout.splitlines()
     assert first == "compiled 1"
     calls = set(re.findall(r" call .*@(_ZN4olsq[A-Za-z0-9_]*)", "\n".join(code)))
-    copies = re.findall(r"^define internal .*@(_ZN4olsq\w*)", "\n".join(code), re.MULTILINE)
+    copies = re.findall(r"^define private .*@(_ZN4olsq\w*)", "\n".join(code), re.MULTILINE)
     assert not [call for call in calls - set(copies) if "covariance_kernels6update" not in call]
 
 
