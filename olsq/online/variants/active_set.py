@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import null_space, solve_triangular
-from scipy.optimize import linprog, nnls
 
 from olsq.online.forms.minimum_norm import row_space
 from olsq.online.variants import active_set_kernels
@@ -45,6 +44,8 @@ class Constraints(NamedTuple):
         if not self.b.size:
             return np.clip(0.0, self.lower, self.upper)
         bounds = np.column_stack([self.lower, self.upper])
+        from scipy.optimize import linprog  # which takes a tenth of what importing olsq does
+
         result = linprog(np.zeros(self.lower.size), A_eq=self.A, b_eq=self.b, bounds=bounds)
         return None if result.x is None else np.clip(result.x, self.lower, self.upper)
 
@@ -260,6 +261,8 @@ def _descent_from_corner(
         normals.append(-side * np.eye(at.size)[:, (at == side) & ~fixed])
     both = np.eye(at.size)[:, (at != FREE) & fixed]
     cone = np.hstack([*normals, both, -both])
+    from scipy.optimize import nnls  # see above
+
     direction = cone @ nnls(cone, gradient)[0] - gradient
     tolerance = 1024 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(remainder)  # nnls cancels
     return np.where(np.abs(direction) > tolerance, direction, 0.0)
