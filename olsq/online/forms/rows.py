@@ -19,7 +19,7 @@ def read_only(array: NDArray) -> NDArray:
     """
     if array.flags.writeable:
         array = array.view()
-        array.flags.writeable = False
+        array.setflags(write=False)
     return array
 
 

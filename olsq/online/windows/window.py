@@ -188,12 +188,17 @@ class RollingWindow:
             X, Y = (clip_to(a, self.ring_X.dtype).astype(np.float64) for a in rows[:2])
             rows = rows._replace(X=read_only(X), Y=read_only(Y))
         times = times if self.duration is not None else None
-        if self.ring_fade is not None or (rows.gates != 1).any():
+        gates = rows.gates  # of one row without a pass of NumPy, which costs as much as the row
+        fades = gates.item() != 1 if gates.size == 1 else (gates != 1).any()
+        if fades or self.ring_fade is not None:
             whole = self.copy()  # several steps, which an interrupt must not part
             samples = fading.update(whole, rows, residual, trace, times)
             self.__dict__.update(whole.__dict__)
             return samples
-        self._take(rows, self._count_leaving(rows.weights > 0, times), residual, trace)
+        leaving = EVERY_ROW
+        if times is not None or self.paired:
+            leaving = self._count_leaving(rows.weights > 0, times)
+        self._take(rows, leaving, residual, trace)
         return None
 
     def _count_leaving(self, enters: NDArray[np.bool_], times: NDArray | None) -> NDArray[np.int64]:
@@ -275,7 +280,7 @@ class RollingWindow:
             return True
         # Factors do not pay for one row.  In a stream of such calls they are worth an attempt
         # every time the ring has turned.
-        if self.ridge.any() or (n - t == 1 and self.place[kernels.SLOT] != 0):
+        if (n - t == 1 and self.place[kernels.SLOT] != 0) or self.ridge.any():
             return False
         if not 0 < self.place[kernels.FILLED] < self.ridge.size or self._fills_until(t, n, exits):
             return False
