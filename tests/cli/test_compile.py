@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import olsq
-from olsq import compiling, kernels
+from olsq import compiling, kernel_cache
 from olsq.cli.app import run
 
 
@@ -48,7 +48,7 @@ def test_one_line_and_exit_code_2(two_steps, arguments, message, capsys):
 
 
 def test_nothing_to_write_into_is_an_error(two_steps, monkeypatch, capsys):
-    nothing = kernels.CacheFolders((), None)
+    nothing = kernel_cache.CacheFolders((), None)
     monkeypatch.setattr(compiling, "cache_folders", lambda package: nothing)
     assert run(["compile", "streams"]) == 1
     assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
