@@ -355,7 +355,8 @@ def learn_path(state, turns, rows, settings, begin, end, residual, path):
                         for j in range(k):
                             path_stderr[row, target, j] = stderr[s, target, j]
                 if wanted:
-                    path_degrees[row] = degrees[s]
+                    for j in range(3):  # a copy of a row takes seconds to compile
+                        path_degrees[row, j] = degrees[s, j]
             if done < n:
                 break
         position[i] = t

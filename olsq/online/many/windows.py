@@ -11,6 +11,7 @@ from olsq.kernels import kernel
 from olsq.online.calls.call import Call, Origin
 from olsq.online.forms import covariance_kernels
 from olsq.online.forms.covariance_kernels import COVARIANCE
+from olsq.online.forms.rows import read_only
 from olsq.online.forms.statistics import fill_statistics
 from olsq.online.many.learning import PARALLEL_FROM, BankPath, BankRows, learn
 from olsq.online.many.parallel import in_pieces, share
@@ -162,7 +163,8 @@ def roll_groups(state, begins, ends, order, X, Y, settings, begin, end, residual
                     for j in range(k):
                         path_stderr[row, target, j] = stderr[t, target, j]
             if wanted:
-                path_degrees[row] = degrees[t]
+                for j in range(3):  # a copy of a row takes seconds to compile
+                    path_degrees[row, j] = degrees[t, j]
 
 
 LONGEST = 4096  # rows of a group from which one estimator costs little, and rebuilds are likely
@@ -218,8 +220,8 @@ def roll_together(
         own_begins[members],
         np.minimum(own_begins + window, own_ends)[members],
         own_order,
-        np.ascontiguousarray(call.X),
-        np.ascontiguousarray(call.Y),
+        read_only(np.ascontiguousarray(call.X)),
+        read_only(np.ascontiguousarray(call.Y)),
         call.gates,
         call.weights,
         np.empty(0, np.bool_),

@@ -241,6 +241,6 @@ def solve_chunk(blas, stream, span, factors, scales, limits, skip, outputs):
         share = number(1 / ratio[i] if fixed else 1)
         for j in range(m):
             value[first + i, j] = share * out[i, j]
-        norms[first + i] = token_norms[i]
+        norms[first + i, 0], norms[first + i, 1] = token_norms[i, 0], token_norms[i, 1]
         steps[first + i] = corrections if fixed and corrections >= 0 else corrections + 1
     return sound
