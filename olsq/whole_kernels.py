@@ -15,11 +15,9 @@ from llvmlite.binding import Linkage
 from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, CompileResult, DefaultPassBuilder, compile_result
-from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.registry import CPUDispatcher
-from numba.core.typed_passes import NoPythonSupportedFeatureValidation
 
-INSIDE = "inside"  # the kind of code, where it is saved
+INSIDE = "inside"  # how a file of the cache names this kind of code
 
 
 class Kernel(CPUDispatcher):
@@ -34,7 +32,7 @@ class Kernel(CPUDispatcher):
 
     @property
     def _numba_type_(self) -> Any:
-        """What other kernels compile a call of this one to."""
+        """Return the type that this kernel has in other kernels."""
         return types.Dispatcher(self.inside)
 
     def add_overload(self, cres: Any) -> None:
@@ -81,46 +79,22 @@ class WholeLibrary(JITCodeLibrary):
         super()._optimize_final_module()
 
 
-class _ChosenLibrary(FunctionPass):
-    """Have the code that is lowered next put into a library of another class."""
-
-    library: Any
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
-        return False
-
-
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _Inside(_ChosenLibrary):
-    _name, library = "inside", InsideLibrary
-
-
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _Whole(_ChosenLibrary):
-    _name, library = "whole", WholeLibrary
-
-
 class WholeCompiler(CompilerBase):
-    """Numba's steps, and the choice of the library."""
+    """Numba's steps, into a library chosen here."""
 
-    choice: Any = _Whole
+    library: Any = WholeLibrary
 
     def define_pipelines(self) -> list[Any]:
-        steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        steps.add_pass_after(self.choice, NoPythonSupportedFeatureValidation)
-        steps.finalize()
-        return [steps]
+        codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
+        self.state.library = self.library(codegen, name)
+        self.state.library.enable_object_caching()
+        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
 
 
 class InsideCompiler(WholeCompiler):
     """The same, for functions inside others."""
 
-    choice = _Inside
+    library = InsideLibrary
 
 
 def rebuild(target_context: Any, payload: Any) -> Any:
