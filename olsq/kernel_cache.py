@@ -119,9 +119,9 @@ class CodeFile(IndexDataCacheFile):
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
         name = f"{self._name}.{digest}.nbc"
         self._save_data(name, data)  # before the index says that it is there
-        known = self._load_index()
-        if known.get(key) != name:
-            self._save_index(known | {key: name})
+        index = self._load_index()
+        if index.get(key) != name:
+            self._save_index(index | {key: name})
 
 
 class _Implementation(CompileResultCacheImpl):
@@ -191,9 +191,9 @@ def _warn_once(reason: str) -> None:
 
 def _candidate_roots(root: Path) -> Iterator[Path]:
     """Yield the folders where compiled code may be kept, never one that others can write to."""
-    chosen = getattr(config, "CACHE_DIR", "")  # NUMBA_CACHE_DIR
-    if chosen:
-        yield Path(chosen)
+    folder = getattr(config, "CACHE_DIR", "")  # NUMBA_CACHE_DIR
+    if folder:
+        yield Path(folder)
     yield root / "__pycache__"
     try:
         home = Path.home()
@@ -212,14 +212,14 @@ def _candidate_roots(root: Path) -> Iterator[Path]:
 
 def _remove_old_folders(place: Path, package: str, present: Path) -> None:
     """Remove the folders of earlier sources except those used most recently."""
-    others = []
+    dated = []
     for folder in place.glob(f"{package}-kernels-*"):
         try:
-            others.append((folder.stat().st_mtime, folder))
+            dated.append((folder.stat().st_mtime, folder))
         except OSError:  # another process was faster
             continue
-    others.sort(key=lambda pair: pair[0], reverse=True)
-    for _, folder in [pair for pair in others if pair[1] != present][KEPT - 1 :]:
+    dated.sort(key=lambda pair: pair[0], reverse=True)
+    for _, folder in [pair for pair in dated if pair[1] != present][KEPT - 1 :]:
         _remove(folder)
 
 

@@ -108,8 +108,8 @@ def holds_jax(*arguments: Any) -> bool:
 
 def is_integer(value: Any, least: int | None = None) -> bool:
     """Test whether a value is an integer, no bool, and at least ``least``."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return whole and (least is None or bool(value >= least))
+    is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return is_number and (least is None or bool(value >= least))
 
 
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:

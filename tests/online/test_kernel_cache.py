@@ -57,13 +57,17 @@ class Tiny:
 
     def ask(self, before=""):
         """The answer of the kernel, how often it came from the cache, and what was said."""
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", before + ASK],
-            capture_output=True, text=True, env=self.environment, cwd=self.root.parent,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        done = self.run(before + ASK)
         answer, hits = done.stdout.split()
         return int(answer), int(hits), done.stderr
+
+    def run(self, program):
+        """Run a program beside the package, in a process of its own that ends well."""
+        command, environment = [sys.executable, "-W", "error", "-c", program], self.environment
+        folder = self.root.parent
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return done
 
     def edit(self, name, old, new):
         """Exchange text; size and time of the file stay what they were."""
@@ -333,20 +337,14 @@ print(sum(helper.stats.cache_hits.values()), sum(helper.inside.stats.cache_hits.
 def test_a_kernel_in_its_callers_is_the_one_that_python_calls(tmp_path):
     """Its errors too, whose texts hold a value; loaded from disk, and where a caller is missing."""
     tiny = Tiny(tmp_path)
-    inlined = FILES["helper.py"].replace("kernel()", "kernel(forceinline=True)").replace(
-        "    return", "    if x < 0:\n        raise ValueError(f'below zero: {x}')\n    return"
-    )  # fmt: skip
+    raises = "    if x < 0:\n        raise ValueError(f'below zero: {x}')\n    return"
+    inlined = FILES["helper.py"].replace("kernel()", "kernel(forceinline=True)")
     second = "\n\n@kernel()\ndef second(x):\n    return 3 * helper(x)\n"
-    (tiny.root / "helper.py").write_text(inlined)
+    (tiny.root / "helper.py").write_text(inlined.replace("    return", raises))
     (tiny.root / "caller.py").write_text(FILES["caller.py"] + second)
 
     def ask():
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", INLINED],
-            capture_output=True, text=True, env=tiny.environment, cwd=tmp_path,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        said, hits = done.stdout.splitlines()
+        said, hits = tiny.run(INLINED).stdout.splitlines()
         assert said == "below zero: -1; " * 3 + "20 6 2"
         return hits
 

@@ -73,8 +73,8 @@ class AdaptiveForm(SquareRootForm):
         """
         memory = np.zeros(N_MEMORY)
         memory[GATE] = 1.0
-        own = {"memory": memory, "variances": np.zeros(form.z.shape[0]), "forget": forget}
-        return cls(form.R, form.z, **form.shared, **own)
+        adaptive = {"memory": memory, "variances": np.zeros(form.z.shape[0]), "forget": forget}
+        return cls(form.R, form.z, **form.shared, **adaptive)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickle; those of 0.2.0 have no ``aside``."""

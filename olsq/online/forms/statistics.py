@@ -166,7 +166,7 @@ def _freedom(rows: Any, coefficients: Any, squared: Any) -> Any:
     of ``(sum zeta)^2 / sum zeta^2`` degrees, less one for each coefficient.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        every = np.where(squared == 0, 0.0, rows**2 / squared)
+        every = np.where(squared == 0, 0.0, np.square(rows) / squared)
     return np.maximum(every - coefficients, 0.0)
 
 
@@ -181,9 +181,7 @@ class Counts(NamedTuple):
     @property
     def freedom(self) -> float:
         """Degrees of freedom of sigma2: n - k at forget = 1."""
-        return float(
-            _freedom(*(np.float64(x) for x in (self.rows, self.coefficients, self.squared)))
-        )
+        return float(_freedom(self.rows, self.coefficients, self.squared))
 
 
 def counts_of(form: Form, ridge: NDArray, discounted: bool) -> Counts:

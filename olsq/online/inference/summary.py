@@ -294,13 +294,27 @@ def _fit(
     if n > 0 and residual > 0 and math.isfinite(residual):
         variance = sigma2 if known_noise else residual / n
         likelihood = 0.5 * (logs - n * math.log(2 * math.pi * variance) - residual / variance)
-    aic, bic = 2 * k - 2 * likelihood, math.nan
-    if n > 0:
-        bic = math.log(n) * k - 2 * likelihood
-    of_table = theta, stderr, t, pvalue, lower, upper, freedom, float(sigma2), float(r_squared)
-    tests = float(adjusted), float(f_statistic), f_pvalue
-    more: Any = undetermined, n, k, *tests, likelihood, aic, bic, condition
-    return Fit(*of_table, *more)
+    return Fit(
+        coef=theta,
+        stderr=stderr,
+        t=t,
+        pvalue=pvalue,
+        lower=lower,
+        upper=upper,
+        freedom=freedom,
+        sigma2=float(sigma2),
+        r_squared=float(r_squared),
+        undetermined=undetermined,
+        effective_rows=n,
+        effective_coefficients=k,
+        adjusted_r_squared=float(adjusted),
+        f_statistic=float(f_statistic),
+        f_pvalue=f_pvalue,
+        log_likelihood=likelihood,
+        aic=2 * k - 2 * likelihood,
+        bic=math.log(n) * k - 2 * likelihood if n > 0 else math.nan,
+        condition=condition,
+    )
 
 
 def f_probability(r: int, freedom: Any, F: Any) -> Any:

@@ -96,8 +96,8 @@ def _in_time(
     """
     times = options["times"]
     if isinstance(options["forget"], ByTime) and options["window"] is None:
-        stamps = {name: options[name] for name in ("forget", "half_life")}
-        RecursiveLeastSquares(**stamps)._check_parameters()
+        forgetting = {name: options[name] for name in ("forget", "half_life")}
+        RecursiveLeastSquares(**forgetting)._check_parameters()
         options = options | {"half_life": options["forget"].half_life, "forget": 1.0}
         if times is None and not is_duration(options["half_life"]):
             raise ValueError("forget=ByTime(number) needs times=, numbers in its unit")

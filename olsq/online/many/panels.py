@@ -148,13 +148,22 @@ class PanelFit:
         if len(self.names) > coef.shape[1]:
             coef = np.column_stack([self.intercept, coef])
             stderr = np.column_stack([self.intercept_stderr, stderr])
-        tests = t_inference(coef, stderr, self.freedom, level)
-        sizes = np.column_stack([np.atleast_1d(a) for a in (self.sigma2, self.r_squared)]).tolist()
+        t, pvalue, lower, upper = t_inference(coef, stderr, self.freedom, level)
+        sigma2, r_squared = np.atleast_1d(self.sigma2), np.atleast_1d(self.r_squared)
         fits = [
             CoefficientFit(
-                *[a[i] for a in (coef, stderr, *tests)] + [self.freedom, *size, self.notes]
+                coef=coef[i],
+                stderr=stderr[i],
+                t=t[i],
+                pvalue=pvalue[i],
+                lower=lower[i],
+                upper=upper[i],
+                freedom=self.freedom,
+                sigma2=float(sigma2[i]),
+                r_squared=float(r_squared[i]),
+                undetermined=self.notes,
             )
-            for i, size in enumerate(sizes)
+            for i in range(len(coef))
         ]
         return PanelSummary(
             self.title, self.names, level, fits, self.n_rows, self.n_groups, self.errors

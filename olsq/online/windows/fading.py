@@ -170,7 +170,7 @@ def _learn_piece(
     tally = window.latest_form.tally
     tally[COUNT] = tally[COUNT_SQUARED] = np.count_nonzero(held_samples)
     enters = np.ones(len(weights), np.bool_) if window.place[POSITIONS] else is_sample
-    leaving = window._count_leaving(is_sample, times)
+    leaving = window._count_leaving(weights, times)
     plain = rows._replace(gates=read_only(np.ones(len(weights))), weights=read_only(weights))
     window._take(plain, leaving, residual, trace)
     # All rows that have been in the window, oldest first; those inside after row t are

@@ -195,17 +195,14 @@ class RollingWindow:
             samples = fading.update(whole, rows, residual, trace, times)
             self.__dict__.update(whole.__dict__)
             return samples
-        leaving = EVERY_ROW
-        if times is not None or self.paired:
-            leaving = self._count_leaving(rows.weights > 0, times)
-        self._take(rows, leaving, residual, trace)
+        self._take(rows, self._count_leaving(rows.weights, times), residual, trace)
         return None
 
-    def _count_leaving(self, enters: NDArray[np.bool_], times: NDArray | None) -> NDArray[np.int64]:
+    def _count_leaving(self, weights: NDArray, times: NDArray | None) -> NDArray[np.int64]:
         """Count the rows that leave with each that comes; empty where the ring is the window."""
         if times is not None:
-            return self._make_room(enters, times)
-        return self._pairs_leaving(enters) if self.paired else EVERY_ROW
+            return self._make_room(weights > 0, times)
+        return self._pairs_leaving(weights > 0) if self.paired else EVERY_ROW
 
     def _take(
         self, rows: Rows, leaving: NDArray[np.int64], residual: NDArray, trace: Trace
