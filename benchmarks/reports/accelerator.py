@@ -36,6 +36,7 @@ CHECKED = 512  # tokens of one head that are compared with float64
 TOLERANCE = {("float32", True): 1e-3, ("float32", False): 2e-2}
 HALF = 5e-2
 ROUNDS = 10
+NARROW = 64  # the width of --narrow
 
 
 def arguments(rule: str, t: int, dtype: str, sizes: tuple[int, int, int]) -> Any:
@@ -153,7 +154,8 @@ def measure_theirs(rule: str, t: int, dtype: str, sizes: Any, rounds: int) -> di
 
 def check_all(stored: dict[str, Any], out: Path, sizes: Any) -> dict[str, Any]:
     """Store the float32 error of every rule, forward, and print each as soon as it is known."""
-    errors = stored.setdefault("errors", {})
+    is_narrow = sizes[2] == NARROW
+    errors = stored.setdefault("narrow_errors" if is_narrow else "errors", {})
     for rule in BY_NAME:
         if rule in errors:
             continue
@@ -177,6 +179,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
     parser.add_argument("--small", action="store_true", help="a dry run: small sizes, any device")
     parser.add_argument("--errors", action="store_true", help="only check every rule, untimed")
+    parser.add_argument("--narrow", action="store_true", help=f"with --errors: at d {NARROW}")
     given = parser.parse_args(argv)
     if jax.default_backend() == "cpu" and not given.small:
         sys.exit("no GPU or TPU: JAX runs on the CPU; nothing was measured (--small: a dry run)")
@@ -189,7 +192,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         if [stored["device"], *stored["sizes"]] != [device, *sizes]:
             sys.exit(f"{given.out} holds another device or other sizes: choose another --out")
     if given.errors:
-        return check_all(stored, given.out, sizes)
+        return check_all(stored, given.out, (*sizes[:2], NARROW) if given.narrow else sizes)
     methods = [("olsq", measure)]
     if importlib.util.find_spec("torch") and importlib.util.find_spec("fla"):
         methods.append(("fla", measure_theirs))
