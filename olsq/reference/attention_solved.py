@@ -72,8 +72,7 @@ def forgetting(q, k, v, *, forget=None, log_forget=None, scale=None):
     for t in range(len(q)):
         score = scale * k[: t + 1] @ q[t]
         a = np.exp(score - score.max())
-        for i in range(t + 1):
-            a[i] *= np.prod(gamma[i + 1 : t + 1])
+        a[:-1] *= np.cumprod(gamma[t:0:-1])[::-1]  # of token i: the gates of i + 1 to t
         out.append(a @ v[: t + 1] / a.sum())
     return stacked(out, v.shape[1]), ()
 

@@ -54,7 +54,7 @@ from attention_draws import (
 from olsq import Chebyshev, ConjugateGradient, Dense, Moments, attention
 from olsq.reference import oracle_of
 from olsq.reference.attention_solved import mesa_signed
-from tests.versions import quick  # noqa: F401
+from tests.versions import quick
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +255,9 @@ def exact(row, arrays, b, h, state=None, prior=None):
 def begin(row, prior, dtype=np.float64):
     """The state after the prior tokens: the oracle's, or the rule's where that is a store."""
     if row.state is None:
-        return call(row, {n: a.astype(dtype) for n, a in prior.items()})[1]
+        return quick(lambda arrays: call(row, arrays)[1])(
+            {n: a.astype(dtype) for n, a in prior.items()}
+        )
     ends = [[exact(row, prior, b, h)[1] for h in range(H)] for b in range(B)]
     leaves = [np.array([[e[i] for e in line] for line in ends]) for i in range(len(ends[0][0]))]
     fields = zip(row.state._fields, leaves, strict=True)

@@ -11,6 +11,7 @@ from attention_draws import B, H, V
 from olsq import attention
 from olsq.reference import attention_solved
 from tests.unreal import KINDS
+from tests.versions import in_one_program, quick
 
 pytestmark = pytest.mark.sparse
 
@@ -92,7 +93,7 @@ def test_states_are_checked(row):
 
 def test_retention_has_a_gate_for_each_head():
     x = np.ones((1, 2, 3, 1))
-    o, _ = attention.retention(x, x, x)
+    o, _ = quick(attention.retention)(x, x, x)
     np.testing.assert_allclose(o[0, 1, :, 0], 1 + 1 - 2.0 ** -(5 + np.arange(3)), rtol=1e-15)
     with pytest.raises(ValueError, match="forget"):
         attention.retention(x, x, x, forget=np.ones((2, 3)))
@@ -117,7 +118,7 @@ def test_a_lost_curvature_outlives_the_reset_of_the_memory():
     k[0, 1] = np.nan
     forget, curvature = np.ones((2, 1, 8, 1))
     forget[0, 3] = forget[0, 6] = curvature[0, 5] = 0
-    o, state = attention.preconditioned_delta(
+    o, state = in_one_program(attention.preconditioned_delta)(
         q, k, v, forget=forget, curvature_forget=curvature, weight=0.5
     )
     np.testing.assert_array_equal(np.isnan(o[0, :, 0, 0]), [0, 1, 1, 1, 1, 1, 0, 0])
@@ -128,7 +129,7 @@ def test_mixed_widths_and_dtypes():
     rng = np.random.default_rng(0)
     q, k = rng.normal(size=(2, 1, 4, H, 5)).astype(np.float32)
     v = jnp.asarray(rng.normal(size=(1, 4, H, V)), jnp.bfloat16)
-    o, state = attention.gla(q, k, v)
+    o, state = quick(attention.gla)(q, k, v)
     assert o.dtype == state.matrix.dtype == jnp.float32
 
 

@@ -78,7 +78,7 @@ def test_a_million_tokens(log, width):
     one = jnp.ones((1, 10**6, 1, 1))
     gates = jnp.full(one.shape if width else one.shape[:3], log)
     once = jnp.zeros(one.shape[:3]).at[:, 0].set(1)
-    _, state = attention.gla(one, one, one, log_forget=gates, weight=once)
+    _, state = quick(attention.gla)(one, one, one, log_forget=gates, weight=once)
     want = np.exp(float(np.float32(log)) * (10**6 - 1))
     np.testing.assert_allclose(state.matrix[0, 0, 0, 0], want, rtol=2e-6)
 
@@ -90,11 +90,12 @@ def test_mlstm_gates_beside_weights_as_large(log):
     v = jnp.array([5.0, 1.0])[None, :, None, None]
     gates, weights = (jnp.array(x)[None, :, None] for x in ([0, log], [300, 300 + log - 30]))
 
+    @jax.jit
     def last(gates):
         return attention.mlstm(k, k, v, log_forget=gates, log_weight=weights)[0][0, 1, 0, 0]
 
     np.testing.assert_allclose(last(gates), 5, rtol=1e-6)
-    assert np.isfinite(jax.grad(last)(gates)).all()
+    assert np.isfinite(quick(jax.grad(last))(gates)).all()
     nothing = gates.at[0, 1].set(-jnp.inf)
     np.testing.assert_allclose(last(nothing), 1, rtol=1e-6)
 
@@ -108,7 +109,7 @@ def test_mlstm_logs_beside_weights_of_their_size_are_the_oracle():
     gates = {"log_forget": logs, "log_weight": weights}
     q, k, v = (x.astype(np.float32) for x in (q, k, v))
     gates = {n: x.astype(np.float32) for n, x in gates.items()}
-    o, _ = attention.mlstm(q, k, v, **gates)
+    o, _ = quick(attention.mlstm)(q, k, v, **gates)
     want, _ = oracle.mlstm(
         *(x[0, :, 0] for x in (q, k, v)), **{n: x[0, :, 0] for n, x in gates.items()}
     )
@@ -123,6 +124,7 @@ def test_a_derivative_in_a_log_is_that_of_the_factor():
     def of(gates, name):
         return (attention.gated_delta(q, k, v, weight=0.3, **{name: gates})[0] ** 2).sum()
 
-    got = jax.grad(of)(logs, "log_forget")
-    want = jax.grad(of)(np.exp(logs), "forget") * np.exp(logs)
+    slope = jax.jit(jax.grad(of), static_argnums=1)
+    got = slope(logs, "log_forget")
+    want = slope(np.exp(logs), "forget") * np.exp(logs)
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-5 * np.abs(want).max())

@@ -13,10 +13,13 @@ from olsq import ConjugateGradient, Dense, Moments, attention
 from olsq.attention import Memory
 from olsq.reference import attention_solved as solved
 from olsq.reference import sequence
+from tests.versions import InOneProgram
 
 pytestmark = pytest.mark.sparse
 
 B, T, H, K, V = 2, 70, 2, 3, 2
+
+compiled = InOneProgram(attention)
 FULL = ConjugateGradient(max_steps=4 * K, tol=1e-13)
 FROM_QUERY = ConjugateGradient(max_steps=4 * K, tol=1e-13, start="query")
 RULES = {"gla": {}, "mamba2": {}, "gated_delta": {}, "mesa": {"ridge": 5.0}}
@@ -67,7 +70,7 @@ def test_every_signed_rule_turns_its_state_round(name):
     ones, parity = bits(200)
     x, one = np.ones((1, 200, 1, 1), np.float32), np.ones((1, 1, 1, 1), np.float32)
     gates = (1 - 2 * ones).astype(np.float32)[None, :, None]
-    rule, step = getattr(attention, name), getattr(attention, f"{name}_step")
+    rule, step = getattr(compiled, name), getattr(compiled, f"{name}_step")
     state = Moments(one, one) if name == "mesa" else Memory(one)
     o, _ = rule(x, 0 * x, x, forget=gates, signed=True, state=state, **RULES[name])
     sign = 1 - 2 * parity
@@ -82,7 +85,7 @@ def test_every_signed_rule_turns_its_state_round(name):
 
 @rules
 def test_gates_that_are_not_negative_are_the_gates_of_the_plain_rule(stream, name):
-    gates, rule = jnp.abs(stream["g"]).at[0, 30].set(0), getattr(attention, name)
+    gates, rule = jnp.abs(stream["g"]).at[0, 30].set(0), getattr(compiled, name)
     want, last = rule(*qkv(stream), forget=gates, **RULES[name])
     got, state = rule(*qkv(stream), forget=gates, signed=True, **RULES[name])
     close(got, want, 1e-12)
@@ -93,12 +96,12 @@ def test_gates_that_are_not_negative_are_the_gates_of_the_plain_rule(stream, nam
 
 def test_mesa_with_signed_gates_goes_over_into_gla(stream):
     gates = {"forget": stream["g"], "weight": stream["w"], "signed": True}
-    want, memory = attention.gla(*qkv(stream), **gates)
+    want, memory = compiled.gla(*qkv(stream), **gates)
     none = ConjugateGradient(max_steps=0, start="query")
-    got, state = attention.mesa(*qkv(stream), **gates, ridge=0.01, solver=none)
+    got, state = compiled.mesa(*qkv(stream), **gates, ridge=0.01, solver=none)
     close(got, want, 1e-13)
     close(state.cross, memory.matrix, 1e-13)
-    got, _ = attention.mesa(*qkv(stream), **gates, ridge=1e6)
+    got, _ = compiled.mesa(*qkv(stream), **gates, ridge=1e6)
     close(1e6 * got, want, 10 * T / 1e6)
 
 
@@ -118,12 +121,12 @@ def test_a_system_that_is_not_definite_is_nan_there_and_nowhere_else(stream, sol
     assert 0.1 < lost.mean() < 0.9
     gates = {"forget": stream["g"], "weight": stream["w"]}
     options = {"ridge": ridge, "signed": True, "solver": solver}
-    o, state = attention.mesa(*qkv(stream), **gates, **options)
+    o, state = compiled.mesa(*qkv(stream), **gates, **options)
     np.testing.assert_array_equal(np.isnan(o), np.broadcast_to(lost[..., None], o.shape))
     half = {n: x[:, :33] for n, x in stream.items()}
     rest = {n: x[:, 33:] for n, x in stream.items()}
-    _, middle = attention.mesa(*qkv(half), forget=half["g"], weight=half["w"], **options)
-    later, _ = attention.mesa(
+    _, middle = compiled.mesa(*qkv(half), forget=half["g"], weight=half["w"], **options)
+    later, _ = compiled.mesa(
         *qkv(rest), forget=rest["g"], weight=rest["w"], **options, state=middle
     )
     for b, h in np.ndindex(B, H):
@@ -172,7 +175,7 @@ def test_a_negative_curvature_in_the_last_step_is_seen(steps, start, adjoint):
     forget = np.array([1.0, -1.0, 1.0, 0.0])[None, :, None]
     few = ConjugateGradient(max_steps=steps, tol=0, start=start)
     options = {"forget": forget, "ridge": 0.25, "signed": True, "solver": few, "adjoint": adjoint}
-    o, state = attention.mesa(q, k, k, **options)
+    o, state = compiled.mesa(q, k, k, **options)
     np.testing.assert_array_equal(np.isnan(o[0, :, 0, 0]), [False, True, True, False])
     assert all(np.isfinite(x).all() for x in state)
 
@@ -186,7 +189,7 @@ def test_what_only_a_gradient_sees_is_nan_too():
 
     def outputs(q, solver):
         options = {"forget": forget, "ridge": 0.25, "signed": True, "solver": solver}
-        return attention.mesa(q, k, k, **options)[0][0, :, 0, 1]
+        return compiled.mesa(q, k, k, **options)[0][0, :, 0, 1]
 
     np.testing.assert_array_equal(outputs(q, FROM_QUERY), 0)
     slope = jax.jacrev(outputs)(jnp.asarray(q), FROM_QUERY)[:, 0, :, 0]
@@ -203,12 +206,12 @@ def test_what_only_a_gradient_sees_is_nan_too():
 def test_float32_and_tokens_one_at_a_time_agree(stream, solver):
     s = {n: jnp.asarray(x, jnp.float32) for n, x in stream.items()}
     options = {"ridge": 4.0, "signed": True, "solver": solver}
-    o, _ = attention.mesa(*qkv(s), forget=s["g"], weight=s["w"], **options)
+    o, _ = compiled.mesa(*qkv(s), forget=s["g"], weight=s["w"], **options)
     assert o.dtype == jnp.float32
     state = None
     for t in range(8):
         one = {"forget": s["g"][:, t], "weight": s["w"][:, t], "state": state}
-        got, state = attention.mesa_step(*(x[:, t] for x in qkv(s)), **one, **options)
+        got, state = compiled.mesa_step(*(x[:, t] for x in qkv(s)), **one, **options)
         close(got, o[:, t], 2e-6)
 
 
@@ -256,7 +259,7 @@ def test_solvers_that_need_a_definite_gram_are_refused(stream, solver):
 
 def test_a_carried_factor_is_refused(stream):
     one = [x[:, 0] for x in qkv(stream)]
-    _, moments = attention.mesa_step(*one, ridge=5.0)
+    _, moments = compiled.mesa_step(*one, ridge=5.0)
     carried = olsq.sequence.start_decoding(moments, ridge=5.0)
     with pytest.raises(TypeError, match=r"state must be olsq\.Moments"):
-        attention.mesa_step(*one, forget=stream["g"][:, 0], ridge=5.0, signed=True, state=carried)
+        compiled.mesa_step(*one, forget=stream["g"][:, 0], ridge=5.0, signed=True, state=carried)

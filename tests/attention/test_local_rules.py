@@ -9,16 +9,18 @@ import pytest
 
 import olsq
 from olsq import attention
-from tests.versions import quick
+from tests.versions import InOneProgram, in_one_program, quick
 
 pytestmark = pytest.mark.sparse
 
 B, T, H, K, V = 1, 11, 2, 3, 2
+
+compiled = InOneProgram(attention)
 RULES = {
-    "local_linear": lambda q, k, v, x, **more: attention.local_linear(
+    "local_linear": lambda q, k, v, x, **more: compiled.local_linear(
         q, k, v, ridge=0.1 + x[..., 0] ** 2, **more
     ),
-    "parallax": lambda q, k, v, x, **more: attention.parallax(q, k, v, direction=x, **more),
+    "parallax": lambda q, k, v, x, **more: compiled.parallax(q, k, v, direction=x, **more),
 }
 each = pytest.mark.parametrize("name", RULES)
 
@@ -38,18 +40,18 @@ def close(got, want, tol):
 def test_without_slopes_they_are_softmax_attention(given):
     q, k, v, _ = given
     for options, soft in (
-        ({}, attention.softmax(q, k, v)[0]),
-        ({"window": 4}, attention.sliding_window(q, k, v, window=4)[0]),
+        ({}, compiled.softmax(q, k, v)[0]),
+        ({"window": 4}, compiled.sliding_window(q, k, v, window=4)[0]),
     ):
-        flat = attention.local_linear(q, k, v, ridge=1e14, **options)[0]
+        flat = compiled.local_linear(q, k, v, ridge=1e14, **options)[0]
         close(flat, soft, 1e-12)
-        still = attention.parallax(q, k, v, direction=np.zeros_like(q), **options)[0]
+        still = compiled.parallax(q, k, v, direction=np.zeros_like(q), **options)[0]
         close(still, soft, 1e-13)
 
 
 def test_with_equal_weights_it_is_ridge_regression_with_an_intercept(given):
     q, k, v, _ = given
-    o = attention.local_linear(q, k, v, ridge=0.3, scale=0.0)[0]
+    o = compiled.local_linear(q, k, v, ridge=0.3, scale=0.0)[0]
     for t in (0, 4, T - 1):
         x, y = k[0, : t + 1, 0], v[0, : t + 1, 0]
         centred = x - x.mean(0)
@@ -61,7 +63,7 @@ def test_with_equal_weights_it_is_ridge_regression_with_an_intercept(given):
 
 def test_parallax_along_the_solution_is_the_exact_rule(given):
     q, k, v, _ = given
-    exact = attention.local_linear(q, k, v, ridge=0.2, scale=0.9)[0]
+    exact = compiled.local_linear(q, k, v, ridge=0.2, scale=0.9)[0]
     directions = np.zeros_like(q)
     for t in range(T):
         for h in range(H):
@@ -71,7 +73,7 @@ def test_parallax_along_the_solution_is_the_exact_rule(given):
             off = k[0, : t + 1, h] - mean
             system = (off * p[:, None]).T @ off + 0.2 * np.eye(K)
             directions[0, t, h] = -np.linalg.solve(system, q[0, t, h] - mean)
-    close(attention.parallax(q, k, v, direction=directions, scale=0.9)[0], exact, 1e-12)
+    close(compiled.parallax(q, k, v, direction=directions, scale=0.9)[0], exact, 1e-12)
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -116,9 +118,9 @@ def test_second_derivatives(name, given):
 
     twice = quick(lambda given: jax.jvp(slope, (given,), (way,))[1])(list(given))
     h = 1e-5
-    compiled = quick(slope)
+    once = quick(slope)
     ahead, behind = (
-        compiled([a + s * h * w for a, w in zip(given, way, strict=True)]) for s in (1, -1)
+        once([a + s * h * w for a, w in zip(given, way, strict=True)]) for s in (1, -1)
     )
     for a, b, c in zip(ahead, behind, twice, strict=True):
         close(c, (a - b) / (2 * h), 1e-7)
@@ -129,17 +131,18 @@ def test_no_scale_of_the_values_matters(given):
     for rule in RULES.values():
         close(rule(q, k, 1e200 * v, x)[0], 1e200 * rule(q, k, v, x)[0], 1e-13)
     # keys and queries in other units, with the ridge and the scale in theirs
-    small = attention.local_linear(1e-6 * q, 1e-6 * k, v, ridge=1e-13, scale=1e12)[0]
-    close(small, attention.local_linear(q, k, v, ridge=0.1, scale=1.0)[0], 1e-9)
+    small = compiled.local_linear(1e-6 * q, 1e-6 * k, v, ridge=1e-13, scale=1e12)[0]
+    close(small, compiled.local_linear(q, k, v, ridge=0.1, scale=1.0)[0], 1e-9)
 
 
 def test_it_is_local_lstsq(given):
     q, k, v, _ = given
-    ids = np.array([[0] * 4 + [1] * 7])
-    o = attention.local_linear(q, k, v, ridge=np.array([0.1, 0.5]), segment_ids=ids)[0]
+    ids, local_lstsq = np.array([[0] * 4 + [1] * 7]), in_one_program(olsq.local_lstsq)
+    o = compiled.local_linear(q, k, v, ridge=np.array([0.1, 0.5]), segment_ids=ids)[0]
     for h, ridge in enumerate((0.1, 0.5)):
         one = (a[0, :, h] for a in (k, v, q))
-        close(o[0, :, h], olsq.local_lstsq(*one, ridge=ridge, segment_ids=ids[0]).value, 1e-12)
+        want = local_lstsq(*one, ridge=ridge, segment_ids=ids[0]).value
+        close(o[0, :, h], want, 1e-12)
 
 
 def test_what_is_refused(given):

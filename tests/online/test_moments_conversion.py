@@ -24,9 +24,10 @@ from tests.online.converting import (
     weights_at,
 )  # fmt: skip
 from tests.online.judge import tolerance
-from tests.versions import x64
+from tests.versions import in_one_program, x64
 
 SLOW = pytest.mark.slow
+online_lstsq = in_one_program(olsq.sequence.jax.online_lstsq)
 
 
 @pytest.mark.parametrize("targets", [1, 2])
@@ -115,7 +116,7 @@ def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept)
         method=method, ridge_mode=ridge_mode, fit_intercept=intercept, ridge=0.3
     ).partial_fit(X, y, weights, forget=gates)  # fmt: skip
     keys, ridge = as_keys(X, intercept), as_ridge(0.3, X.shape[1], intercept)
-    whole = olsq.sequence.jax.online_lstsq(
+    whole = online_lstsq(
         keys, y, keys, forget=gates, weight=weights, ridge=ridge, ridge_mode=ridge_mode
     )
     for ours, theirs in zip(est.moments(), whole.state, strict=True):
@@ -137,7 +138,7 @@ def test_going_on_from_a_jax_solution_and_back(double, method, ridge_mode, inter
     keys, ridge = as_keys(X, intercept).astype(dtype), as_ridge(0.3, X.shape[1], intercept)
 
     def lstsq(part, **given):
-        return olsq.sequence.jax.online_lstsq(
+        return online_lstsq(
             keys[part], y[part], keys[part], forget=gates[part], weight=weights[part],
             ridge_mode=ridge_mode, **given,
         )  # fmt: skip
