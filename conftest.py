@@ -16,6 +16,9 @@ compile kernels; every 100,000, a twelfth and less.
 JAX maps several pieces of memory for a compiled program and keeps them while it remembers the
 program.  Linux lets a process have 65,530; a worker that runs thousands of tests gets there, and
 dies inside the compiler.  Programs take memory too: a worker forgets them well before.
+
+A BLAS waits actively for its other threads, and with a worker for every core these have none: thin
+products then take several times the processor time.  Each worker, and what it starts, has one.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ GARBAGE = 100_000, 50, 50  # after how many objects, and how many looks at the y
 ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
 QUICK_FUSIONS = "--xla_cpu_use_fusion_emitters=false"
 
+for library in ("OPENBLAS", "MKL", "BLIS"):  # read when NumPy and SciPy are imported
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PIECE}".strip()
 if (0, 5, 3) <= tuple(map(int, re.findall(r"\d+", version("jaxlib"))[:3])) < (0, 11):
