@@ -71,7 +71,7 @@ def start(state, ridge):
             matrix[i, i] = math.sqrt(ridge[i])
     counts[FORM] = COVARIANCE if covariance else SQUARE_ROOT
     counts[SWITCHES] = 1
-    counts[RETRY] = counts[WAITS] = 1 if positive else d + max(8, d // 8)
+    counts[RETRY] = counts[WAITS] = 1 if positive else covariance_kernels.rows_to_determine(d)
 
 
 @kernel(forceinline=True)
@@ -143,7 +143,7 @@ def learn_rare_row(state, x, y, forget, weight):
     As ``FormSwitch.update`` does for one row: leave the covariance form, learn in square-root
     form, return when the clock says so.
     """
-    matrix, coefs, columns, totals, counts = state
+    _, _, _, totals, counts = state
     if not is_learnable(x, y, forget, weight):
         return math.nan
     form, clock = form_of(state), counts[CLOCK:]
@@ -155,15 +155,13 @@ def learn_rare_row(state, x, y, forget, weight):
             clock[IN_FORM] += 1
             count_learned(totals, counts, forget, weight)
             return error[0]
-        covariance_kernels.leave(matrix, coefs, clock)
+        covariance_kernels.leave(form, clock)
         counts[FORM] = SQUARE_ROOT
     counts[HELD] += absorb_in_square_root(form, x, target, forget, weight, error)
     count_learned(totals, counts, forget, weight)
     if counts[SWITCHES] != 0:
         clock[TO_RETRY] -= 1
-        if clock[TO_RETRY] == 0 and covariance_kernels.enter(
-            matrix, coefs, columns, clock, COVARIANCE_LIMITS
-        ):
+        if clock[TO_RETRY] == 0 and covariance_kernels.enter(form, clock, COVARIANCE_LIMITS):
             counts[FORM] = COVARIANCE
     return error[0]
 

@@ -19,6 +19,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms import limits as thresholds
 from olsq.online.forms.edges import (
     check_call,
     check_form,
@@ -27,6 +28,7 @@ from olsq.online.forms.edges import (
     check_trace,
 )
 from olsq.online.forms.square_root_kernels import (
+    COUNT,
     absorb_squares,
     add_square,
     count_row,
@@ -50,6 +52,8 @@ LONGEST_WAIT = 4096  # rows between attempts at most
 UNEXCITED = 1e-9  # a column whose information has shrunk this far is winding up
 EPS = float(np.finfo(np.float64).eps)
 SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
+
+rows_to_determine = kernel(forceinline=True)(thresholds.rows_to_determine)
 
 
 @kernel(forceinline=True)
@@ -132,36 +136,42 @@ def take_roots(P, theta, R, z):
 
 
 @kernel(forceinline=True)
-def count_leaving(clock, d):
-    """Set the clock when a state of d coefficients leaves the covariance form."""
-    waited = clock[WAIT]
-    longer = min(2 * waited, LONGEST_WAIT)
-    clock[WAIT] = longer if clock[IN_FORM] < waited else max(16, 2 * d)
+def set_clock(clock, wait, tally, d):
+    """Start to wait, until enough rows are there at least: before, attempts are in vain."""
+    clock[WAIT] = max(wait, rows_to_determine(d) - math.floor(tally[COUNT]))
     clock[TO_RETRY] = clock[WAIT]
     clock[IN_FORM] = 0
 
 
 @kernel(forceinline=True)
-def count_refusal(clock):
+def count_leaving(clock, tally, d):
+    """Set the clock when a state of d coefficients leaves the covariance form."""
+    longer = min(2 * clock[WAIT], LONGEST_WAIT)
+    again = clock[IN_FORM] < clock[WAIT]
+    set_clock(clock, longer if again else 16 if tally[COUNT] < d else max(16, 2 * d), tally, d)
+
+
+@kernel(forceinline=True)
+def count_refusal(clock, tally, d):
     """Set the clock when the covariance form does not take a state: it waits twice as long."""
-    clock[WAIT] = min(2 * clock[WAIT], LONGEST_WAIT)
-    clock[TO_RETRY] = clock[WAIT]
-    clock[IN_FORM] = 0
+    set_clock(clock, min(2 * clock[WAIT], LONGEST_WAIT), tally, d)
 
 
 @kernel()
-def leave(matrix, coefs, clock):
+def leave(form, clock):
     """Convert P and theta to R and z in place, and set the clock."""
+    matrix, coefs, _, tally, _ = form
     take_root(matrix, coefs, matrix, coefs)
-    count_leaving(clock, matrix.shape[0])
+    count_leaving(clock, tally, matrix.shape[0])
 
 
 @kernel()
-def enter(matrix, coefs, columns, clock, limits):
+def enter(form, clock, limits):
     """Convert R and z to P and theta in place, and set the clock; False where digits would be lost.
 
     ``covariance.from_square_root`` does the same by LAPACK.
     """
+    matrix, coefs, columns, tally, _ = form
     d = matrix.shape[0]
     inverse, P = np.zeros((d, d)), np.empty((d, d))
     fits = True
@@ -184,7 +194,7 @@ def enter(matrix, coefs, columns, clock, limits):
         inflation = largest_on_entry(limits[1], clock[WAIT], d)
         fits = trusted(P, columns, (limits[0], inflation, limits[2]))
     if not fits:
-        count_refusal(clock)
+        count_refusal(clock, tally, d)
         return False
     theta = np.empty(coefs.shape)
     back_substitute(matrix, coefs, theta)
@@ -195,19 +205,6 @@ def enter(matrix, coefs, columns, clock, limits):
             coefs[target, k] = theta[target, k]
     clock[IN_FORM] = 0
     return True
-
-
-@kernel()
-def leave_each(forms, matrix, coefs, clock, filters):
-    """Run :func:`leave` for some of n states in covariance form, matrix (n, d, d)."""
-    n, _, d = coefs.shape
-    if matrix.shape != (n, d, d) or clock.shape != (n, 3) or forms.shape != (n,):
-        raise ValueError("the arrays of the states do not have shapes that fit together")
-    for f in filters:
-        if not 0 <= f < n:
-            raise ValueError("a filter is outside of the bank")
-        leave(matrix[f], coefs[f], clock[f])
-        forms[f] = SQUARE_ROOT
 
 
 @kernel(forceinline=True)

@@ -20,6 +20,7 @@ from olsq.online.forms.covariance_kernels import (
 )
 from olsq.online.forms.form import Form, copied
 from olsq.online.forms.information import InformationForm
+from olsq.online.forms.limits import rows_to_determine
 from olsq.online.forms.merging import merge_moments, merge_roots
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
@@ -91,7 +92,7 @@ class FormSwitch:
             form = SquareRootForm.start(ridge, n_targets, intercept, precision, sandwich)
         # With a ridge on all but the intercept the first row determines everything.
         d = ridge.shape[0]
-        wait = 1 if (ridge[int(intercept) :] > 0).all() else d + max(8, d // 8)
+        wait = 1 if (ridge[int(intercept) :] > 0).all() else rows_to_determine(d)
         return cls(form, method, np.array([wait, wait, 0]))
 
     def copy(self) -> FormSwitch:
@@ -123,7 +124,7 @@ class FormSwitch:
 
     def _leave_covariance(self) -> None:
         assert isinstance(self.form, CovarianceForm)
-        count_leaving(self.clock, self.form.rank)
+        count_leaving(self.clock, self.form.tally, self.form.rank)
         self.form = covariance.to_square_root(self.form)
 
     def try_covariance(self) -> None:
@@ -136,7 +137,7 @@ class FormSwitch:
             self.form = form
             self.clock[IN_FORM] = 0
             return
-        count_refusal(self.clock)
+        count_refusal(self.clock, self.form.tally, d)
 
     # -- saving -----------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ def advance_square_root(state, f, stop, t, settings, buffer, error, trace):
     ``buffer`` holds ``stop`` rows and t is where to go on after them.  Returns the number of
     rows taken and where to go on; fewer than stop means that the next row must be taken alone.
     """
-    forms, matrix, coefs, columns, _, _, held, clock, _, spread = state
+    forms, _, _, _, _, _, held, clock, _, spread = state
     covariance_limits, square_root_limits, switching, _, _ = settings
     x, y, gate, weight, places = buffer
     rows = x[:stop], y[:stop], gate[:stop], weight[:stop]
@@ -113,7 +113,7 @@ def advance_square_root(state, f, stop, t, settings, buffer, error, trace):
     if switching:
         clock[f, TO_RETRY] -= done
         if clock[f, TO_RETRY] == 0 and covariance_kernels.enter(
-            matrix[f], coefs[f], columns[f], clock[f], covariance_limits
+            form_of(state, f), clock[f], covariance_limits
         ):
             forms[f] = COVARIANCE
     return done, places[done] if done < stop else t
@@ -365,10 +365,25 @@ def learn_path(state, turns, rows, settings, begin, end, residual, path):
 @kernel()
 def try_all(state, filters, covariance_limits):
     """Count one row less to wait for each of ``filters``; try the other form where none is left."""
-    forms, matrix, coefs, columns, _, _, _, clock, _, _ = state
+    forms, _, _, _, _, _, _, clock, _, _ = state
     for f in filters:
         clock[f, TO_RETRY] -= 1
         if clock[f, TO_RETRY] == 0 and covariance_kernels.enter(
-            matrix[f], coefs[f], columns[f], clock[f], covariance_limits
+            form_of(state, f), clock[f], covariance_limits
         ):
             forms[f] = COVARIANCE
+
+
+@kernel()
+def leave_each(state, filters):
+    """Convert ``filters`` of covariance form to square-root form."""
+    forms, matrix, coefs, _, tally, _, _, clock, _, _ = state
+    n, _, d = coefs.shape
+    fit = matrix.shape == (n, d, d) and clock.shape == (n, 3) and forms.shape == (n,)
+    if not (fit and tally.shape == (n, 4)):
+        raise ValueError("the arrays of the states do not have shapes that fit together")
+    for f in filters:
+        if not 0 <= f < n:
+            raise ValueError("a filter is outside of the bank")
+        covariance_kernels.leave(form_of(state, f), clock[f])
+        forms[f] = SQUARE_ROOT

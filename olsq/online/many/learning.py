@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from olsq.online.files import frozen
 from olsq.online.files.frozen import IMMUTABLE
-from olsq.online.forms import covariance_kernels
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.rows import read_only
 from olsq.online.many import batch_kernels, decision_kernels, kernels
@@ -194,13 +193,13 @@ def _learn(
     while members.size:
         if path is None:
             run(kernels.learn)
-            _leave_covariance(state, members[state.forms[members] == COVARIANCE])
+            kernels.leave_each(arrays, members[state.forms[members] == COVARIANCE])
             run(kernels.learn_square_root)
             alone = state.forms[members] == SQUARE_ROOT
         else:
             run(kernels.learn_path, (*path, state.ridge))
             alone = state.forms[members] == SQUARE_ROOT
-            _leave_covariance(state, members[~alone])
+            kernels.leave_each(arrays, members[~alone])
         if alone.any():
             stopped_rows = members[alone], position[alone]
             _take_alone(state, arrays, kind, rows, *stopped_rows, residual, path)
@@ -209,11 +208,6 @@ def _learn(
         kernels.learn_squares(
             state.spread, rows.members, rows.begins, rows.ends, data, kind.intercept
         )
-
-
-def _leave_covariance(state: BankState, filters: NDArray[np.int64]) -> None:
-    """Move some filters to the square-root form."""
-    covariance_kernels.leave_each(state.forms, state.matrix, state.coefs, state.clock, filters)
 
 
 def _take_alone(

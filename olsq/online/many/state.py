@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from olsq.online.forms.covariance import CovarianceForm, square_root_of
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.limits import Limits, limits_for
+from olsq.online.forms.limits import Limits, limits_for, rows_to_determine
 from olsq.online.forms.minimum_norm import inverse_root, solution, variances
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.square_root import SquareRootForm
@@ -111,7 +111,7 @@ class BankState:
         matrix[:, np.arange(k), np.arange(k)] = diagonal
         # With a ridge on all but the intercept the first row determines everything.
         penalised = (ridge[:, int(kind.intercept) :] > 0).all(axis=1)
-        wait = np.where(penalised, 1, k + max(8, k // 8))
+        wait = np.where(penalised, 1, rows_to_determine(k))
         s = k if sandwich else 0
         return cls(
             np.where(inverts, COVARIANCE, SQUARE_ROOT),
