@@ -28,6 +28,10 @@ FAINTEST = 2.0**-1000  # the least that gates above 0 leave of anything: its roo
 # No coefficient: where fewer rows than coefficients are remembered to 1e-15, each row is eliminated
 # from all older ones without pivoting, and rounding errors multiply.
 WILDEST = 1e100
+EPS = float(np.finfo(np.float64).eps)
+# From this many coefficients on a path's variances are carried along: the inverse of R, from which
+# they are computed every 2^6 rows, or when they have shrunk as much, costs d / 20 times a row.
+CARRIED_FROM, CARRIED, MOST_INFLATION = 48, 2.0**-44, 1e6
 RANK, USED = 4, 5  # a trace's row of counts goes on with the rank and tr(P S)
 
 
@@ -247,6 +251,29 @@ def noise_level(limits, d, tally):
     return limits[0] * (2 * math.sqrt(d) + 3 * math.sqrt(tally[COUNT])) + limits[2]
 
 
+@kernel()
+def carry_variances(R, p, gate, gain, columns, variances):
+    """Update the diagonal of P for a row ``x = R^T p``, in O(d^2); False where digits are lost.
+
+    ``P' = (P - gain u u^T) / gate`` with ``u = P x = R^-1 p``.  R is from before the row.
+    ``variances`` (2, d) holds the diagonal, and bounds of its errors: a difference keeps those of
+    what it is taken from.  Where rows determine little, rotations drop parts of a row that would
+    count here.
+    """
+    d = R.shape[0]
+    u = np.empty((1, d))
+    back_substitute(R, p.reshape((1, d)), u)
+    lost = 0
+    for j in range(d):
+        before = variances[0, j]
+        after = (before - gain * u[0, j] * u[0, j]) / gate
+        error = (variances[1, j] + 4 * EPS * before) / gate
+        variances[0, j], variances[1, j] = after, error
+        fine = (error < CARRIED * after) & (after * columns[0, j] < MOST_INFLATION)
+        lost += 0 if fine else 1
+    return lost == 0
+
+
 @kernel(forceinline=True)
 def update(form, spread, rows, span, limits, residual, trace):
     """Absorb the rows of a span; return (first row not absorbed, number of coefficients held).
@@ -270,7 +297,10 @@ def update(form, spread, rows, span, limits, residual, trace):
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta = np.empty((m, d))
     scratch = noise, x, y, theta
-    inverse = np.empty((d, d) if diags.shape[0] > 0 else (0, 0))
+    want_variances = diags.shape[0] > 0
+    inverse = np.empty((d, d) if want_variances else (0, 0))
+    carrying = want_variances and d >= CARRIED_FROM and sandwich.shape[0] == 0
+    carried, variances = False, np.empty((2, d))
     held = 0
     for t in range(span[0], span[1]):
         full = True
@@ -291,16 +321,26 @@ def update(form, spread, rows, span, limits, residual, trace):
             leverage = 0.0
             for k in range(d):
                 leverage += p[k] * p[k]
-            share = weights[t] * gates[t] / (gates[t] + weights[t] * leverage)
+            gain = weights[t] / (gates[t] + weights[t] * leverage)
             for target in range(m):
-                recursive[t, target] = residual[t, target] * math.sqrt(share)
-        held += absorb(form, X[t], Y[t], gates[t], weights[t], limits, scratch)
+                recursive[t, target] = residual[t, target] * math.sqrt(gates[t] * gain)
+            if carried:
+                carried = carry_variances(R, p, gates[t], gain, columns, variances)
+        count = absorb(form, X[t], Y[t], gates[t], weights[t], limits, scratch)
+        held += count
         absorb_squares(spread, X, gates, weights, t, t + 1)
         if want_path:
             back_substitute(R, z, theta)
             used = 0.0
-            if diags.shape[0] > 0:
-                inverse_diagonal(R, inverse, diags[t])
+            if want_variances:
+                if carried and count == 0:
+                    for k in range(d):
+                        diags[t, k] = variances[0, k]
+                else:
+                    inverse_diagonal(R, inverse, diags[t])
+                    carried = carrying
+                    for k in range(d):
+                        variances[0, k], variances[1, k] = diags[t, k], EPS * diags[t, k]
                 if sandwich.shape[0] > 0:
                     used = sandwich_diagonal(spread, inverse, sandwich[t])
                 for k in range(d):
