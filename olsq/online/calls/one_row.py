@@ -41,6 +41,19 @@ PER_ROW = (np.ndarray, list, tuple)  # what factors of rows come as
 UNUSUAL = (-1, -1)  # a shape that no array has, so that no row takes the fast path
 
 
+class Place(NamedTuple):
+    """Where a row is put for an engine, as one place serves every row: engines copy what they keep.
+
+    A complex one is put at ``row``, ``target`` and from there, as a pair, at ``pair``, ``targets``.
+    """
+
+    row: NDArray
+    target: NDArray
+    pair: NDArray[np.float64]
+    targets: NDArray[np.float64]
+    rows: Rows  # of weight 1, which read them
+
+
 class ShortWay(NamedTuple):
     """Conditions under which rows of an estimator take the fast path, with its state now."""
 
@@ -53,6 +66,8 @@ class ShortWay(NamedTuple):
     dtype: np.dtype  # and of both
     gates: NDArray[np.float64]  # (1,), or (2,) of a pair
     intercept: bool
+    first: int  # the place of the first slope
+    place: Place
     switch: Any  # the engine's FormSwitch or window
     by_kernel: bool  # whether a covariance form's row needs nothing but its kernel
 
@@ -109,6 +124,8 @@ def _found(estimator: Any) -> ShortWay:
         and not (origin.sandwich or origin.is_complex)
     )
     target = (1, origin.n_targets) if origin.n_targets else (1,)
+    dtype = COMPLEX if origin.is_complex else DOUBLE
+    intercept = origin.intercept or origin.complex_intercept
     return ShortWay(
         engine,
         parameters,
@@ -116,12 +133,28 @@ def _found(estimator: Any) -> ShortWay:
         tuple((v, fingerprint(v)) for v in mutable),
         shape,
         target,
-        COMPLEX if origin.is_complex else DOUBLE,
+        dtype,
         read_only(gates),
-        origin.intercept or origin.complex_intercept,
+        intercept,
+        int(intercept),
+        _place(origin.n_features + int(intercept), max(origin.n_targets, 1), dtype, gates),
         switch,
         by_kernel,
     )
+
+
+def _place(k: int, m: int, dtype: np.dtype, gates: NDArray) -> Place:
+    """Make the place of rows of k regressors and m targets."""
+    row, target = np.ones((1, k), dtype), np.empty((1, m), dtype)
+    if dtype != COMPLEX:
+        return Place(row, target, row, target, Rows.of(row, target, gates, ONE))
+    pair, targets = np.empty((2, 2 * k)), np.empty((2, m))
+    return Place(row, target, pair, targets, PairedRows.of(pair, targets, gates, TWO))
+
+
+def _squares(values: NDArray, is_complex: bool) -> float:
+    """Return the sum of squared absolute values; not finite, or too large, if one of them is."""
+    return (np.vdot(values, values).real if is_complex else values.dot(values)).item()
 
 
 def _fits(way: ShortWay, X: Any) -> bool:
@@ -196,29 +229,25 @@ def _learn_by_engine(
     estimator: Any, way: ShortWay, X: NDArray, y: NDArray, weight: Any, predicts: bool
 ) -> tuple[Any, NDArray] | None:
     """Learn as :func:`learn` does, by what the engine does with any call's rows."""
-    is_complex, regressors = way.dtype is COMPLEX, X
+    is_complex, x = way.dtype is COMPLEX, X[0]
     if weight is not None and not (type(weight) in NUMBERS and 0 < weight <= SETTLED):
         return None
-    Y = np.ascontiguousarray(y.reshape(1, -1))
+    targets = y if y.ndim == 1 else y[0]
     most = SETTLED if weight is None else SETTLED / max(weight, 1.0)
-    if not (np.vdot(X, X).real <= most and np.vdot(y, y).real <= most):
+    if not (_squares(x, is_complex) <= most and _squares(targets, is_complex) <= most):
         return None
     if not estimator._has_estimate() or (
         is_complex and not keeps_pairs_orthogonal(way.switch.form, way.gates)
     ):
         return None
-    if way.intercept:
-        row, X = X, np.empty((1, X.shape[1] + 1), way.dtype)
-        X[0, 0], X[0, 1:] = 1.0, row[0]
+    place, rows = way.place, way.place.rows
+    place.row[0, way.first :], place.target[0] = x, targets
     if is_complex:
-        X, Y = embed_rows(X), embed_targets(Y)
-    weights = TWO if is_complex else ONE
-    if weight is not None:
-        weights = read_only(np.array((weight,), np.float64))
-    kind = PairedRows if is_complex else Rows
-    learned = estimator._learn_row(
-        kind(read_only(X), read_only(Y), way.gates, weights), predicts=predicts
-    )
+        embed_rows(place.row, place.pair)
+        embed_targets(place.target, place.targets)
+    elif weight is not None:
+        rows = rows._replace(weights=read_only(np.array((weight,), np.float64)))
+    learned = estimator._learn_row(rows, predicts=predicts)
     if learned is None:
         return None
     if weight is not None or estimator._log_weights is not None:
@@ -230,7 +259,7 @@ def _learn_by_engine(
         prediction = combine_rows(prediction) if predicts else None
     estimator.n_samples_seen_ += 1
     if estimator._constant_values is not None:
-        estimator._constant_values = values_after_rows(estimator._constant_values, regressors)
+        estimator._constant_values = values_after_rows(estimator._constant_values, X)
     estimator._residual = residual if getattr(estimator, "RESIDUALS", True) else None
     if predicts:
         prediction = prediction[0] if y.ndim == 2 else prediction.item()

@@ -151,7 +151,8 @@ class SquareRootForm(Form):
                 residual,
                 trace.arrays,
             )
-            self.held += held
+            if held:  # adding 0 to an array takes as long as a row
+                self.held += held
             if t == stop:
                 break
             first = t

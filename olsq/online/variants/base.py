@@ -96,8 +96,8 @@ class Variant(StreamingRegressor):
 
         Notes
         -----
-        A solution a row, in one compiled loop: 5 to 30 microseconds a row for 8 coefficients, where
-        :meth:`step` takes hundreds.  O(n m d) memory.
+        A solution a row, in one compiled loop: 5 to 30 microseconds a row for 8 coefficients, some
+        30 to 50 less than :meth:`step` takes.  O(n m d) memory.
         """
         if self._walk is None:
             raise NotImplementedError(

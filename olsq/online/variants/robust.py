@@ -222,7 +222,7 @@ class RobustLeastSquares(Variant, Coefficients):
         engine = self._engine_or_raise().engine
         engine.rule, engine.passed, engine.places = self._rule(), (), ()
         learned = super()._learn_row(rows, predicts=predicts)
-        self._passed = np.concatenate([np.empty(0), *engine.passed])
+        (self._passed,) = engine.passed
         engine.passed, engine.places = (), ()
         return learned
 

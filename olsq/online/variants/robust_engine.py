@@ -112,7 +112,8 @@ class RobustSwitch(VariantSwitch):
                 (self.recent, self.recent_at),
                 (*self.rule, self.ridge, int(form.intercept)),
             )
-            form.held += held
+            if held:
+                form.held += held
             if t < stop:  # a reset, or a direction that is new: no row to be judged by another
                 form._take_alone(rows, t, residual, Trace.none(*form.z.shape))
                 t += 1
