@@ -5,10 +5,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import olsq
+from olsq import compiled
 from olsq.online.files.invariants import check_orthonormal
 from olsq.online.forms import solved_moments, square_root
+from olsq.online.forms.information import InformationForm
 
 KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
 
@@ -168,3 +171,70 @@ def test_files_whose_basis_is_none_are_refused():
     for wrong in (2 * basis, np.where(basis != 0, 0.5, 0.0)):
         with pytest.raises(ValueError, match="basis cannot be"):
             check_orthonormal("basis", wrong)
+
+
+WIDE = 60  # coefficients, from 48 on a path carries its variances along
+
+
+def wide_rows(kind, n, seed=5):
+    r = np.random.default_rng(seed)
+    X = r.standard_normal((n, WIDE))
+    if kind == "units":
+        X *= 10 ** r.uniform(-4, 4, WIDE)
+    elif kind == "correlated":
+        X = X @ (np.eye(WIDE) + 0.5 * np.triu(np.ones((WIDE, WIDE)), 1))
+    elif kind == "nearly dependent":
+        X[:, 5] = X[:, 3] * (1 + 1e-5 * r.standard_normal(n))
+        X[10:20] = X[10]
+    elif kind == "falls silent":  # until wind-up protection holds its coefficient
+        X[80:, 7] = 0.0
+    elif kind == "a huge row":
+        X[70] *= 1e5
+    return X, X[:, :9].sum(1) + r.standard_normal(n)
+
+
+@pytest.mark.parametrize(
+    "kind", ["white", "units", "correlated", "nearly dependent", "falls silent", "a huge row"]
+)
+@pytest.mark.parametrize("ridge", [1e-3, 1e-8])
+def test_variances_carried_along_a_path_are_those_of_the_state(kind, ridge):
+    X, y = wide_rows(kind, 150)
+    forget = 0.7 if kind == "falls silent" else 0.99
+    options = {"method": "sqrt", "ridge": ridge, "forget": forget, "fit_intercept": False}
+    path = olsq.RecursiveLeastSquares(**options).partial_fit_path(X, y)
+    est = olsq.RecursiveLeastSquares(**options)
+    for t in range(len(X)):
+        est.partial_fit(X[t : t + 1], y[t : t + 1])
+        if t % 7 == 0 or 60 < t < 80:
+            assert_allclose(path.stderr[t], est.coef_stderr_, rtol=1e-9, err_msg=f"row {t}")
+
+
+@pytest.mark.parametrize("front", ["estimator", "bank", "compiled"])
+def test_a_small_ridge_does_not_keep_states_in_square_root_form(front):
+    X, y = wide_rows("white", WIDE + 8)
+    if front == "estimator":
+        est = olsq.RecursiveLeastSquares(ridge=1e-3, fit_intercept=False).fit(X, y)
+        form = est._engine.engine.form.name
+    elif front == "bank":
+        bank = olsq.FilterBank(1, ridge=1e-3, fit_intercept=False)
+        bank.partial_fit(X, y, which=np.zeros(len(X), int))
+        form = ["sqrt", "covariance"][bank._state.forms[0]]
+    else:
+        state = compiled.init(WIDE, ridge=1e-3)
+        for x, target in zip(X, y, strict=True):
+            compiled.update(state, x, target, 1.0, 1.0)
+        form = ["sqrt", "covariance"][state.counts[0]]
+    assert form == "covariance"
+
+
+@pytest.mark.parametrize("ridge_mode", ["discounted", "fixed"])
+def test_moments_start_in_blocks_and_lose_no_digits(ridge_mode, monkeypatch):
+    X, y = wide_rows("white", 128)
+    forget = 0.999 if ridge_mode == "discounted" else 1.0
+    options = {"ridge": 1e-3, "forget": forget, "fit_intercept": False}
+    est = olsq.RecursiveLeastSquares(method="information", ridge_mode=ridge_mode, **options)
+    reference = olsq.RecursiveLeastSquares(method="sqrt", **options)
+    monkeypatch.setattr(InformationForm, "_solve_rows", None)  # no row alone
+    est.partial_fit(X[:120], y[:120])
+    reference.partial_fit(X[:120], y[:120])
+    assert_allclose(est.residual_, reference.residual_, atol=1e-10 * np.abs(y).max())
