@@ -207,6 +207,31 @@ def enter(form, clock, limits):
     return True
 
 
+@kernel(forceinline=True, borrows=True)
+def multiply(P, x, out):
+    """Compute P x into out."""
+    for i in range(P.shape[0]):
+        total = 0.0
+        for k in range(P.shape[0]):
+            total += P[i, k] * x[k]
+        out[i] = total
+
+
+@kernel(forceinline=True, borrows=True)
+def rank_one(P, h, sign, scale, x, out):
+    """Compute ``scale (P + sign h h^T)`` into P, bitwise symmetric, and P x of it into out, in one
+    pass.
+    """
+    for i in range(P.shape[0]):
+        hi = sign * h[i]
+        total = 0.0
+        for k in range(P.shape[0]):
+            entry = (P[i, k] + hi * h[k]) * scale
+            P[i, k] = entry
+            total += entry * x[k]
+        out[i] = total
+
+
 @kernel(forceinline=True)
 def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
     """Update ``V = P S P`` and ``used = [tr(P S)]`` by one row, given ``u = P x``.
@@ -217,12 +242,9 @@ def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
     d = V.shape[0]
     gain = weight / innovation
     inside, shift = 0.0, 0.0  # x^T V x and k^T x
+    multiply(V, x, v)
     for i in range(d):
-        total = 0.0
-        for k in range(d):
-            total += V[i, k] * x[k]
-        v[i] = total
-        inside += total * x[i]
+        inside += v[i] * x[i]
         shift += gain * u[i] * x[i]
     used[0] = gate * (used[0] - gain * inside) + weight * shift
     for i in range(d):
@@ -259,11 +281,7 @@ def update(form, spread, sandwich, rows, span, limits, residual, trace):
         gate, weight = gates[t], weights[t]
         x = X[t]
         if fresh:
-            for i in range(d):
-                total = 0.0
-                for k in range(d):
-                    total += P[i, k] * x[k]
-                u[i] = total
+            multiply(P, x, u)
             fresh = False
         # leverage = x.P x with u = P x
         leverage = 0.0
@@ -291,17 +309,8 @@ def update(form, spread, sandwich, rows, span, limits, residual, trace):
         for k in range(d):
             h[k] = root_gain * u[k]
             add_square(columns, k, gate, weight * x[k] * x[k])
-        inverse_gate = 1.0 / gate
-        # P' = (P - h h^T) / gamma with h = sqrt(gain) u; u' = P' x_{t+1} in the same pass
-        following = X[min(t + 1, stop - 1)]
-        for i in range(d):
-            hi = h[i]
-            total = 0.0
-            for k in range(d):
-                entry = (P[i, k] - hi * h[k]) * inverse_gate
-                P[i, k] = entry
-                total += entry * following[k]
-            u[i] = total
+        # P' = (P - h h^T) / gamma with h = sqrt(gain) u; u' = P' x_{t+1}
+        rank_one(P, h, -1.0, 1.0 / gate, X[min(t + 1, stop - 1)], u)
         count_row(tally, gate, weight)
         absorb_squares(spread, X, gates, weights, t, t + 1)
         if want_path:

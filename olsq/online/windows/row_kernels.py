@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.covariance_kernels import multiply, rank_one
 from olsq.online.forms.edges import check_rolling
 from olsq.online.forms.square_root_kernels import (
     COUNT,
@@ -46,29 +47,6 @@ def count_leaving(leaving, t, enters, filled, window):
     if leaving.shape[0] > 0:
         return leaving[t]
     return 1 if enters and filled == window else 0
-
-
-@kernel(forceinline=True, borrows=True)
-def multiply(P, x, out):
-    """Compute P x into out."""
-    for i in range(P.shape[0]):
-        total = 0.0
-        for k in range(P.shape[0]):
-            total += P[i, k] * x[k]
-        out[i] = total
-
-
-@kernel(forceinline=True, borrows=True)
-def rank_one(P, h, sign, x, out):
-    """Add sign h h^T to P and compute out = P x, in one pass; P stays bitwise symmetric."""
-    for i in range(P.shape[0]):
-        hi = sign * h[i]
-        total = 0.0
-        for k in range(P.shape[0]):
-            entry = P[i, k] + hi * h[k]
-            P[i, k] = entry
-            total += entry * x[k]
-        out[i] = total
 
 
 @kernel(forceinline=True)
@@ -146,7 +124,7 @@ def take_rows(form, window, rows, start, stop, limits, residual, trace, scratch)
         for r in range(out if good else 0):
             oldest = (slot - filled + r) % slots
             old, old_weight = ring_X[oldest], ring_w[oldest]
-            rank_one(P, h, sign, old, u)
+            rank_one(P, h, sign, 1.0, old, u)
             removed = 0.0
             for k in range(d):
                 removed += u[k] * old[k]
@@ -177,7 +155,7 @@ def take_rows(form, window, rows, start, stop, limits, residual, trace, scratch)
             place[SLOT] = (slot + 1) % slots
         place[FILLED] = filled - out + (1 if enters else 0)
         tally[COUNT_SQUARED] = tally[COUNT]
-        rank_one(P, h, sign, X[min(t + 1, stop - 1)], u)
+        rank_one(P, h, sign, 1.0, X[min(t + 1, stop - 1)], u)
         inflation, grown, outside = 0.0, 0.0, 0
         for k in range(d):
             variance, square = P[k, k], columns[0, k]
