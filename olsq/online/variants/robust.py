@@ -219,10 +219,10 @@ class RobustLeastSquares(Variant, Coefficients):
                 engine.passed, engine.places = (), ()
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
-        engine = self._engine_or_raise().engine
+        engine: Any = self._engine_or_raise().engine
         engine.rule, engine.passed, engine.places = self._rule(), (), ()
         learned = super()._learn_row(rows, predicts=predicts)
-        (self._passed,) = engine.passed
+        self._passed = engine.passed[-1]
         engine.passed, engine.places = (), ()
         return learned
 
