@@ -211,19 +211,17 @@ class RobustLeastSquares(Variant, Coefficients):
             if hasattr(self, "_engine"):
                 self._check_parameters()
                 engine = self._engine_or_raise().engine
-                engine.rule, engine.passed, engine.places = self._rule(), (), ()
+                engine.begin(self._rule())
             super()._learn(*args, **kwargs)
             if hasattr(self, "_engine"):
                 engine = self._engine_or_raise().engine
-                self._passed = np.concatenate([np.empty(0), *engine.passed])
-                engine.passed, engine.places = (), ()
+                self._passed = engine.weights_passed()
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
-        engine: Any = self._engine_or_raise().engine
-        engine.rule, engine.passed, engine.places = self._rule(), (), ()
+        engine = self._engine_or_raise().engine
+        engine.begin(self._rule())
         learned = super()._learn_row(rows, predicts=predicts)
-        self._passed = engine.passed[-1]
-        engine.passed, engine.places = (), ()
+        self._passed = engine.weights_passed()
         return learned
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:

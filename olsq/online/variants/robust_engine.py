@@ -39,6 +39,15 @@ class RobustSwitch(VariantSwitch):
     passed: tuple[NDArray[np.float64], ...] = ()
     places: tuple[tuple[int, NDArray, slice], ...] = ()
 
+    def begin(self, rule: tuple[int, float, float]) -> None:
+        """Begin a call, whose rows are weighted by ``rule``."""
+        self.rule, self.passed, self.places = rule, (), ()
+
+    def weights_passed(self) -> NDArray[np.float64]:
+        """End a call; return the weights it gave to its rows."""
+        passed, self.passed, self.places = self.passed, (), ()
+        return passed[0] if len(passed) == 1 else np.concatenate([np.empty(0), *passed])
+
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
     ) -> None:
