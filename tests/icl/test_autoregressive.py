@@ -32,9 +32,16 @@ from olsq.icl.autoregressive_optima import (
     scalar_flow_limit,
     unitary_optimum,
 )
-from tests.versions import x64
+from tests.versions import in_one_program, x64
 
 pytestmark = pytest.mark.sparse
+
+augmented_layer, augmented_loss, non_augmented, non_augmented_loss = map(
+    in_one_program, (augmented_layer, augmented_loss, non_augmented, non_augmented_loss)
+)
+position_gradient, position_loss, row_loss = map(
+    in_one_program, (position_gradient, position_loss, row_loss)
+)
 
 
 @pytest.fixture(autouse=True)

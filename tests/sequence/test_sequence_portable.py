@@ -106,7 +106,7 @@ def test_states_before_many_pieces_are_joined_run_by_run():
     factor = rng.uniform(0.5, 1, (2, 40))
     factor[:, 21] = 0
     add, state = rng.normal(size=(2, 40, 3, 2)), rng.normal(size=(2, 3, 2))
-    found, last = states_before(*(jnp.asarray(x) for x in (factor, add, state)))
+    found, last = jax.jit(states_before)(factor, add, state)
     for i in range(40):
         assert abs(found[:, i] - state).max() < 1e-13
         state = factor[:, i, None, None] * state + add[:, i]
