@@ -75,25 +75,25 @@ def calls(traced):
     yield square_root.update, [state(), spread, rows(), span, roundings, residual, robust]
     within, tolerated = (1e6, 1e8, 1e-10), 1e-10
     yield rolling.update, [
-        state(), empty_ring(), (X, Y, w, EVERY_ROW), 0, N, within, residual, record,
+        state(), empty_ring(), (X, Y, w, EVERY_ROW), span, within, residual, record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        state(), full_ring(), (X, Y, w, EVERY_ROW), 0, N, tolerated, residual, record,
+        state(), full_ring(), (X, Y, w, EVERY_ROW), span, tolerated, residual, record,
     ]  # fmt: skip
     leaving = np.ones(N, int)
     leaving[:2] = 0, 2
     yield rolling.update, [
-        state(), ring_of_three(), (X, Y, w, leaving), 0, N, within, residual, record,
+        state(), ring_of_three(), (X, Y, w, leaving), span, within, residual, record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        state(), ring_of_three(), (X, Y, w, leaving), 0, N, tolerated, residual, record,
+        state(), ring_of_three(), (X, Y, w, leaving), span, tolerated, residual, record,
     ]  # fmt: skip
     penalty, lost = (np.ones(D), True), (1e-60, 1e-14)
     yield moments.update_solving, [
         (state(), spread), penalty, np.zeros((M, D)), rows(), span, lost, residual, robust,
     ]  # fmt: skip
     yield rolling_blocks.update_in_blocks, [
-        state(), full_ring(), (X, Y, w, EVERY_ROW), 0, N, within, residual, record,
+        state(), full_ring(), (X, Y, w, EVERY_ROW), span, within, residual, record,
     ]  # fmt: skip
     wide = tuple(np.zeros_like(a) for a in Trace.empty(N if traced else 0, M, 2 * D))
     pair = np.hstack([X, X]), Y, w, w

@@ -106,7 +106,7 @@ def check_ring(window, d, m):
 
 
 @kernel(forceinline=True)
-def check_leaving(leaving, weights, place, window, start, stop):
+def check_leaving(leaving, weights, place, window, span):
     """Check leaving (n,), unless empty: no more rows leave than are there, and the rest fit the
     ring.
     """
@@ -115,7 +115,7 @@ def check_leaving(leaving, weights, place, window, start, stop):
     if leaving.shape != weights.shape:
         raise ValueError("leaving does not have the shape (n,)")
     count = place[0]
-    for t in range(start, stop):
+    for t in range(span[0], span[1]):
         if not 0 <= leaving[t] <= count:
             raise ValueError("more rows would leave the ring than are in its shape")
         count += (1 if weights[t] > 0 or place[2] != 0 else 0) - leaving[t]
@@ -124,12 +124,12 @@ def check_leaving(leaving, weights, place, window, start, stop):
 
 
 @kernel(forceinline=True)
-def check_rolling(form, window, rows, start, stop, residual, trace):
+def check_rolling(form, window, rows, span, residual, trace):
     """Check everything above that a rolling window's kernels receive."""
     X, Y, weights, leaving = rows
     d, m = form[0].shape[0], form[1].shape[0]
     check_form(form)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_rows(X, Y, weights, span[0], span[1], residual, d, m)
     check_trace(trace, X.shape[0], d, m)
     check_ring(window, d, m)
-    check_leaving(leaving, weights, window[3], window[2].shape[0], start, stop)
+    check_leaving(leaving, weights, window[3], window[2].shape[0], span)

@@ -436,13 +436,14 @@ def absorb_observations(form, X, Y, errors, largest, faintest, limits):
 
 
 @kernel(forceinline=True)
-def downdate(R, z, loss, p, x, y, targets, root_weight, remaining):
+def downdate(form, p, targets, root_weight, remaining, scratch):
     """Remove a row (LINPACK's downdate), given ``R^T p = root_weight * row``.
 
     With ``remaining = 1 - |p|^2`` (0 if the row was all that was known) rotations take
     (p, sqrt(remaining)) to (0, 1); the same rotations take [R; 0] to [R without the row; row].
-    x (d,), y (m,) are scratch.
+    ``scratch`` = ((d,), (m,)).
     """
+    (R, z, _, _, loss), (x, y) = form, scratch
     d, m = R.shape[0], z.shape[0]
     norm = math.sqrt(remaining)
     for k in range(d):

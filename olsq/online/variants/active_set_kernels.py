@@ -21,13 +21,15 @@ LOWER, FREE, UPPER = -1, 0, 1
 
 
 @kernel(forceinline=True)
-def face(R, z, A, b, at, x, p, W, N):
+def face(problem, at, x, p, W, N):
     """Compute the step p from x to the minimum over the free variables; False: not ordinary.
 
+    ``problem`` = (R, z, A, b): of ``|R x - z|`` under ``A x = b``.
     W (d, d + 1) then holds in its rows from the returned pivot on what lies outside of the span of
     the free columns: of every held column (at its own place but for the free ones before it, see
     :func:`steepest`) and, last, of the residual.  N (d, q + 2 d) is scratch.
     """
+    R, z, A, b = problem
     d, q = R.shape[0], b.shape[0]
     free = 0
     for j in range(d):
@@ -176,7 +178,7 @@ def settle(R, z, A, b, lower, upper, x, search):
         if polishing == 1:
             for j in range(d):
                 y[j] = low[j] if at[j] == LOWER else high[j] if at[j] == UPPER else 0.0
-        usual, pivots = face(rows, z, equations, values, at, y, p, W, N)
+        usual, pivots = face((rows, z, equations, values), at, y, p, W, N)
         if not usual:
             return False
         if polishing:

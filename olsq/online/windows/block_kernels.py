@@ -40,19 +40,21 @@ ROWS = BLOCK // 2  # rows that enter with a block; as many leave
 
 
 @kernel(forceinline=True)
-def gather(ring_X, ring_Y, ring_w, place, X, Y, weights, leaving, t, K, targets, w):
-    """Fill K (8, d), targets (8, m), w (8,): what enters and what leaves, in turn.
+def gather(window, rows, t, block):
+    """Fill ``block`` = (K (8, d), targets (8, m), w (8,)): what enters and what leaves, in turn.
 
     False where not exactly one row leaves with each that enters.
     """
-    window, filled, slot = ring_w.shape[0], place[FILLED], place[SLOT]
+    ring_X, ring_Y, ring_w, place, _, _, _ = window
+    (X, Y, weights, leaving), (K, targets, w) = rows, block
+    slots, filled, slot = ring_w.shape[0], place[FILLED], place[SLOT]
     if filled < ROWS:
         return False
     for r in range(ROWS):
         enters = weights[t + r] > 0 or place[POSITIONS] != 0
-        if not enters or count_leaving(leaving, t + r, enters, filled, window) != 1:
+        if not enters or count_leaving(leaving, t + r, enters, filled, slots) != 1:
             return False
-        i, oldest = 2 * r, (slot - filled + r) % window
+        i, oldest = 2 * r, (slot - filled + r) % slots
         w[i], w[i + 1] = weights[t + r], ring_w[oldest]
         for k in range(K.shape[1]):
             K[i, k] = X[t + r, k]
@@ -94,13 +96,15 @@ def eliminate(S, w, largest, U, scale, rounding, growth):
 
 
 @kernel(forceinline=True)
-def inflations(P, N, K, w, columns, squares, largest, grown, diags, t):
-    """Compute the largest inflation factor after each of four rows into ``largest`` (4,).
+def inflations(form, N, block, squares, inflation, diags, t):
+    """Compute the largest inflation factors after each of four rows, ``inflation`` = (largest,
+    grown), (4,) each.
 
-    ``grown`` (4,) are those with the columns' largest squares.  squares (2, d) receives ``columns``
-    after the block, rows t.. of ``diags`` (if any) the diagonal of P after each row.  False where
-    it is not positive.
+    ``grown`` are those with the columns' largest squares; ``block`` as :func:`gather` fills it.
+    squares (2, d) receives the columns' after the block, rows t.. of ``diags`` (if any) the
+    diagonal of P after each row.  False where it is not positive.
     """
+    (P, _, columns, _, _), (K, _, w), (largest, grown) = form, block, inflation
     w0, w1, w2, w3, w4, w5, w6, w7 = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
     l0 = l1 = l2 = l3 = g0 = g1 = g2 = g3 = 0.0
     outside = 0  # counted, for a loop that may return early does not vectorise
@@ -133,10 +137,14 @@ def inflations(P, N, K, w, columns, squares, largest, grown, diags, t):
 
 
 @kernel(forceinline=True)
-def errors_of(theta, loss, E, U, scale, targets, residual, recursive, eps, after, t):
-    """Compute residuals, eps (8, m), and the losses (4, m) ``after`` each row."""
+def errors_of(loss, factors, targets, residual, recursive, eps, after, t):
+    """Compute residuals, eps (8, m), and the losses (4, m) ``after`` each row.
+
+    ``factors`` = (E, U, scale): predictions (8, m) and what :func:`eliminate` fills.
+    """
+    E, U, scale = factors
     for r in range(ROWS):
-        for target in range(theta.shape[0]):
+        for target in range(loss.shape[0]):
             before = loss[target] if r == 0 else after[r - 1, target]
             for i in range(2 * r, 2 * r + 2):
                 error = targets[i, target] - E[i, target]
@@ -195,16 +203,16 @@ def add_pairs(theta, target, eps, N, coefs, t):
 
 
 @kernel(forceinline=True)
-def update_in_blocks(form, window, rows, start, stop, limits, residual, trace):
+def update_in_blocks(form, window, rows, span, limits, residual, trace):
     """Update as ``row_kernels.update``, four rows at a time; return the first row not taken.
 
     Stops before a block that is incomplete, in which rows enter that none leaves for, or of which
     single rows would have the form refined or made anew: nothing of it has been changed then.
     """
-    check_rolling(form, window, rows, start, stop, residual, trace)
+    check_rolling(form, window, rows, span, residual, trace)
     P, theta, columns, tally, loss = form
     ring_X, ring_Y, ring_w, place, _, monitor, sizes = window
-    X, Y, weights, leaving = rows
+    (X, Y, _, _), (start, stop) = rows, span
     d, m, slots = P.shape[0], theta.shape[0], ring_X.shape[0]
     coefs, diags, losses, counts, recursive, _ = trace
     want_path = coefs.shape[0] > 0
@@ -222,24 +230,25 @@ def update_in_blocks(form, window, rows, start, stop, limits, residual, trace):
         np.empty(BLOCK),
     )
     ones, rounding, growth = np.ones(BLOCK), np.empty(ROWS), np.empty(ROWS)
-    largest, grown = np.empty(ROWS), np.empty(ROWS)
+    inflation = np.empty(ROWS), np.empty(ROWS)
+    block = K, targets, w
     bounds, heights = np.empty(2), np.empty((3, m))
     t = start
     while t + ROWS <= stop:
-        if not gather(ring_X, ring_Y, ring_w, place, X, Y, weights, leaving, t, K, targets, w):
+        if not gather(window, rows, t, block):
             return t
         multiply_block(K, 0, P, 0, d, N)
         multiply_block(N, 0, K, 0, BLOCK, S)
         if not eliminate(S, w, limits[0], U, scale, rounding, growth):
             return t
         solve_block(U, scale, ones, N)
-        if not inflations(P, N, K, w, columns, squares, largest, grown, diags, t):
+        if not inflations(form, N, block, squares, inflation, diags, t):
             return t
         multiply_block(K, 0, theta, 0, m, E)
-        errors_of(theta, loss, E, U, scale, targets, residual, recursive, eps, after, t)
+        errors_of(loss, (E, U, scale), targets, residual, recursive, eps, after, t)
         bounds[:], heights[:] = monitor, sizes
         if not are_accurate(
-            bounds, heights, targets, w, (rounding, growth), (largest, grown), limits, after
+            bounds, heights, targets, w, (rounding, growth), inflation, limits, after
         ):
             return t
         monitor[:], sizes[:], columns[:] = bounds, heights, squares

@@ -201,19 +201,19 @@ def record_few(Q, count, ring, solution, trace, t, scratch):
 
 
 @kernel()
-def update(form, factors, window, rows, start, stop, residual, trace):
-    """Take rows start..stop into a window whose rows are independent; return the first one left.
+def update(form, factors, window, rows, span, residual, trace):
+    """Take the rows of a span into a window whose rows are independent; return the first one left.
 
     ``window`` and ``rows`` as in ``row_kernels``; the ``form`` is not changed, and has to be made
     anew.  ``factors`` = (Q (w, s), R (w, w), age), age (1,) the number of rows since they were
     made, ``UNMADE`` where they are not those of the rows in the window.  The last row taken is
     without its trace; a row after which a coefficient may be determined is the last.
     """
-    check_rolling(form, window, rows, start, stop, residual, trace)
+    check_rolling(form, window, rows, span, residual, trace)
     ring = window[:4]
     ring_X, ring_Y, ring_w, place = ring
     Q, R, age = factors
-    X, Y, weights, leaving = rows
+    (X, Y, weights, leaving), (start, stop) = rows, span
     d, m, slots = X.shape[1], Y.shape[1], ring_X.shape[0]
     most, s = Q.shape
     path, first, intercept = trace[0].shape[0] > 0, d - s, s < d

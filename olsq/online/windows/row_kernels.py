@@ -50,8 +50,8 @@ def count_leaving(leaving, t, enters, filled, window):
 
 
 @kernel(forceinline=True)
-def update(form, window, rows, start, stop, limits, residual, trace):
-    """Take rows start..stop into the window in covariance form; return (t, DONE) or (t, REBUILD).
+def update(form, window, rows, span, limits, residual, trace):
+    """Take the rows of a span into the window in covariance form; return (t, DONE) or (t, REBUILD).
 
     ``form`` = (P, theta, columns, tally, loss); ``rows`` = (X, Y, weights, leaving).
     ``window`` = (ring_X, ring_Y, ring_w, place, ridge, monitor, sizes), the last two as in
@@ -63,18 +63,18 @@ def update(form, window, rows, start, stop, limits, residual, trace):
     On REBUILD row t - 1 is in the ring but P, theta and loss are not valid.
     Rows enter before the oldest leaves, so that P never passes through a smaller window.
     """
-    check_rolling(form, window, rows, start, stop, residual, trace)
+    check_rolling(form, window, rows, span, residual, trace)
     d = form[0].shape[0]
     scratch = np.empty(d), np.empty(d), np.empty(d)
-    return take_rows(form, window, rows, start, stop, limits, residual, trace, scratch)
+    return take_rows(form, window, rows, span, limits, residual, trace, scratch)
 
 
 @kernel(forceinline=True, borrows=True)
-def take_rows(form, window, rows, start, stop, limits, residual, trace, scratch):
+def take_rows(form, window, rows, span, limits, residual, trace, scratch):
     """Run :func:`update` on checked arrays; ``scratch`` are three vectors (d,)."""
     P, theta, columns, tally, loss = form
     ring_X, ring_Y, ring_w, place, _, monitor, sizes = window
-    X, Y, weights, leaving = rows
+    (X, Y, weights, leaving), (start, stop) = rows, span
     d, m, slots = P.shape[0], theta.shape[0], ring_X.shape[0]
     coefs, diags, _, _, recursive, _ = trace
     u, h, _ = scratch
@@ -193,14 +193,14 @@ def left_to_ridge(R, columns, ridge):
 
 
 @kernel(forceinline=True)
-def update_square_root(form, window, rows, start, stop, tolerance, residual, trace):
+def update_square_root(form, window, rows, span, tolerance, residual, trace):
     """Update as :func:`update` in square-root form, for a window that determines all coefficients.
 
     ``form`` = (R, z, columns, tally, loss).  The error bound, ``monitor[1]``, grows by one rounding
     a row, times what the downdate amplifies; unlike in the covariance form the condition number
     does not enter.  The roundings are in proportion to the columns as they were.
     """
-    check_rolling(form, window, rows, start, stop, residual, trace)
+    check_rolling(form, window, rows, span, residual, trace)
     R, z, columns, tally, loss = form
     ring_X, ring_Y, ring_w, place, ridge, monitor, sizes = window
     X, Y, weights, leaving = rows
@@ -209,7 +209,7 @@ def update_square_root(form, window, rows, start, stop, tolerance, residual, tra
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.zeros(d)
     theta = np.empty((m, d))
     inverse = np.empty((d, d))
-    for t in range(start, stop):
+    for t in range(span[0], span[1]):
         weight, slot, filled = weights[t], place[SLOT], place[FILLED]
         enters = weight > 0 or place[POSITIONS] != 0
         out = count_leaving(leaving, t, enters, filled, slots)
@@ -263,7 +263,7 @@ def update_square_root(form, window, rows, start, stop, tolerance, residual, tra
             good = good and removed <= LARGEST_REMOVED_LEVERAGE
             remaining = 1.0 - removed if good else 1.0
             amplification += 1.0 / remaining
-            downdate(R, z, loss, p, x, y, ring_Y[oldest], root, remaining)
+            downdate(form, p, ring_Y[oldest], root, remaining, (x, y))
             for target in range(m):
                 square = old_weight * ring_Y[oldest, target] ** 2
                 sizes[SUM, target] = max(sizes[SUM, target] - square, 0.0)
@@ -290,4 +290,4 @@ def update_square_root(form, window, rows, start, stop, tolerance, residual, tra
             if diags.shape[0] > 0:
                 inverse_diagonal(R, inverse, diags[t])
             record(trace, t, theta, loss, tally, d, 0.0)
-    return stop, DONE
+    return span[1], DONE

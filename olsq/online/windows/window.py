@@ -247,20 +247,26 @@ class RollingWindow:
                                 break
                         stop = min(n, retry)
                     done = blocks.update_in_blocks(
-                        state, window, given, t, stop, limits, residual, trace.arrays
+                        state, window, given, (t, stop), limits, residual, trace.arrays
                     )
                     # Where blocks do not serve, more and more single rows before another attempt.
                     single = blocks.ROWS if done > t else min(2 * single, MOST_SINGLE_ROWS)
                     t, stop = done, min(done + single, stop)
                 t, answer = kernels.update(
-                    state, window, given, t, stop or n, limits, residual, trace.arrays
+                    state, window, given, (t, stop or n), limits, residual, trace.arrays
                 )
             elif stop := self._fills_until(t, n, exits):
                 t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
             elif form.full_rank and not kernels.left_to_ridge(form.R, form.columns, self.ridge):
                 state = form.R, form.z, form.columns, form.tally, form.loss
                 t, answer = kernels.update_square_root(
-                    state, window, given, t, n, self._tolerated_roundings, residual, trace.arrays
+                    state,
+                    window,
+                    given,
+                    (t, n),
+                    self._tolerated_roundings,
+                    residual,
+                    trace.arrays,
                 )
             else:
                 form.update(rows, t, t + 1, residual, trace)
@@ -295,7 +301,7 @@ class RollingWindow:
         self.is_outdated = True  # first: the kernel is not interrupted, what follows it may be
         state = form.R, form.z, form.columns, form.tally, form.loss
         return few_rows.update(
-            state, self.factors, window, rows, t, len(residual), residual, trace.arrays
+            state, self.factors, window, rows, (t, len(residual)), residual, trace.arrays
         )
 
     def _take_blocks(
