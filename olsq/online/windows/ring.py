@@ -1,0 +1,148 @@
+"""The ring that holds a rolling window's rows, and which of them leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms.rows import Rows
+from olsq.online.rows.durations import Duration
+from olsq.online.windows import row_kernels as kernels
+
+EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is the window
+
+
+class Ring:
+    """The rows in the window, in the stored precision, and the times of those of a window of time.
+
+    ``place`` = [rows in the window, slot of the next row, whether rows of weight 0 take a place].
+    ``paired``: rows are pairs (complex rows, see ``rows/complex_rows.py``), which leave together
+    once a whole pair has come in.  Otherwise the second row's residual would be that of a window
+    without the oldest pair, and the two real rows would not be one complex row.
+    """
+
+    paired = False  # of pickles older than complex rows
+    ring_X: NDArray
+    ring_Y: NDArray
+    ring_w: NDArray
+    ring_t: NDArray | None
+    place: NDArray
+    duration: Duration | None
+
+    @property
+    def _ring_is_window(self) -> bool:
+        """True if a row leaves when the ring is full, and not before."""
+        return self.duration is None and not self.paired
+
+    @property
+    def most_rows(self) -> int:
+        """The number of rows that the ring holds after a call, if the window counts rows."""
+        return self.ring_w.size - (2 if self.paired else 0)
+
+    @property
+    def positions(self) -> bool:
+        """True if a row that cannot be learnt moves the window on."""
+        return self.duration is not None or bool(self.place[kernels.POSITIONS])
+
+    def rows(self) -> Rows:
+        """Return the window's rows, oldest first."""
+        order, count = self._order, self.place[kernels.FILLED]
+        X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
+        return Rows.of(X, Y, np.ones(count), self.ring_w[order])
+
+    @property
+    def _order(self) -> NDArray[np.int64]:
+        """Slots of the window's rows, oldest first."""
+        count, slot, _ = self.place
+        return (slot - count + np.arange(count)) % self.ring_w.size
+
+    @property
+    def times(self) -> NDArray:
+        """Times of the window's rows, oldest first."""
+        assert self.ring_t is not None
+        return self.ring_t[self._order]
+
+    @property
+    def _rows_at_most(self) -> int:
+        """Largest number of rows in the window as it is now."""
+        return self.ring_w.size if self.duration is None else int(self.place[kernels.FILLED]) + 1
+
+    def _count_leaving(self, weights: NDArray, times: NDArray | None) -> NDArray[np.int64]:
+        """Count the rows that leave with each that comes; empty where the ring is the window."""
+        if times is not None:
+            return self._make_room(weights > 0, times)
+        return self._pairs_leaving(weights > 0) if self.paired else EVERY_ROW
+
+    def _pairs_leaving(self, enters: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Count the rows that leave with each that comes, in a window that counts pairs."""
+        if self.place[kernels.POSITIONS]:
+            enters = np.ones(enters.size, np.bool_)
+        came = int(self.place[kernels.FILLED]) + np.cumsum(enters)[1::2]
+        leaving = np.zeros(enters.size, np.int64)
+        leaving[1::2] = np.diff(np.maximum(came - self.most_rows, 0), prepend=0)
+        return leaving
+
+    def _make_room(self, enters: NDArray[np.bool_], times: NDArray) -> NDArray[np.int64]:
+        """Count the rows that leave with each that comes; make slots in the ring for all that stay.
+
+        A row of time s stays until a row comes at s + duration: (t - duration, t].
+        """
+        assert self.duration is not None
+        assert self.ring_t is not None
+        since = self.duration.expired(times)
+        # Counted piece by piece, so that a row costs no copy of the ring.
+        count, slot, _ = self.place
+        ring, first = self.ring_t, slot - count
+        held = [ring[first:slot]] if first >= 0 else [ring[first:], ring[:slot]]
+        pieces = (*held, times[enters])
+        gone: Any = sum(np.searchsorted(piece, since, side="right") for piece in pieces)
+        if self.paired:  # those that leave with the first row of a pair leave with the second
+            gone[0::2] = np.append(0, gone[1:-1:2])
+        most = int((count + np.cumsum(enters) - gone).max(initial=0))
+        if most > self.ring_w.size:
+            self._grow(2 ** (most - 1).bit_length())
+        # The kernels put rows into these slots, and do not look at times.
+        kept = times[enters][-self.ring_t.size :]
+        end = self.place[kernels.SLOT] + np.count_nonzero(enters)
+        self.ring_t[np.arange(end - kept.size, end) % self.ring_t.size] = kept
+        return np.diff(gone, prepend=0)
+
+    def _grow(self, slots: int) -> None:
+        """Replace the ring by a larger one with the same rows."""
+        order, count = self._order, int(self.place[kernels.FILLED])
+        for name in ("ring_X", "ring_Y", "ring_w", "ring_t"):
+            old = getattr(self, name)
+            new = np.zeros((slots, *old.shape[1:]), old.dtype)
+            new[:count] = old[order]
+            setattr(self, name, new)
+        self.place[kernels.SLOT] = count % slots
+
+    def _fills_until(self, t: int, n: int, exits: NDArray[np.int64]) -> int:
+        """Find the row up to which (excluded) none leaves, from row t on; 0 if one leaves with row
+        t.
+
+        ``exits`` are the rows with which others leave a window of time.
+        """
+        if self._ring_is_window:
+            room = self.ring_w.size - int(self.place[kernels.FILLED])
+            return min(n, t + room) if room else 0
+        later = exits[np.searchsorted(exits, t) :]
+        stop = int(later[0]) if later.size else n
+        return stop if stop > t else 0
+
+    def _store(self, rows: Rows, t: int, stop: int, leaving: NDArray[np.int64]) -> None:
+        """Put rows t..stop into the ring, and drop those that leave; the form does not change."""
+        count, slot, positions = self.place
+        kept = np.arange(t, stop)
+        if not positions:
+            kept = kept[rows.weights[t:stop] > 0]
+        slots = (slot + np.arange(kept.size)) % self.ring_w.size
+        self.ring_X[slots], self.ring_Y[slots] = rows.X[kept], rows.Y[kept]
+        self.ring_w[slots] = rows.weights[kept]
+        out = int(leaving[t:stop].sum())
+        self.place[:2] = (
+            min(count + kept.size - out, self.ring_w.size),
+            (slot + kept.size) % self.ring_w.size,
+        )
