@@ -133,7 +133,7 @@ def test_blocks_of_a_rolling_window_are_its_single_rows(kind, options, monkeypat
 
     def counted(*arguments):
         stop = take(*arguments)
-        taken.append(stop - arguments[3])  # start
+        taken.append(stop - arguments[3][0])  # start
         return stop
 
     monkeypatch.setattr(window.blocks, "update_in_blocks", counted)

@@ -24,7 +24,7 @@ from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.rows.options import check_forget
 from olsq.online.rows.times import Timing, same_clock, time_shown
 from olsq.online.variants.engine import VariantSwitch
-from olsq.online.windows import window
+from olsq.online.windows import merging as window_merging
 from olsq.online.windows.window import RollingWindow
 from olsq.problem import AnArray, Moments
 from olsq.threads import one_blas_thread
@@ -164,7 +164,7 @@ def _merged_engines(a: Any, b: Any, estimator: Any, half_life: float | None) -> 
     if isinstance(a, RollingWindow):
         gate = 1.0 if half_life is None else form_switch.gate_between(a, b, half_life)
         timing = estimator._timing
-        return window.merge(a, b, None if timing is None else timing.last, gate)
+        return window_merging.merge(a, b, None if timing is None else timing.last, gate)
     merge_states = a.merged if isinstance(a, VariantSwitch) else partial(form_switch.merge, a)
     return merge_states(b, estimator._origin.ridge, half_life)
 
