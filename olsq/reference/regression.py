@@ -27,11 +27,10 @@ class OraclePath(NamedTuple):
 
 def row_weights(gates: NDArray, weights: NDArray, t: int, window: int | None) -> NDArray:
     """Compute ``zeta_ti beta_i`` for i = 0..t; zero for rows that have left the window."""
-    out = np.empty(t + 1)
-    for i in range(t + 1):
-        out[i] = weights[i] * np.prod(gates[i + 1 : t + 1])
-        if window is not None and i <= t - window:
-            out[i] = 0.0
+    later = np.append(np.cumprod(gates[t:0:-1])[::-1], 1.0)  # of row i: the gates of i + 1 to t
+    out = weights[: t + 1] * later
+    if window is not None:
+        out[: max(0, t + 1 - window)] = 0.0
     return out
 
 

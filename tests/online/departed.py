@@ -126,12 +126,12 @@ def factors(A: NDArray) -> tuple[NDArray, NDArray, NDArray, float]:
     R = np.eye(d, dtype=wide)
     for _ in range(2):  # twice is enough: Q is then orthogonal to extended precision
         for k in range(d):
-            step = np.eye(d, dtype=wide)
-            step[:k, k] = Q[:, :k].conj().T @ Q[:, k]
-            Q[:, k] -= Q[:, :k] @ step[:k, k]
-            step[k, k] = np.sqrt((abs(Q[:, k]) ** 2).sum())
-            Q[:, k] /= step[k, k]
-            R = step @ R
+            along = Q[:, :k].conj().T @ Q[:, k]
+            Q[:, k] -= Q[:, :k] @ along
+            length = np.sqrt((abs(Q[:, k]) ** 2).sum())
+            Q[:, k] /= length
+            R[:k] += along[:, None] * R[k]
+            R[k] *= length
     return Q, R, lengths, float(condition)
 
 
