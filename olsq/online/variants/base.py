@@ -17,6 +17,7 @@ from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
 from olsq.online.variants.engine import Recorder, VariantSwitch
+from olsq.online.variants.steps import DONE, WAITING
 
 # Attributes of the plain estimators that a variant lacks, and why.
 _ERRORS = "the standard errors of least squares do not hold for its estimate"
@@ -121,8 +122,18 @@ class Variant(StreamingRegressor):
         if self.RESIDUALS or not predicts:
             return super()._learn_row(rows, predicts=predicts)
         prediction = rows.X @ self._real_theta().T
-        super()._learn_row(rows, predicts=False)
+        if self._walk is None or not self._walked_on(rows):
+            super()._learn_row(rows, predicts=False)
         return prediction, rows.Y - prediction
+
+    def _walked_on(self, rows: Rows) -> bool:
+        """Learn a row and solve for the next prediction in one kernel; False where it waits."""
+        engine: Any = self._engine_or_raise().engine
+        (n, m), k = rows.Y.shape, rows.X.shape[1]
+        engine.fresh = False
+        ended, _ = self._walk(engine, rows, 0, np.empty((n, m)), np.empty((n, m, k)))
+        engine.fresh = ended == DONE
+        return ended != WAITING
 
     _recorder: Recorder | None = None  # while a path is being learnt
 
@@ -181,7 +192,8 @@ class Variant(StreamingRegressor):
             problem,
             out,
         )
-        form.held += held
+        if held:
+            form.held += held
         if t > start:
             engine.solution = self._asked(), out[t - 1].copy()
         return ended, t
