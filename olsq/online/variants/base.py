@@ -44,6 +44,7 @@ class Variant(StreamingRegressor):
     MISSING: ClassVar[tuple[str, ...]] = ("skip", "raise")
     LACKS: ClassVar[dict[str, str]] = LACKS
     RESIDUALS: ClassVar[bool] = False  # whether learning a row gives its a-priori residual
+    WALK_SOLVES: ClassVar[bool] = False  # whether a walk leaves all that a solution does
     _resolved_method = "sqrt"  # of the state, whose file says so
     ridge: Any = 0.0
     state_dtype: Any = "float64"
@@ -122,7 +123,7 @@ class Variant(StreamingRegressor):
         if self.RESIDUALS or not predicts:
             return super()._learn_row(rows, predicts=predicts)
         prediction = rows.X @ self._real_theta().T
-        if self._walk is None or not self._walked_on(rows):
+        if not (self.WALK_SOLVES and self._walked_on(rows)):
             super()._learn_row(rows, predicts=False)
         return prediction, rows.Y - prediction
 

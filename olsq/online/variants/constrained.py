@@ -81,6 +81,7 @@ class ConstrainedLeastSquares(Variant, Coefficients):
 
     CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {"equality", "bounds"}
     ROW_BY_ROW: ClassVar[bool] = True
+    WALK_SOLVES: ClassVar[bool] = True
     KEEPS_SOLUTION: ClassVar[bool] = True  # in its files
     MISSING = MISSING
 

@@ -89,6 +89,7 @@ class OnlineElasticNet(Variant, Coefficients):
         "max_iter",
     }
     MISSING = MISSING
+    ROW_BY_ROW: ClassVar[bool] = True
 
     alpha: float = 1.0
     _: KW_ONLY

@@ -102,6 +102,7 @@ class TotalLeastSquares(Variant):
     """
 
     ENGINE: ClassVar[Any] = TotalSwitch
+    ROW_BY_ROW: ClassVar[bool] = True
     CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {"noise_ratio", "nongeneric"}
     LACKS = LACKS | {"moments": "its state is of the columns of X and y together"}
 
