@@ -15,6 +15,7 @@ from olsq.drift.result import TimeVaryingFit
 from olsq.forgetting import RandomWalk
 from olsq.online import CoefficientPath, RecursiveLeastSquares
 from olsq.online.many.labels import group_rows, taken_out
+from olsq.threads import one_blas_thread
 
 
 @overload
@@ -157,6 +158,7 @@ def time_varying(
     return fits
 
 
+@one_blas_thread
 def _fit(data: Data, drift: Array, noise: float | None) -> TimeVaryingFit:
     """Fit the drifts and the noise of one series by maximum likelihood, then smooth it."""
     constant = _constant_coefficients(data, len(drift), noise, bool(np.isnan(drift).any()))

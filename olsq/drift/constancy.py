@@ -12,6 +12,7 @@ from olsq.arrays.checks import shown
 from olsq.drift.estimation import most_likely_drift
 from olsq.drift.kernels import Array, Rows
 from olsq.drift.likelihood import evaluate
+from olsq.threads import one_blas_thread
 
 
 class LikelihoodRatio(NamedTuple):
@@ -37,6 +38,7 @@ class LikelihoodRatio(NamedTuple):
     __repr__ = brief_repr
 
 
+@one_blas_thread
 def likelihood_ratio(
     rows: Rows,
     drift: Array,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
 from olsq.stability.ols_residuals import check_data
+from olsq.threads import one_blas_thread
 
 
 class Nyblom(NamedTuple):
@@ -35,6 +36,7 @@ class Nyblom(NamedTuple):
     __repr__ = brief_repr
 
 
+@one_blas_thread
 def nyblom(X: ArrayLike, y: ArrayLike, *, fit_intercept: bool = False) -> Nyblom:
     """Test whether the coefficients of a regression are constant, against random walks.
 
