@@ -42,9 +42,10 @@ UNUSUAL = (-1, -1)  # a shape that no array has, so that no row takes the fast p
 
 
 class Place(NamedTuple):
-    """Where a row is put for an engine, as one place serves every row: engines copy what they keep.
+    """Arrays that a single row is written to for its engine.
 
-    A complex one is put at ``row``, ``target`` and from there, as a pair, at ``pair``, ``targets``.
+    The same for every row, as engines copy what they keep.  A complex row goes to ``row`` and
+    ``target``, and from there, as two real rows, to ``pair`` and ``targets``.
     """
 
     row: NDArray
@@ -66,7 +67,6 @@ class ShortWay(NamedTuple):
     dtype: np.dtype  # and of both
     gates: NDArray[np.float64]  # (1,), or (2,) of a pair
     intercept: bool
-    first: int  # the place of the first slope
     place: Place
     switch: Any  # the engine's FormSwitch or window
     by_kernel: bool  # whether a covariance form's row needs nothing but its kernel
@@ -136,7 +136,6 @@ def _found(estimator: Any) -> ShortWay:
         dtype,
         read_only(gates),
         intercept,
-        int(intercept),
         _place(origin.n_features + int(intercept), max(origin.n_targets, 1), dtype, gates),
         switch,
         by_kernel,
@@ -241,7 +240,7 @@ def _learn_by_engine(
     ):
         return None
     place, rows = way.place, way.place.rows
-    place.row[0, way.first :], place.target[0] = x, targets
+    place.row[0, int(way.intercept) :], place.target[0] = x, targets
     if is_complex:
         embed_rows(place.row, place.pair)
         embed_targets(place.target, place.targets)

@@ -29,6 +29,7 @@ from olsq.online.forms.edges import (
 )
 from olsq.online.forms.square_root_kernels import (
     COUNT,
+    EPS,
     absorb_squares,
     add_square,
     count_row,
@@ -50,7 +51,6 @@ TO_RETRY, WAIT, IN_FORM = range(3)
 LONGEST_WAIT = 4096  # rows between attempts at most
 
 UNEXCITED = 1e-9  # a column whose information has shrunk this far is winding up
-EPS = float(np.finfo(np.float64).eps)
 SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
 
 rows_to_determine = kernel(forceinline=True)(thresholds.rows_to_determine)
@@ -137,7 +137,7 @@ def take_roots(P, theta, R, z):
 
 @kernel(forceinline=True)
 def set_clock(clock, wait, tally, d):
-    """Start to wait, until enough rows are there at least: before, attempts are in vain."""
+    """Start to wait for so many rows, and at least until they can determine d coefficients."""
     clock[WAIT] = max(wait, rows_to_determine(d) - math.floor(tally[COUNT]))
     clock[TO_RETRY] = clock[WAIT]
     clock[IN_FORM] = 0
@@ -146,9 +146,11 @@ def set_clock(clock, wait, tally, d):
 @kernel(forceinline=True)
 def count_leaving(clock, tally, d):
     """Set the clock when a state of d coefficients leaves the covariance form."""
-    longer = min(2 * clock[WAIT], LONGEST_WAIT)
-    again = clock[IN_FORM] < clock[WAIT]
-    set_clock(clock, longer if again else 16 if tally[COUNT] < d else max(16, 2 * d), tally, d)
+    if clock[IN_FORM] < clock[WAIT]:  # it came back too early
+        wait = min(2 * clock[WAIT], LONGEST_WAIT)
+    else:  # few rows are there at first, and after a gap
+        wait = 16 if tally[COUNT] < d else max(16, 2 * d)
+    set_clock(clock, wait, tally, d)
 
 
 @kernel(forceinline=True)

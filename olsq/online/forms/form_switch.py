@@ -165,11 +165,17 @@ def merge(
     """
     gate = 1.0 if half_life is None else gate_between(first, second, half_life)
     merged = _merged(first if gate == 1 else _forgotten(first, gate), second, ridge)
-    spans = [s.span for s in (first, second) if s.span is not None]
-    if spans:
-        learnt = np.concatenate(spans)
-        merged.span = learnt[[0, -1]] if learnt.size else learnt
+    merged.span = span_of_both(first, second)
     return merged
+
+
+def span_of_both(first: Any, second: Any) -> NDArray | None:
+    """Return the times of the first and the last row of two states; None where none is timed."""
+    spans = [state.span for state in (first, second) if state.span is not None]
+    if not spans:
+        return None
+    learnt = np.concatenate(spans)
+    return learnt[[0, -1]] if learnt.size else learnt
 
 
 def gate_between(first: Any, second: Any, half_life: float) -> float:

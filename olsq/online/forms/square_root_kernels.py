@@ -29,8 +29,9 @@ FAINTEST = 2.0**-1000  # the least that gates above 0 leave of anything: its roo
 # from all older ones without pivoting, and rounding errors multiply.
 WILDEST = 1e100
 EPS = float(np.finfo(np.float64).eps)
-# From this many coefficients on a path's variances are carried along: the inverse of R, from which
-# they are computed every 2^6 rows, or when they have shrunk as much, costs d / 20 times a row.
+# From this many coefficients on a path's variances are carried along, and computed from the inverse
+# of R, which is O(d^3), every 2^6 rows or when they have shrunk as much.  Smaller models compute
+# them for every row, so that pieces of any size give the same bits.
 CARRIED_FROM, CARRIED, MOST_INFLATION = 48, 2.0**-44, 1e6
 RANK, USED = 4, 5  # a trace's row of counts goes on with the rank and tr(P S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from olsq.online.forms.form_switch import span_of_both
 from olsq.online.windows import fading
 from olsq.online.windows.row_kernels import FILLED
 from olsq.online.windows.window import SMALLEST_RING, RollingWindow
@@ -52,9 +53,6 @@ def merge(
     if fades:
         merged.ring_fade = np.append(both[4], np.zeros(window - count))
         merged.decay = fading.lowered(fading.lowered(first.decay, gate), second.decay)
-    spans = [part.span for part in (first, second) if part.span is not None]
-    if spans:
-        known = np.concatenate(spans)
-        merged.span = known[[0, -1]] if known.size else known
+    merged.span = span_of_both(first, second)
     merged.rebuild()
     return merged

@@ -178,12 +178,12 @@ class RollingWindow(Ring):
             self.monitor,
             self.sizes,
         )
-        given = rows.X, rows.Y, rows.weights, leaving
+        incoming = rows.X, rows.Y, rows.weights, leaving
         t, single, retry, wait = 0, blocks.ROWS, 0, products.BLOCK
         few_from, few_wait = 0, 0
         while t < n:
             if t >= few_from and self._works_with_rows(t, n, exits):
-                done = self._take_few_rows(window, given, t, residual, trace)
+                done = self._take_few_rows(window, incoming, t, residual, trace)
                 few_wait = 0 if done - t > FEW_TAKEN else min(2 * few_wait + 1, MOST_SINGLE_ROWS)
                 few_from = done + few_wait
                 if trace.wanted and done > t:
@@ -206,13 +206,13 @@ class RollingWindow(Ring):
                                 break
                         stop = min(n, retry)
                     done = blocks.update_in_blocks(
-                        state, window, given, (t, stop), limits, residual, trace.arrays
+                        state, window, incoming, (t, stop), limits, residual, trace.arrays
                     )
                     # Where blocks do not serve, more and more single rows before another attempt.
                     single = blocks.ROWS if done > t else min(2 * single, MOST_SINGLE_ROWS)
                     t, stop = done, min(done + single, stop)
                 t, answer = kernels.update(
-                    state, window, given, (t, stop or n), limits, residual, trace.arrays
+                    state, window, incoming, (t, stop or n), limits, residual, trace.arrays
                 )
             elif stop := self._fills_until(t, n, exits):
                 t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
@@ -221,7 +221,7 @@ class RollingWindow(Ring):
                 t, answer = kernels.update_square_root(
                     state,
                     window,
-                    given,
+                    incoming,
                     (t, n),
                     self._tolerated_roundings,
                     residual,
