@@ -151,8 +151,8 @@ def test_imports_flow_down_only():
 
 
 ONLINE = (
-    "rows", "forms", "files", "conventions", "windows", "paths", "calls", "inference", "estimators",
-    "many", "variants", "known_rows", "horizon", "delayed_targets",
+    "rows", "forms", "files", "conventions", "parameters", "windows", "paths", "calls", "inference",
+    "estimators", "many", "variants", "known_rows", "horizon", "delayed_targets",
     "whole_array", "pieces", "loading",
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
 from olsq.drift.kernels import Array, Rows
 from olsq.online import RecursiveLeastSquares
-from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
+from olsq.online.rows.durations import Duration, any_duration
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.inputs import check_X, check_y, usable_rows
 from olsq.online.rows.options import check_weight
@@ -120,7 +120,7 @@ def read_data(
     labels = with_times(labels, times, in_order=False)  # an index is among the labels already
     if per is None:
         per = "1D" if times_and_zone(times)[0].dtype.kind == "M" else 1.0
-    length = parse_duration(per, "per") if is_duration(per) else number_duration(per, "per")
+    length = any_duration(per, "per")
     times = times_or_index(times, X, y, length, "per", countable=False)
     read = (read_times if in_order else read_times_in_any_order)(times, len(rows))
     check_kind(read.kind, length, "per")

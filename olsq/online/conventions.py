@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from olsq.arrays.brief import MOST_CHARACTERS, brief
 from olsq.arrays.checks import check_choice
 from olsq.online.files import format as state_file
+from olsq.online.forms.limits import state_dtype_name
 from olsq.threads import threads_for
 
 # What a meta-estimator may be asked to pass on, by method.
@@ -29,25 +30,7 @@ METADATA = {
     "predict": ("return_std",),
     "score": ("sample_weight",),
 }
-MISSING = ("skip", "raise", "skip_target")
-
-
-def check_cov(cov: object) -> None:
-    """Raise ValueError for an unknown choice of ``cov=``, and why HC0 to HAC are none."""
-    if isinstance(cov, str) and cov.lower() in ("hac", "newey-west", "nw"):
-        raise ValueError(
-            f"cov={cov!r} is not offered: Newey-West weighs the residuals of all rows at the "
-            "present coefficients, which a stream of bounded memory no longer has (exact sums "
-            "would take O(d^4) numbers a lag). Use 'sandwich', or give the rows to "
-            "cov_params(kind='hac', lags=, data=(X, y)); with window= they are offered."
-        )
-    if isinstance(cov, str) and cov.lower() in ("hc0", "hc1", "hc2", "hc3"):
-        raise ValueError(
-            f"cov={cov!r} weighs the residuals of all rows at the present coefficients, which only "
-            "a window still has: give window=, or the rows to cov_params("
-            f"kind={cov!r}, data=(X, y)); 'sandwich' is for forgetting"
-        )
-    check_choice(cov, "cov", ("posterior", "sandwich"))
+STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
 @functools.cache
@@ -107,8 +90,24 @@ class Estimator(Parameters):
     """
 
     _estimator_type = "regressor"
+    # May change between rows: they decide what is done with the next row, not what the state is.
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
+        {"forget", "half_life", "missing", "noise_variance"}
+    )
+    MISSING: ClassVar[tuple[str, ...]] = ("skip", "raise", "skip_target")  # choices of ``missing``
     missing: str
+    state_dtype: Any
     metadata_: dict[str, Any]
+
+    def _check_parameters(self) -> None:
+        """Raise ValueError or TypeError for a parameter out of range."""
+        check_choice(self.missing, "missing", self.MISSING)
+        state_dtype_name(self.state_dtype)
+
+    @property
+    def _stored(self) -> np.dtype:
+        """The dtype in which the state is stored between calls."""
+        return STORED[state_dtype_name(self.state_dtype)]
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags

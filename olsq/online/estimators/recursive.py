@@ -13,29 +13,22 @@ from olsq.arrays.checks import check_choice
 from olsq.forgetting.base import Forgetting
 from olsq.forgetting.by_row import ByTime
 from olsq.online.calls.call import Origin
-from olsq.online.conventions import MISSING, check_cov
 from olsq.online.estimators.inference import Inference
 from olsq.online.forms.adaptive import AdaptiveForm
-from olsq.online.forms.form_switch import METHODS, FormSwitch, resolve_method
-from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.form_switch import FormSwitch, resolve_method
 from olsq.online.forms.moments import check as check_moments
 from olsq.online.forms.moments import factor_for, prior_shape, switch_from, switch_from_prior
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.rows.durations import (
-    Duration,
-    half_life_duration,
-    is_duration,
-    number_duration,
-    parse_duration,
-)
+from olsq.online.parameters import FilterParameters
+from olsq.online.rows.durations import Duration, any_duration, is_duration
 from olsq.online.rows.inputs import check_ridge_size
-from olsq.online.rows.options import check_forget, check_per_row, check_ridge, forget_or_half_life
+from olsq.online.rows.options import check_ridge
 from olsq.problem import RIDGE_MODES, Moments
 
 
 @dataclass(eq=False, repr=False, match_args=False)
-class RecursiveLeastSquares(Inference):
+class RecursiveLeastSquares(FilterParameters, Inference):
     """Least squares solved again after every sample, with forgetting, without drift.
 
     Minimises, after every row t, ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2
@@ -175,18 +168,8 @@ class RecursiveLeastSquares(Inference):
     """
 
     _: KW_ONLY
-    forget: Any = 1.0
-    half_life: Any = None
-    ridge: Any = 0.0
     ridge_mode: str = "discounted"
-    fit_intercept: bool = True
-    method: str = "auto"
-    missing: str = "skip"
     residuals: bool = True
-    state_dtype: Any = "float64"
-    cov: str = "posterior"
-    prior: Any = None
-    noise_variance: Any = None
 
     ENGINE = FormSwitch
     TIMED = "half_life"
@@ -195,48 +178,29 @@ class RecursiveLeastSquares(Inference):
 
     def _duration(self, timed: bool) -> Duration | None:
         if isinstance(self.forget, Forgetting) and self.forget.length is not None:
-            length, name = self.forget.length, str(self.forget.TIMED)
-            return (parse_duration if is_duration(length) else number_duration)(length, name)
-        return half_life_duration(self.half_life, timed)
+            return any_duration(self.forget.length, str(self.forget.TIMED))
+        return super()._duration(timed)
 
     def _check_parameters(self) -> None:
-        if self.prior is not None and (self.ridge_mode == "fixed" or self.cov == "sandwich"):
-            other = "ridge_mode='fixed'" if self.ridge_mode == "fixed" else "cov='sandwich'"
-            why = "is forgotten with the data" if self.ridge_mode == "fixed" else "is no noisy row"
-            raise ValueError(f"prior and {other} cannot be combined: a prior {why}")
         check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)
-        check_choice(self.method, "method", ("auto", *METHODS))
-        check_choice(self.missing, "missing", MISSING)
-        check_cov(self.cov)
-        if isinstance(self.forget, Forgetting):
-            state_dtype_name(self.state_dtype)
-            self.forget.refuse_options({k: getattr(self, k) for k in self._parameter_names()})
-        if state_dtype_name(self.state_dtype) == "float32" and self._resolved_method != "sqrt":
+        if self.prior is not None and self.ridge_mode == "fixed":
             raise ValueError(
-                f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
-                "squares the condition number; use method='sqrt' (or 'auto')"
+                "prior and ridge_mode='fixed' cannot be combined: a prior is forgotten with the "
+                "data"
             )
+        super()._check_parameters()
+        if isinstance(self.forget, Forgetting):
+            self.forget.refuse_options(self.get_params())
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        factors: Any = forget
-        in_time = False  # factors come with the times
-        if isinstance(self.forget, Forgetting):
-            in_time = isinstance(self.forget, ByTime)
-            if forget is None:
-                factors = self.forget.row_factor()
-            elif not self.forget.weights_rows:
-                raise ValueError(
-                    f"forget= of a call and forget={type(self.forget).__name__}(...) of the "
-                    "estimator cannot be combined: leave it out, or make the estimator with a "
-                    "factor"
-                )
-        elif forget is None:
-            factors = forget_or_half_life(self.forget, self.half_life)
-            in_time = is_duration(self.half_life)
-        if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
-            gates = np.full(n_rows, factors)
-        else:
-            gates = check_per_row(check_forget(factors), n_rows, "forget")
+        if forget is not None and self._strategy is not None:
+            raise ValueError(
+                f"forget= of a call and forget={type(self.forget).__name__}(...) of the estimator "
+                "cannot be combined: leave it out, or make the estimator with a factor"
+            )
+        gates = super()._gates(forget, n_rows)
+        fades_in_time = forget is None and is_duration(self.half_life)
+        in_time = fades_in_time or isinstance(self.forget, ByTime)  # factors come with the times
         method = self._resolved_method
         as_asked = self.ridge_mode == "discounted" or method == "information"
         if not as_asked and (in_time or (n_rows and gates.min() < 1)):
@@ -245,6 +209,10 @@ class RecursiveLeastSquares(Inference):
                 "with forget < 1 needs method='information' (or 'auto') and a float64 state"
             )
         return gates
+
+    def _own_factors(self) -> Any:
+        forget = self.forget
+        return forget.row_factor() if isinstance(forget, Forgetting) else super()._own_factors()
 
     # -- forgetting by a strategy ------------------------------------------------------------------
 
@@ -368,7 +336,7 @@ class RecursiveLeastSquares(Inference):
         ridge = np.concatenate([np.zeros(first), check_ridge(self.ridge, d)])
         both_float32 = gram.dtype == np.float32 and cross.dtype == np.float32
         dtype = np.dtype(np.float32 if both_float32 else np.float64)
-        check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
+        check_ridge_size(ridge, self._stored)
         if discounted:  # the gram holds it
             ridge = np.zeros_like(ridge)
         origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
@@ -419,11 +387,11 @@ class RecursiveLeastSquares(Inference):
             "discounted": origin.discounted,
             "solving": bool(self.residuals),
             "sandwich": origin.sandwich,
-            "precision": (state_dtype_name(self.state_dtype), origin.dtype.name),
+            "precision": self._precision(origin),
         }
 
     @property
     def _resolved_method(self) -> str:
         if self._strategy is not None:
             return "sqrt"
-        return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)
+        return resolve_method(self.method, self._stored.name, self.ridge_mode)

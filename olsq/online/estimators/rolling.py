@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,44 +10,24 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.checks import check_choice, is_integer, shown
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
-from olsq.online.conventions import MISSING, locked
+from olsq.online.conventions import locked
 from olsq.online.estimators.inference import Inference
-from olsq.online.forms.limits import state_dtype_name
 from olsq.online.inference.robust import errors_in_window
+from olsq.online.parameters import WindowParameters
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.durations import (
     NUMBERS,
     Duration,
+    half_life_duration,
     is_duration,
     number_duration,
     parse_duration,
 )
-from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
+from olsq.online.rows.options import forget_or_half_life
 from olsq.online.windows import fading
 from olsq.online.windows.window import RollingWindow
-
-
-@dataclass(eq=False, repr=False, match_args=False)
-class WindowParameters:
-    """Parameters of a rolling window, or of one for each key."""
-
-    window: Any = 250
-    min_samples: int | None = None
-    _: KW_ONLY
-    ridge: Any = 0.0
-    fit_intercept: bool = True
-    missing: str = "skip"
-    state_dtype: Any = "float64"
-    window_of: str | None = None
-    noise_variance: Any = None
-    forget: Any = 1.0
-    half_life: Any = None
-
-    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
-        {"forget", "half_life", "min_samples", "missing", "noise_variance"}
-    )
 
 
 class RollingLeastSquares(WindowParameters, Inference):
@@ -145,11 +124,7 @@ class RollingLeastSquares(WindowParameters, Inference):
 
     def _half_life_in_time(self, timed: bool) -> Duration | None:
         window = self._window_in_time()
-        if is_duration(self.half_life):
-            return parse_duration(self.half_life, "half_life")
-        if self.half_life is None or window is None or window.kind != NUMBERS:
-            return None
-        return number_duration(self.half_life, "half_life")
+        return half_life_duration(self.half_life, window is not None and window.kind == NUMBERS)
 
     @property
     def _fades(self) -> bool:
@@ -162,10 +137,9 @@ class RollingLeastSquares(WindowParameters, Inference):
         return super()._timed_option()
 
     def _check_parameters(self) -> None:
-        check_choice(self.missing, "missing", MISSING)
+        super()._check_parameters()
         if self.window_of is not None:
             check_choice(self.window_of, "window_of", ("samples", "positions"))
-        state_dtype_name(self.state_dtype)
         timed = self._window_in_time() is not None
         for name, value in (("window", self.window), ("min_samples", self.min_samples)):
             if (value is None and name == "min_samples") or (timed and name == "window"):
@@ -197,18 +171,13 @@ class RollingLeastSquares(WindowParameters, Inference):
                 "a window fade by a factor; give forget a number or one for each row, or half_life"
             )
 
-    def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        factors: Any = forget
-        if forget is None:
-            in_time = self._half_life_in_time(True) is not None  # factors come with the times
-            factors = 1.0 if in_time else forget_or_half_life(self.forget, self.half_life)
-        if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
-            return np.full(n_rows, factors)
-        return check_per_row(check_forget(factors), n_rows, "forget")
+    def _own_factors(self) -> Any:
+        in_time = self._half_life_in_time(True) is not None  # factors come with the times
+        return 1.0 if in_time else super()._own_factors()
 
     def _start(self, origin: Origin) -> RollingWindow:
-        stored = state_dtype_name(self.state_dtype)
-        coarse = "float32" if "float32" in (stored, origin.dtype.name) else "float64"
+        precision = self._precision(origin)
+        coarse = "float32" if "float32" in precision else "float64"
         length = self._window_in_time() or int(self.window)
         positions = self.window_of == "positions" or (self.window_of is None and origin.in_time)
         return RollingWindow.start(
@@ -217,7 +186,7 @@ class RollingLeastSquares(WindowParameters, Inference):
             origin.columns,
             origin.intercept,
             ("float64", coarse),
-            stored,
+            precision[0],
             positions and isinstance(length, int),
             origin.is_complex,
         )

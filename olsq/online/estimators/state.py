@@ -14,16 +14,17 @@ from olsq.online.calls.call import Call, Origin
 from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
 from olsq.online.forms.form import Form
-from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to, split_intercept
 from olsq.online.forms.targets import Engine, TargetGroups
 from olsq.online.rows import complex_rows, frames, inputs
-from olsq.online.rows.durations import Duration
+from olsq.online.rows.durations import Duration, half_life_duration
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.options import (
     check_noise_variance,
     check_ridge,
     check_weight,
+    factors_of_rows,
+    forget_or_half_life,
     plain_parameters,
 )
 from olsq.online.rows.sparse import SparseRows, rows_or_array
@@ -31,7 +32,6 @@ from olsq.online.rows.times import Timing
 from olsq.threads import threads_for
 
 BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
-_STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
 class RowsLearned(TypedDict, total=False):
@@ -47,10 +47,10 @@ class RowsLearned(TypedDict, total=False):
 class EstimatorState(Estimator):
     """State of a streaming estimator, and what is read from any; subclasses define ``_start``."""
 
+    forget: Any
+    half_life: Any
     ridge: Any
-    state_dtype: Any
     fit_intercept: bool
-    missing: str
     ridge_mode: str = "discounted"
     cov: str = "posterior"
     noise_variance: Any = None
@@ -62,10 +62,6 @@ class EstimatorState(Estimator):
     _residual: NDArray | None
     _log_weights: NDArray | None
     ENGINE: ClassVar[Any]  # the kind of state, an Engine
-    # May change between rows: they decide what is done with the next row, not what the state is.
-    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
-        {"forget", "half_life", "missing", "noise_variance"}
-    )
     TIMED: ClassVar[str]  # the parameter that may be a length of time
     TAKES_COMPLEX: ClassVar[bool] = False  # rows; else they are refused
     _fewest = 0  # samples below which there is no estimate
@@ -74,22 +70,23 @@ class EstimatorState(Estimator):
 
     # -- to be given by subclasses --------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
-        raise NotImplementedError
-
     def _start(self, origin: Origin) -> Engine:
         """Return the engine before any row."""
         raise NotImplementedError
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        raise NotImplementedError
+        """Return the forgetting factors of rows: those of the call, or the estimator's own."""
+        return factors_of_rows(self._own_factors() if forget is None else forget, n_rows)
+
+    def _own_factors(self) -> Any:
+        return forget_or_half_life(self.forget, self.half_life)
 
     def _duration(self, timed: bool) -> Duration | None:
         """Return the parameter ``TIMED`` as a length of time; None if it counts rows.
 
         ``timed`` says whether rows have times: a plain number may be either.
         """
-        raise NotImplementedError
+        return half_life_duration(self.half_life, timed)
 
     def _half_life_in_time(self, timed: bool) -> Duration | None:
         """Return the half-life as a length of time; None if there is none, or it counts rows."""
@@ -198,10 +195,9 @@ class EstimatorState(Estimator):
             metadata_=metadata or {},
         )
 
-    @property
-    def _stored(self) -> np.dtype:
-        """The dtype in which the state is stored between calls."""
-        return _STORED[state_dtype_name(self.state_dtype)]
+    def _precision(self, origin: Origin) -> tuple[str, str]:
+        """Return the dtypes, by name, of the state and of the rows."""
+        return self._stored.name, origin.dtype.name
 
     def _check_frozen(self) -> None:
         """Raise ValueError if a parameter is no longer what the state was made with."""

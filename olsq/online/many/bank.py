@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,6 @@ from olsq.arrays.reals import real_array
 from olsq.online.conventions import from_options
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.files import frozen
-from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.clocks import TimedRows
@@ -128,23 +127,9 @@ class FilterBank(BankMaking, BankUncertainty):
     array([50, 50, 51])
     """
 
-    CHANGEABLE: ClassVar[frozenset[str]] = frozenset(
-        {"forget", "half_life", "missing", "noise_variance"}
-    )
-
     n: int
     _: KW_ONLY
     n_features: int | None = None
-    forget: Any = 1.0
-    half_life: Any = None
-    ridge: Any = 0.0
-    fit_intercept: bool = True
-    method: str = "auto"
-    missing: str = "skip"
-    state_dtype: Any = "float64"
-    cov: str = "posterior"
-    prior: Any = None
-    noise_variance: Any = None
 
     def __len__(self) -> int:
         return int(self.n)
@@ -292,7 +277,7 @@ class FilterBank(BankMaking, BankUncertainty):
         gates = checked.per_row(check_forget(factors), "forget")
         weights = checked.per_row(1.0 if sample_weight is None else sample_weight, "sample_weight")
         check_weight(weights, weights.size)
-        stored = np.dtype(state_dtype_name(self.state_dtype))
+        stored = self._stored
         usable, heavy = None, None if sample_weight is None else weights
         X_parts, Y_parts = checked.X, checked.Y
         if is_complex:

@@ -19,7 +19,6 @@ from olsq.online.rows.times import named_times, with_times
 class ByKey(Estimator):
     """Base of the regressions by group; subclasses define ``_learn`` and ``_known``."""
 
-    missing: str
     fit_intercept: bool
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]

@@ -75,7 +75,7 @@ def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...],
     sizes = {"b": n, "d": k, "m": m, "s": k if bank.cov == "sandwich" else 0}
     check_fields(arrays, schema.stored_in(state_dtype_name(bank.state_dtype), schema.BANK), sizes)
     forms, clock = arrays["forms"], arrays["clock"]
-    allowed = 1 if bank._method == "covariance" else 0
+    allowed = 1 if bank._resolved_method == "covariance" else 0
     want(bool((forms <= allowed).all()), "forms", "another form than the method has")
     want(bool((clock[forms == 0, 0] >= 1).all()), "clock", "a wait of no rows")
     inverted = forms == COVARIANCE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, written_key
 from olsq.online.many.paths import path_of
+from olsq.online.parameters import FilterParameters
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
@@ -30,7 +31,7 @@ from olsq.online.rows.times import (
 
 
 @dataclass(eq=False, repr=False, match_args=False)
-class GroupedLeastSquares(GroupReading):
+class GroupedLeastSquares(FilterParameters, GroupReading):
     """Recursive least squares by key: one regression for every label that rows come with.
 
     Each group is a :class:`RecursiveLeastSquares` on the rows of its label; a label that was never
@@ -77,19 +78,6 @@ class GroupedLeastSquares(GroupReading):
     >>> groups.predict([[1.0], [1.0]], by=["north", "south"]).round(3)
     array([ 2., -1.])
     """
-
-    CHANGEABLE = FilterBank.CHANGEABLE
-    _: KW_ONLY
-    forget: Any = 1.0
-    half_life: Any = None
-    ridge: Any = 0.0
-    fit_intercept: bool = True
-    method: str = "auto"
-    missing: str = "skip"
-    state_dtype: Any = "float64"
-    cov: str = "posterior"
-    prior: Any = None
-    noise_variance: Any = None
 
     # -- learning ---------------------------------------------------------------------------------
 

@@ -7,49 +7,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
-from olsq.online.conventions import check_cov
 from olsq.online.files import frozen
-from olsq.online.forms.form_switch import resolve_method
-from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.moments import factor_for, switch_from_prior
 from olsq.online.many.rows import check_number
 from olsq.online.many.state import BankState, Kind
+from olsq.online.parameters import FilterParameters
 from olsq.online.rows import inputs
 
 
-class BankMaking:
-    """Checks of a bank's parameters, and the states that it starts from."""
+class BankMaking(FilterParameters):
+    """Checks of a bank's size, and the states that it starts from."""
 
+    METHODS = ("covariance", "sqrt")
+    MISSING = ("skip", "raise")
     n: int
     n_features: int | None
-    ridge: Any
-    fit_intercept: bool
-    method: str
-    missing: str
-    state_dtype: Any
-    cov: str
-    prior: Any
 
     def _check_parameters(self) -> None:
         check_number(self.n, "n")
         if self.n_features is not None:
             check_number(self.n_features, "n_features")
-        check_choice(self.method, "method", ("auto", "covariance", "sqrt"))
-        check_choice(self.missing, "missing", ("skip", "raise"))
-        check_cov(self.cov)
-        if self.prior is not None and self.cov == "sandwich":
-            raise ValueError("prior and cov='sandwich' cannot be combined: use cov='posterior'")
-        if state_dtype_name(self.state_dtype) == "float32" and self._method != "sqrt":
-            raise ValueError(
-                f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
-                "squares the condition number; use method='sqrt' (or 'auto')"
-            )
-
-    @property
-    def _method(self) -> str:
-        return resolve_method(self.method, state_dtype_name(self.state_dtype), "discounted")
+        super()._check_parameters()
 
     # -- the state --------------------------------------------------------------------------------
 
@@ -61,7 +41,7 @@ class BankMaking:
     def _fresh(self, kind: Kind, d: int, n_targets: int, n: int | None = None) -> BankState:
         """Return the state of all filters before any row, or of n like the first."""
         ridge = self._full_ridge(d)
-        inputs.check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
+        inputs.check_ridge_size(ridge, self._stored)
         ridge = ridge if n is None else np.repeat(ridge[:1], n, axis=0)
         if kind.is_complex:  # both parts have it
             ridge = np.tile(ridge, (1, 2))
@@ -77,11 +57,11 @@ class BankMaking:
         return one.take(np.zeros(ridge.shape[0], np.int64))
 
     def _kind_of(self, dtype: np.dtype, is_complex: bool = False) -> Kind:
-        precision, intercept = (state_dtype_name(self.state_dtype), dtype.name), self.fit_intercept
+        precision, intercept = (self._stored.name, dtype.name), self.fit_intercept
         return Kind(
             bool(intercept) and not is_complex,
             True,
-            self._method,
+            self._resolved_method,
             precision,
             is_complex,
             bool(intercept) and is_complex,

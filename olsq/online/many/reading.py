@@ -45,10 +45,9 @@ class BankReading(Estimator):
 
     n: int
     n_features: int | None
-    missing: str
     fit_intercept: bool
     prior: Any
-    noise_variance: Any = None
+    noise_variance: Any
     n_features_in_: int
     metadata_: dict[str, Any]
     _state: BankState
@@ -59,7 +58,6 @@ class BankReading(Estimator):
     _residual: NDArray | None
 
     _begin: Callable[..., None]
-    _check_parameters: Callable[[], None]
 
     def _copied(self) -> dict[str, Any]:
         return {"_state": self._state.copy()} if "_state" in self.__dict__ else {}

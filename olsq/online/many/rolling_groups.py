@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online.estimators.rolling import RollingLeastSquares, WindowParameters
+from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.many.by_key import ByKey
 from olsq.online.many.labels import MISSING, encode, written_key
+from olsq.online.parameters import WindowParameters
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
-from olsq.online.rows.options import check_forget, check_per_row, check_weight
+from olsq.online.rows.options import check_weight, factors_of_rows
 from olsq.online.rows.times import of_frames, same_clock, times_and_zone
 
 
@@ -123,7 +124,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         X = inputs.check_X(X, self, d, allow_empty=fitted)
         y = inputs.check_y(y, self, len(X), m)
         n, weights = len(X), check_weight(sample_weight, len(X))
-        factors = None if forget is None else check_per_row(check_forget(forget), n, "forget")
+        factors = None if forget is None else factors_of_rows(forget, n)
         if times is not None and times.shape != (n,):
             raise ValueError(f"times must hold one time for each of {n} rows, got {times.shape}")
         codes, fresh = encode(by, n, {key: place for place, key in enumerate(earlier)})

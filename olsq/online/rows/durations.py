@@ -146,11 +146,13 @@ def half_life_duration(half_life: Any, timed: bool) -> Duration | None:
 
     ``timed`` says whether rows have times: a plain number may be either.
     """
-    if half_life is None:
-        return None
-    if is_duration(half_life):
-        return parse_duration(half_life, "half_life")
-    return number_duration(half_life, "half_life") if timed else None
+    counts_rows = half_life is None or not (timed or is_duration(half_life))
+    return None if counts_rows else any_duration(half_life, "half_life")
+
+
+def any_duration(value: Any, name: str) -> Duration:
+    """Return a length of time between dates or between numbers; ValueError or TypeError if none."""
+    return parse_duration(value, name) if is_duration(value) else number_duration(value, name)
 
 
 def number_duration(value: Any, name: str) -> Duration:

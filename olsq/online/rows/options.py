@@ -31,6 +31,13 @@ def check_forget(forget: ArrayLike, name: str = "forget") -> NDArray[np.float64]
     return gates
 
 
+def factors_of_rows(factors: Any, n_rows: int) -> NDArray[np.float64]:
+    """Return a forgetting factor, or one for each row, as factors (n_rows,) in [0, 1]."""
+    if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
+        return np.full(n_rows, factors)
+    return check_per_row(check_forget(factors), n_rows, "forget")
+
+
 def forget_from_half_life(half_life: float) -> float:
     """Return the forgetting factor that halves a sample's weight every ``half_life`` samples.
 

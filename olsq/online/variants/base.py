@@ -8,14 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice
 from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.base import StreamingRegressor
-from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import Rows, Trace
+from olsq.online.parameters import VariantParameters
 from olsq.online.paths.path import CoefficientPath
-from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
-from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
 from olsq.online.variants.engine import Recorder, VariantSwitch
 from olsq.online.variants.steps import DONE, WAITING
 
@@ -31,7 +28,7 @@ LACKS = {"determined_": _RANK, "rank_": _RANK} | dict.fromkeys(
 )
 
 
-class Variant(StreamingRegressor):
+class Variant(VariantParameters, StreamingRegressor):
     """Base of the variants: rows go to a square-root state, which each variant solves in its own
     way.
 
@@ -48,8 +45,6 @@ class Variant(StreamingRegressor):
     _resolved_method = "sqrt"  # of the state, whose file says so
     ridge: Any = 0.0
     state_dtype: Any = "float64"
-    forget: Any
-    half_life: Any
 
     def __getattr__(self, name: str) -> Any:
         if (reason := self.LACKS.get(name)) is not None:
@@ -199,21 +194,6 @@ class Variant(StreamingRegressor):
             engine.solution = self._asked(), out[t - 1].copy()
         return ended, t
 
-    def _check_parameters(self) -> None:
-        check_choice(self.missing, "missing", self.MISSING)
-        state_dtype_name(self.state_dtype)
-
-    def _duration(self, timed: bool) -> Duration | None:
-        if self.half_life is None:
-            return None
-        if is_duration(self.half_life):
-            return parse_duration(self.half_life, "half_life")
-        return number_duration(self.half_life, "half_life") if timed else None
-
-    def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        factors = forget_or_half_life(self.forget, self.half_life) if forget is None else forget
-        return check_per_row(check_forget(factors), n_rows, "forget")
-
     def _start(self, origin: Origin) -> Any:
         return self._start_of_size(origin, origin.ridge)
 
@@ -226,7 +206,7 @@ class Variant(StreamingRegressor):
             intercept=origin.intercept,
             discounted=True,
             solving=True,
-            precision=(state_dtype_name(self.state_dtype), origin.dtype.name),
+            precision=self._precision(origin),
         )
         if self._recorder is not None:
             self._recorder.size = origin.ridge.size

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Call, Origin
-from olsq.online.conventions import MISSING
+from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.files.frozen import fingerprint
 from olsq.online.forms.rows import Rows
@@ -83,16 +83,12 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     ROW_BY_ROW: ClassVar[bool] = True
     WALK_SOLVES: ClassVar[bool] = True
     KEEPS_SOLUTION: ClassVar[bool] = True  # in its files
-    MISSING = MISSING
+    MISSING = StreamingRegressor.MISSING
 
     _: KW_ONLY
     equality: Any = None
     bounds: Any = None
-    forget: Any = 1.0
-    half_life: Any = None
     ridge: Any = 0.0
-    fit_intercept: bool = True
-    missing: str = "skip"
     state_dtype: Any = "float64"
 
     @property

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import is_integer
 from olsq.arrays.reals import real_array
-from olsq.online.conventions import MISSING
+from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.files.invariants import want
 from olsq.online.forms.rows import Rows
@@ -88,19 +88,15 @@ class OnlineElasticNet(Variant, Coefficients):
         "tol",
         "max_iter",
     }
-    MISSING = MISSING
+    MISSING = StreamingRegressor.MISSING
     ROW_BY_ROW: ClassVar[bool] = True
 
     alpha: float = 1.0
     _: KW_ONLY
     l1_ratio: float = 0.5
     standardize: bool = False
-    forget: Any = 1.0
-    half_life: Any = None
-    fit_intercept: bool = True
     tol: float = 1e-10
     max_iter: int = 1000
-    missing: str = "skip"
     state_dtype: Any = "float64"
 
     @property

@@ -109,12 +109,9 @@ class KernelLeastSquares(Variant):
     coef0: float = 1.0
     threshold: float = 0.01
     budget: int = 200
-    forget: Any = 1.0
-    half_life: Any = None
     ridge: Any = 0.001
     ridge_mode: str = "fixed"
     fit_intercept: bool = False
-    missing: str = "skip"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickle; those of 0.2.0 have no ``ridge_mode`` and a discounted ridge."""

@@ -135,11 +135,7 @@ class RobustLeastSquares(Variant, Coefficients):
     dof: float = 4.0
     scale_window: int = 100
     warm_up: int | None = None
-    forget: Any = 1.0
-    half_life: Any = None
     ridge: Any = 0.0
-    fit_intercept: bool = True
-    missing: str = "skip"
     state_dtype: Any = "float64"
 
     @property

@@ -109,10 +109,6 @@ class TotalLeastSquares(Variant):
     noise_ratio: Any = 1.0
     _: KW_ONLY
     nongeneric: str = "nan"
-    forget: Any = 1.0
-    half_life: Any = None
-    fit_intercept: bool = True
-    missing: str = "skip"
     state_dtype: Any = "float64"
 
     @property
