@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.online.calls.call import Call, Origin, blocks, forgetting_in_time, prepare
 from olsq.online.calls.history import History
-from olsq.online.forms.rows import Rows, Trace, clip_to, keeps_pairs_orthogonal
+from olsq.online.forms.rows import Rows, Trace, clip_to, pairs_stay_orthogonal
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, RobustErrors, joined
@@ -111,7 +111,9 @@ def _feed(
     for block in blocks(n, skip_mask, k, wants_trace, settling):
         rows = prepare(call, block, empty, origin.intercept)
         replaces = pairs and (
-            collector is not None or not keeps_pairs_orthogonal(engine.form, rows.gates)
+            collector is not None
+            or engine.form.name != "covariance"
+            or not pairs_stay_orthogonal(rows.gates)
         )
         trace = Trace.none(m, k)
         if collector:

@@ -26,9 +26,10 @@ from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.covariance_kernels import IN_FORM
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.rows import PairedRows, Rows, keeps_pairs_orthogonal, read_only
+from olsq.online.forms.pair_kernels import embed
+from olsq.online.forms.rows import PairedRows, Rows, pairs_stay_orthogonal, read_only
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.rows.complex_rows import combine_rows, embed_rows, embed_targets
+from olsq.online.rows.complex_rows import combine_rows, real_parts
 from olsq.online.windows.window import RollingWindow
 from olsq.problem import LARGEST
 
@@ -45,14 +46,16 @@ class Place(NamedTuple):
     """Arrays that a single row is written to for its engine.
 
     The same for every row, as engines copy what they keep.  A complex row goes to ``row`` and
-    ``target``, and from there, as two real rows, to ``pair`` and ``targets``.
+    ``target``, and from there to ``rows`` as a pair of real ones.
     """
 
-    row: NDArray
-    target: NDArray
-    pair: NDArray[np.float64]
-    targets: NDArray[np.float64]
-    rows: Rows  # of weight 1, which read them
+    row: NDArray  # (1, k)
+    target: NDArray  # (1, m)
+    parts: NDArray[np.float64]  # of the row, (1, k) or (1, 2k): real, imaginary, real, ...
+    target_parts: NDArray[np.float64]  # of the target, (1, m) or (m, 2)
+    rows: Rows  # of weight 1, which read row and target, or a pair made of them
+    pair: NDArray[np.float64]  # (2, 2k)
+    targets: NDArray[np.float64]  # (2, m)
 
 
 class ShortWay(NamedTuple):
@@ -116,8 +119,10 @@ def _found(estimator: Any) -> ShortWay:
         and form.reports_residuals
     ):
         gates = estimator._gates(None, 1)
-        gates = np.append(gates, ONE) if origin.is_complex else gates
-        shape = (1, origin.n_features)
+        if origin.is_complex:
+            gates = np.append(gates, ONE)
+        if not origin.is_complex or pairs_stay_orthogonal(gates):
+            shape = (1, origin.n_features)
     by_kernel = (
         isinstance(switch, FormSwitch)
         and switch.method == "covariance"
@@ -145,15 +150,18 @@ def _found(estimator: Any) -> ShortWay:
 def _place(k: int, m: int, dtype: np.dtype, gates: NDArray) -> Place:
     """Make the place of rows of k regressors and m targets."""
     row, target = np.ones((1, k), dtype), np.empty((1, m), dtype)
-    if dtype != COMPLEX:
-        return Place(row, target, row, target, Rows.of(row, target, gates, ONE))
     pair, targets = np.empty((2, 2 * k)), np.empty((2, m))
-    return Place(row, target, pair, targets, PairedRows.of(pair, targets, gates, TWO))
+    if dtype != COMPLEX:
+        return Place(row, target, row, target, Rows.of(row, target, gates, ONE), pair, targets)
+    parts, target_parts = read_only(real_parts(row)), real_parts(target).reshape(m, 2)
+    rows = PairedRows.of(pair, targets, gates, TWO)
+    return Place(row, target, parts, target_parts, rows, pair, targets)
 
 
-def _squares(values: NDArray, is_complex: bool) -> float:
-    """Return the sum of squared absolute values; not finite, or too large, if one of them is."""
-    return (np.vdot(values, values).real if is_complex else values.dot(values)).item()
+def _square(values: NDArray[np.float64]) -> float:
+    """Return the sum of squares; not finite, or too large, if one of them is."""
+    values = values.reshape(-1)
+    return values.dot(values).item()
 
 
 def _fits(way: ShortWay, X: Any) -> bool:
@@ -228,25 +236,24 @@ def _learn_by_engine(
     estimator: Any, way: ShortWay, X: NDArray, y: NDArray, weight: Any, predicts: bool
 ) -> tuple[Any, NDArray] | None:
     """Learn as :func:`learn` does, by what the engine does with any call's rows."""
-    is_complex, x = way.dtype is COMPLEX, X[0]
+    is_complex = way.dtype is COMPLEX
     if weight is not None and not (type(weight) in NUMBERS and 0 < weight <= SETTLED):
         return None
-    targets = y if y.ndim == 1 else y[0]
+    place, rows = way.place, way.place.rows
+    place.row[0, int(way.intercept) :], place.target[0] = X[0], y
     most = SETTLED if weight is None else SETTLED / max(weight, 1.0)
-    if not (_squares(x, is_complex) <= most and _squares(targets, is_complex) <= most):
+    if not (_square(place.parts) <= most and _square(place.target_parts) <= most):
         return None
     if not estimator._has_estimate() or (
-        is_complex and not keeps_pairs_orthogonal(way.switch.form, way.gates)
+        is_complex and way.switch.form.name != CovarianceForm.name
     ):
         return None
-    place, rows = way.place, way.place.rows
-    place.row[0, int(way.intercept) :], place.target[0] = x, targets
     if is_complex:
-        embed_rows(place.row, place.pair)
-        embed_targets(place.target, place.targets)
+        embed(place.parts, place.pair)
+        place.targets[:] = place.target_parts.T
     elif weight is not None:
         rows = rows._replace(weights=read_only(np.array((weight,), np.float64)))
-    learned = estimator._learn_row(rows, predicts=predicts)
+    learned = estimator._learn_row(rows, predicts=predicts and not is_complex)
     if learned is None:
         return None
     if weight is not None or estimator._log_weights is not None:
@@ -255,7 +262,7 @@ def _learn_by_engine(
     residual: Any = learned[1]
     if is_complex:
         residual = combine_rows(residual)
-        prediction = combine_rows(prediction) if predicts else None
+        prediction = place.target - residual if predicts else None
     estimator.n_samples_seen_ += 1
     if estimator._constant_values is not None:
         estimator._constant_values = values_after_rows(estimator._constant_values, X)

@@ -117,10 +117,10 @@ def clip_to(values: NDArray, dtype: DTypeLike) -> NDArray:
     return np.clip(values, -largest, largest).astype(dtype)
 
 
-def keeps_pairs_orthogonal(form: Any, gates: NDArray) -> bool:
+def pairs_stay_orthogonal(gates: NDArray) -> bool:
     """Test whether learning a pair's first row changes the second's residual by rounding only.
 
-    That needs ``u P v = 0``, which holds to rounding in the covariance form with gates of at least
-    ``ORTHOGONAL``.
+    That needs ``u P v = 0``, which holds to rounding in the covariance form (and only there) with
+    gates of at least ``ORTHOGONAL``.
     """
-    return form.name == "covariance" and bool((gates >= ORTHOGONAL).all())
+    return bool((gates >= ORTHOGONAL).all())

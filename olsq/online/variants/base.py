@@ -117,7 +117,7 @@ class Variant(VariantParameters, StreamingRegressor):
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
         if self.RESIDUALS or not predicts:
             return super()._learn_row(rows, predicts=predicts)
-        prediction = rows.X @ self._real_theta().T
+        prediction = rows.X @ self._solution(self._engine_or_raise().engine).T
         if not (self.WALK_SOLVES and self._learns_and_solves(rows)):
             super()._learn_row(rows, predicts=False)
         return prediction, rows.Y - prediction
