@@ -139,9 +139,8 @@ class SquareRootForm(Form):
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
         """Run :meth:`update`, one row at a time."""
-        t, theta = start, None
+        t, theta, theta_at = start, None, start
         while t < stop:
-            before = t
             t, held = kernels.update(
                 self.in_kernels,
                 self.spread,
@@ -159,8 +158,10 @@ class SquareRootForm(Form):
             t = self._update_undetermined(rows, t, stop, residual, trace)
             if t == first:
                 # Coefficients that this row's trace asks for are the next one's to predict with.
-                theta = self._take_alone(rows, t, residual, trace, theta if t == before else None)
+                before = theta if theta_at == t else None
+                theta = self._take_alone(rows, t, residual, trace, before)
                 t += 1
+                theta_at = t
         return stop
 
     def _update_undetermined(
