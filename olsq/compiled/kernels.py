@@ -159,10 +159,8 @@ def learn_rare_row(state, x, y, forget, weight):
         counts[FORM] = SQUARE_ROOT
     counts[HELD] += absorb_in_square_root(form, x, target, forget, weight, error)
     count_learned(totals, counts, forget, weight)
-    if counts[SWITCHES] != 0:
-        clock[TO_RETRY] -= 1
-        if clock[TO_RETRY] == 0 and covariance_kernels.enter(form, clock, COVARIANCE_LIMITS):
-            counts[FORM] = COVARIANCE
+    if counts[SWITCHES] != 0 and covariance_kernels.retry(form, clock, 1, COVARIANCE_LIMITS):
+        counts[FORM] = COVARIANCE
     return error[0]
 
 

@@ -12,6 +12,7 @@ from olsq import compiled
 from olsq.online.files.invariants import check_orthonormal
 from olsq.online.forms import solved_moments, square_root
 from olsq.online.forms.information import InformationForm
+from olsq.online.many import learning
 
 KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
 
@@ -238,3 +239,57 @@ def test_moments_start_in_blocks_and_lose_no_digits(ridge_mode, monkeypatch):
     est.partial_fit(X[:120], y[:120])
     reference.partial_fit(X[:120], y[:120])
     assert_allclose(est.residual_, reference.residual_, atol=1e-10 * np.abs(y).max())
+
+
+GROUP_OPTIONS = {
+    "ordinary": {},
+    "no intercept": {"fit_intercept": False},
+    "forgetting": {"forget": 0.9},
+    "sandwich": {"cov": "sandwich"},
+    "known noise": {"noise_variance": 2.0},
+    "sqrt": {"method": "sqrt"},
+}
+
+
+@pytest.mark.parametrize("options", GROUP_OPTIONS.values(), ids=GROUP_OPTIONS)
+@pytest.mark.parametrize("kind", [*KINDS, "gaps"])
+def test_groups_start_as_estimators_do(kind, options):
+    lengths = [3, 9, 1, 14, 40]
+    codes = np.repeat(np.arange(len(lengths)), lengths)
+    X, y = stream(kind, len(codes), 5, 4)
+    if kind == "gaps":
+        y[1::3] = np.nan
+    weights = np.random.default_rng(1).exponential(size=len(y))
+    weights[::7] = 0.0
+    path_of = partial(olsq.coefficient_path, **({"fit_intercept": True} | options))
+    path = path_of(X, y, sample_weight=weights, by=codes)
+    groups = olsq.GroupedLeastSquares(**options).fit(X, y, weights, by=codes)
+    for code in np.unique(codes):
+        rows = codes == code
+        own = path_of(X[rows], y[rows], sample_weight=weights[rows])
+        for name in ("coef", "intercept", "residual", "stderr", "sigma2", "recursive_residual"):
+            got, expected = getattr(path, name)[rows], getattr(own, name)
+            size = np.abs(expected[np.isfinite(expected)]).max(initial=1e-3)
+            assert_allclose(got, expected, rtol=1e-9, atol=1e-12 * size, err_msg=f"{name} {code}")
+        assert_allclose(groups.residual_[rows], own.residual, rtol=1e-9, atol=1e-9)
+
+
+def test_the_first_rows_of_groups_need_no_dense_algebra(monkeypatch):
+    codes = np.repeat(np.arange(4), 12)
+    X, y = stream("plain", len(codes), 5, 4)
+    monkeypatch.setattr(learning, "_take_alone", None)
+    olsq.coefficient_path(X, y, by=codes)
+    olsq.GroupedLeastSquares().fit(X, y, by=codes)
+
+
+@pytest.mark.parametrize("silent", [[0], [0, 2], [0, 3, 4, 9], [5]])
+@pytest.mark.parametrize("kind", KINDS)
+def test_paths_predict_after_silent_rows_as_estimators_do(kind, silent):
+    X, y = stream(kind, 40, 3, 7)
+    if kind == "plain":
+        X[:, 1] = X[:, 0]  # never determined: left to the general way after a while
+    weights = np.ones(len(y))
+    weights[silent] = 0.0
+    path = olsq.coefficient_path(X, y + 5, sample_weight=weights, fit_intercept=True, method="sqrt")
+    est = olsq.RecursiveLeastSquares(method="sqrt").fit(X, y + 5, weights)
+    assert_allclose(path.residual, est.residual_, rtol=1e-7, atol=1e-9)

@@ -209,6 +209,15 @@ def enter(form, clock, limits):
     return True
 
 
+@kernel(forceinline=True)
+def retry(form, clock, rows, limits):
+    """Count rows learned in square-root form; enter the covariance form if that is due, and True
+    if it could be.
+    """
+    clock[TO_RETRY] -= rows
+    return clock[TO_RETRY] == 0 and enter(form, clock, limits)
+
+
 @kernel(forceinline=True, borrows=True)
 def multiply(P, x, out):
     """Compute P x into out."""

@@ -18,8 +18,9 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms import covariance_kernels, square_root_kernels
+from olsq.online.forms import covariance_kernels, square_root_kernels, start_kernels
 from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY
+from olsq.online.forms.start_kernels import LAST, TAKEN, UNTRACED
 from olsq.online.forms.statistics import fill_statistics
 
 BLOCK = 64  # rows in a buffer
@@ -73,6 +74,18 @@ def form_of(state, f):
 
 
 @kernel(forceinline=True)
+def buffer_for(size, m, k):
+    """Make the arrays that :func:`gather` fills, and errors (size, m)."""
+    return (
+        np.ones((size, k)),
+        np.empty((size, m)),
+        np.empty(size),
+        np.empty(size),
+        np.empty(size, np.int64),
+    ), np.empty((size, m))
+
+
+@kernel(forceinline=True)
 def gather(rows, t, stop, most, intercept, buffer):
     """Copy the next usable rows, at most ``most``, into the buffer.
 
@@ -110,12 +123,8 @@ def advance_square_root(state, f, stop, t, settings, buffer, error, trace):
         form_of(state, f), spread[f], rows, (0, stop), square_root_limits, error[:stop], trace
     )
     held[f] += count
-    if switching:
-        clock[f, TO_RETRY] -= done
-        if clock[f, TO_RETRY] == 0 and covariance_kernels.enter(
-            form_of(state, f), clock[f], covariance_limits
-        ):
-            forms[f] = COVARIANCE
+    if switching and covariance_kernels.retry(form_of(state, f), clock[f], done, covariance_limits):
+        forms[f] = COVARIANCE
     return done, places[done] if done < stop else t
 
 
@@ -182,14 +191,8 @@ def learn_square_root(state, turns, rows, settings, begin, end, residual):
     _, _, switching, intercept, _ = settings
     m, k = coefs.shape[1], coefs.shape[2]
     size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
-    buffer = (
-        np.ones((size, k)),
-        np.empty((size, m)),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size, np.int64),
-    )
-    error, trace = np.empty((size, m)), square_root_kernels.no_trace(m, k)
+    buffer, error = buffer_for(size, m, k)
+    trace = square_root_kernels.no_trace(m, k)
     for i in range(begin, end):
         f = members[i]
         t, stop = position[i], ends[i]
@@ -239,6 +242,148 @@ def learn_logs(logs, members, begins, ends, rows):
         logs[members[i]] = total
 
 
+@kernel(forceinline=True)
+def trace_for(size, m, k, path, robust):
+    """Make the arrays of a trace of the rows of a buffer that a path (see :func:`learn_path`) is
+    filled from; without rows where nothing is wanted.
+    """
+    n = size if path[0].shape[0] > 0 else 0
+    v = n if path[2].shape[0] > 0 else 0
+    return (
+        np.empty((n, m, k)),
+        np.empty((v, k)),
+        np.empty((n, m)),
+        np.empty((n, 6)),
+        np.empty((n, m)),
+        np.empty((v if robust else 0, k)),
+    )
+
+
+@kernel(forceinline=True)
+def first_rows(trace, n):
+    """Return the first n rows of a trace's arrays."""
+    coef, variance, loss, counts, recursive, sandwich = trace
+    return coef[:n], variance[:n], loss[:n], counts[:n], recursive[:n], sandwich[:n]
+
+
+@kernel()
+def write_rows(seen, rows, written, buffer, error, trace, residual, path):
+    """Write what ``done`` rows of a buffer left, and count them; ``written`` = (done, traced,
+    discounted, ridge (k,)).
+
+    All have residuals, the first ``traced`` a path; ``seen`` (1,) counts one filter's samples.
+    """
+    done, traced, discounted, ridge = written
+    order, _, _, _, weights, _ = rows
+    places = buffer[4]
+    path_coef, path_sigma2, path_stderr, path_squares, path_degrees, path_recursive, _ = path
+    m, k = error.shape[1], trace[0].shape[2]
+    statistics = path_stderr.shape[0] > 0
+    if statistics:
+        sigma2, stderr = np.empty((traced, m)), np.empty((traced, m, k))
+        squares, degrees = np.empty((traced, m)), np.empty((traced, 3))
+        for s in range(traced):  # inf, or the known noise variance
+            for target in range(m):
+                sigma2[s, target] = path_sigma2[order[places[s]], target]
+        coef, variance, loss, counts, _, sandwich = first_rows(trace, traced)
+        fill_statistics(
+            loss,
+            coef,
+            variance,
+            sandwich,
+            counts,
+            ridge,
+            discounted,
+            sigma2,
+            stderr,
+            (squares, degrees),
+        )
+        for s in range(traced):
+            row = order[places[s]]
+            for target in range(m):
+                path_sigma2[row, target] = sigma2[s, target]
+                path_squares[row, target] = squares[s, target]
+                for j in range(k):
+                    path_stderr[row, target, j] = stderr[s, target, j]
+            for j in range(3):  # a copy of a row takes seconds to compile
+                path_degrees[row, j] = degrees[s, j]
+    for s in range(done):
+        row = order[places[s]]
+        seen[0] += 1 if weights[row] > 0 else 0
+        for target in range(m):
+            residual[row, target] = error[s, target]
+    if path_coef.shape[0] == 0:
+        return
+    for s in range(done):
+        row = order[places[s]]
+        for target in range(m):
+            path_recursive[row, target] = trace[4][s, target]
+            for j in range(k if s < traced else 0):
+                path_coef[row, target, j] = trace[0][s, target, j]
+
+
+@kernel()
+def learn_starts(state, turns, rows, settings, begin, end, residual, path):
+    """Learn the first rows of filters that know nothing yet, while coefficients are undetermined.
+
+    ``turns`` = (members (b,), position, ends, bases (b, s, s), stops (b, 2)), the others as in
+    :func:`learn_path`, or as in :func:`learn` with a path without rows.  ``stops`` receives what
+    was done with a filter's last row (see :mod:`olsq.online.forms.start_kernels`) and, where its
+    estimate is not written, the number of that row; a filter stops there.
+    """
+    forms, _, coefs, _, _, _, held, clock, seen, spread = state
+    members, position, ends, bases, stops = turns
+    order = rows[0]
+    covariance_limits, limits, switching, intercept, discounted = settings
+    ridge = path[6]
+    m, k = coefs.shape[1], coefs.shape[2]
+    size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
+    buffer, error = buffer_for(size, m, k)
+    x, y, gate, weight, places = buffer
+    block = trace_for(size, m, k, path, spread.shape[1] > 0)
+    for i in range(begin, end):
+        f = members[i]
+        t, stop = position[i], ends[i]
+        stops[i, 0], stops[i, 1] = TAKEN, -1
+        while t < stop and forms[f] == SQUARE_ROOT:
+            most = min(size, clock[f, TO_RETRY]) if switching else size
+            n, following = gather(rows, t, stop, most, intercept, buffer)
+            trace = first_rows(block, n)
+            done, last, count = start_kernels.update(
+                (form_of(state, f), spread[f]),
+                bases[i],
+                (x[:n], y[:n], gate[:n], weight[:n]),
+                (0, n),
+                limits,
+                intercept,
+                error[:n],
+                trace,
+            )
+            held[f] += count
+            traced = done
+            if path[0].shape[0] > 0 and last in (LAST, UNTRACED):
+                traced, stops[i, 1] = done - 1, order[places[done - 1]]
+            write_rows(
+                seen[f : f + 1],
+                rows,
+                (done, traced, discounted, ridge[f]),
+                buffer,
+                error,
+                trace,
+                residual,
+                path,
+            )
+            t = places[done] if done < n else following
+            stops[i, 0] = last
+            if switching and covariance_kernels.retry(
+                form_of(state, f), clock[f], done, covariance_limits
+            ):
+                forms[f] = COVARIANCE
+            if last != TAKEN:
+                break
+        position[i] = t
+
+
 @kernel()
 def learn_path(state, turns, rows, settings, begin, end, residual, path):
     """Learn as :func:`learn` does, and write every row's estimate.
@@ -249,31 +394,13 @@ def learn_path(state, turns, rows, settings, begin, end, residual, path):
     """
     forms, matrix, coefs, _, _, _, _, clock, seen, spread = state
     members, position, ends = turns
-    order, _, _, _, weights, _ = rows
     limits, _, switching, intercept, discounted = settings
-    path_coef, path_sigma2, path_stderr, path_squares, path_degrees, path_recursive, ridge = path
+    ridge = path[6]
     m, k = coefs.shape[1], coefs.shape[2]
     size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
-    wanted = path_stderr.shape[0] > 0
-    robust = spread.shape[1] > 0 and wanted
-    buffer = (
-        np.ones((size, k)),
-        np.empty((size, m)),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size, np.int64),
-    )
-    error = np.empty((size, m))
-    whole = (
-        np.empty((size, m, k)),
-        np.empty((size if wanted else 0, k)),
-        np.empty((size, m)),
-        np.empty((size, 6)),
-        np.empty((size, m)),
-        np.empty((size if robust else 0, k)),
-    )
-    sigma2, stderr = np.empty((size, m)), np.empty((size, m, k))
-    squares, degrees = np.empty((size, m)), np.empty((size, 3))
+    robust = spread.shape[1] > 0 and path[2].shape[0] > 0
+    buffer, error = buffer_for(size, m, k)
+    block = trace_for(size, m, k, path, robust)
     for i in range(begin, end):
         f = members[i]
         t, stop = position[i], ends[i]
@@ -285,14 +412,7 @@ def learn_path(state, turns, rows, settings, begin, end, residual, path):
             if n == 0:  # only rows to skip are left
                 t = following
                 break
-            trace = (
-                whole[0][:n],
-                whole[1][:n],
-                whole[2][:n],
-                whole[3][:n],
-                whole[4][:n],
-                whole[5][: n if robust else 0],
-            )
+            trace = first_rows(block, n)
             if forms[f] == COVARIANCE:
                 V, used = np.empty((k, k) if robust else (0, 0)), np.zeros(1)
                 # V = P S P with S = spread^T spread, and used = tr(P S), from half = spread P
@@ -325,38 +445,16 @@ def learn_path(state, turns, rows, settings, begin, end, residual, path):
                 done, t = advance_square_root(
                     state, f, n, following, settings, buffer, error[:n], trace
                 )
-            if wanted:
-                for s in range(done):  # inf, or the known noise variance
-                    for target in range(m):
-                        sigma2[s, target] = path_sigma2[order[buffer[4][s]], target]
-                fill_statistics(
-                    trace[2][:done],
-                    trace[0][:done],
-                    trace[1][:done],
-                    trace[5][: done if robust else 0],
-                    trace[3][:done],
-                    ridge[f],
-                    discounted,
-                    sigma2[:done],
-                    stderr[:done],
-                    (squares[:done], degrees[:done]),
-                )
-            for s in range(done):
-                row = order[buffer[4][s]]
-                seen[f] += 1 if weights[row] > 0 else 0
-                for target in range(m):
-                    residual[row, target] = error[s, target]
-                    path_recursive[row, target] = trace[4][s, target]
-                    for j in range(k):
-                        path_coef[row, target, j] = trace[0][s, target, j]
-                    if wanted:
-                        path_sigma2[row, target] = sigma2[s, target]
-                        path_squares[row, target] = squares[s, target]
-                        for j in range(k):
-                            path_stderr[row, target, j] = stderr[s, target, j]
-                if wanted:
-                    for j in range(3):  # a copy of a row takes seconds to compile
-                        path_degrees[row, j] = degrees[s, j]
+            write_rows(
+                seen[f : f + 1],
+                rows,
+                (done, done, discounted, ridge[f]),
+                buffer,
+                error,
+                trace,
+                residual,
+                path,
+            )
             if done < n:
                 break
         position[i] = t
@@ -367,10 +465,7 @@ def try_all(state, filters, covariance_limits):
     """Count one row less to wait for each of ``filters``; try the other form where none is left."""
     forms, _, _, _, _, _, _, clock, _, _ = state
     for f in filters:
-        clock[f, TO_RETRY] -= 1
-        if clock[f, TO_RETRY] == 0 and covariance_kernels.enter(
-            form_of(state, f), clock[f], covariance_limits
-        ):
+        if covariance_kernels.retry(form_of(state, f), clock[f], 1, covariance_limits):
             forms[f] = COVARIANCE
 
 

@@ -21,6 +21,8 @@ from olsq.online.files import frozen
 from olsq.online.files.frozen import IMMUTABLE
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.rows import read_only
+from olsq.online.forms.square_root_kernels import COUNT
+from olsq.online.forms.start_kernels import UNTRACED
 from olsq.online.many import batch_kernels, decision_kernels, kernels
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
@@ -190,6 +192,9 @@ def _learn(
         stopped = position < ends
         members, position, ends = members[stopped], position[stopped], ends[stopped]
 
+    if (ends - position).max(initial=0) > 1:
+        _learn_starts(state, arrays, kind, rows, position, residual, path)
+        members, position, ends = (a[position < ends] for a in (members, position, ends))
     while members.size:
         if path is None:
             run(kernels.learn)
@@ -208,6 +213,54 @@ def _learn(
         kernels.learn_squares(
             state.spread, rows.members, rows.begins, rows.ends, data, kind.intercept
         )
+
+
+def _learn_starts(
+    state: BankState,
+    arrays: Any,
+    kind: Kind,
+    rows: BankRows,
+    position: NDArray[np.int64],
+    residual: NDArray,
+    path: BankPath | None,
+) -> None:
+    """Learn the first rows of members that know nothing yet, and move their ``position`` on.
+
+    While coefficients are undetermined those of minimum norm come from a basis of the rows, which
+    is kept for this call only: a member that is still undetermined in the next one goes on by the
+    dense algebra of :func:`_take_alone`.
+    """
+    at = np.flatnonzero(
+        (state.forms[rows.members] == SQUARE_ROOT)
+        & (state.tally[rows.members, COUNT] == 0)
+        & (rows.ends - position > 1)
+    )
+    at = at[~state.matrix[rows.members[at]].any(axis=(1, 2))]
+    k = state.matrix.shape[1]
+    bases = np.zeros((at.size, k - int(kind.intercept), k - int(kind.intercept)))
+    trace = (*(path or BankPath.empty(0, rows.Y.shape[1], k, None)), state.ridge)
+    while at.size:
+        turns = (
+            rows.members[at],
+            position[at],
+            rows.ends[at],
+            bases,
+            np.empty((at.size, 2), np.int64),
+        )
+        arguments = arrays, turns, rows.data, kind.settings
+        in_pieces(
+            lambda begin, end, arguments=arguments: kernels.learn_starts(
+                *arguments, begin, end, residual, trace
+            ),
+            share((turns[2] - turns[1]) * k**2, PARALLEL_FROM),
+        )
+        position[at] = turns[1]
+        done, numbers = turns[4].T
+        if path is not None and (unwritten := numbers >= 0).any():
+            filters = turns[0][unwritten]
+            _write_estimates(state, kind, filters, numbers[unwritten], path)
+        goes_on = done == UNTRACED
+        at, bases = at[goes_on], bases[goes_on]
 
 
 def _take_alone(
@@ -230,17 +283,24 @@ def _take_alone(
         arrays, filters, numbers, rows.data, theta, settings, residual, recursive
     )
     if path is not None:
-        if not path.has_statistics:
-            path.coef[numbers] = state.theta(filters, kind)
-        else:
-            estimates = state.estimates(filters, kind)
-            path.coef[numbers] = estimates.theta
-            noise = path.sigma2[numbers]  # as it was made: inf, or the known variance
-            sigma2, stderr, fit = state.statistics(filters, kind, estimates, noise)
-            for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
-                array[numbers] = part
+        _write_estimates(state, kind, filters, numbers, path)
     if kind.method == "covariance":
         kernels.try_all(arrays, filters, kind.limits.covariance)
+
+
+def _write_estimates(
+    state: BankState, kind: Kind, filters: NDArray, numbers: NDArray, path: BankPath
+) -> None:
+    """Write the estimates of some filters as they are now to the rows of these numbers."""
+    if not path.has_statistics:
+        path.coef[numbers] = state.theta(filters, kind)
+        return
+    estimates = state.estimates(filters, kind)
+    path.coef[numbers] = estimates.theta
+    noise = path.sigma2[numbers]  # as it was made: inf, or the known variance
+    sigma2, stderr, fit = state.statistics(filters, kind, estimates, noise)
+    for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
+        array[numbers] = part
 
 
 DOUBLE = np.dtype(np.float64)
