@@ -18,7 +18,6 @@ be 0: there it is :func:`~olsq.sequence.jax.gates.gate_gradient`'s sum of produc
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,8 +26,8 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks, read_out, system_product
-from olsq.sequence.jax.control import compile_once, cond, max_over_vmap
-from olsq.sequence.jax.gates import gate_gradient, gate_products
+from olsq.sequence.jax.control import cond, max_over_vmap
+from olsq.sequence.jax.gates import gate_gradient, gate_products, piece_products
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import Carry, Tile, finite, finite_queries, open_tile
 from olsq.solvers.thresholds import MILD_LOG_SCALE
@@ -45,25 +44,6 @@ class TileGradient(NamedTuple):
     ridge: Array  # (B, n, C, d), for every token
     gram: Array  # (B, d, d), of the moments before the tile
     cross: Array  # (B, m, d)
-
-
-class ChunkProducts(NamedTuple):
-    """Products of the gates over whole chunks.
-
-    See :func:`~olsq.sequence.jax.gates.states_before`.
-    """
-
-    table: Array  # (B, n, n)
-    start: Array  # (B, n)
-
-
-def chunk_products(factor: Array) -> ChunkProducts:
-    """Compute the products of gates over runs of chunks from ``factor`` (B, n), the product within
-    each.
-    """
-    constant = jax.lax.stop_gradient(factor)
-    logs = jnp.log(jnp.where(constant == 0, 1, constant))
-    return ChunkProducts(*gate_products(factor, logs))
 
 
 def multiply_rows(a: Array, b: Array) -> Array:
@@ -93,7 +73,6 @@ def _recall(solver: JaxSolver, chunks: Chunks, kept: Any) -> tuple[Any, Array]:
     return prepared, solver.solve(chunks, prepared, finite_queries(chunks))[0]
 
 
-@partial(compile_once, static_argnames="solver", inline=True)
 def tile_gradient(
     tile: Tile,
     ridge: Any,
@@ -132,11 +111,11 @@ def tile_gradient(
 
     b, n = keys.shape[:2]
     factor = jnp.ones((b, n), keys.dtype) if zeta is None else zeta[..., -1]
-    through = chunk_products(factor)
+    through, from_first = piece_products(factor)
     after = [jnp.concatenate([o[:, 1:], d[:, None]], 1) for o, d in zip(inside, d_end, strict=True)]
-    d_gram, d_cross = (jnp.einsum("bts,btpq->bspq", through.table, a) for a in after)
+    d_gram, d_cross = (jnp.einsum("bts,btpq->bspq", through, a) for a in after)
     before = [
-        o[:, 0] + jnp.einsum("bt,btpq->bpq", through.start, a)
+        o[:, 0] + jnp.einsum("bt,btpq->bpq", from_first, a)
         for o, a in zip(inside, after, strict=True)
     ]
     tail = jnp.broadcast_to(decay[..., -1, :], keys.shape[:-1])
@@ -156,7 +135,7 @@ def tile_gradient(
             for s, last in zip((chunks.gram, chunks.cross), end[:2], strict=True)
         ]
         forget, weight = _gradient_of_gates(
-            tile, chunks, change * scores, d_tail, d_zeta, after, states, through
+            tile, chunks, change * scores, d_tail, d_zeta, after, states, (through, from_first)
         )
     return TileGradient(
         jnp.where(fine[..., None], d_keys, 0),
@@ -169,7 +148,6 @@ def tile_gradient(
     )
 
 
-@partial(compile_once, static_argnames="solver", inline=True)
 def tile_tangent(
     tile: Tile,
     ridge: Any,
@@ -217,13 +195,14 @@ def _gradient_of_gates(
     d_zeta: Array,
     after: list[Array],
     states: list[Array],
-    pieces: ChunkProducts,
+    between: tuple[Array, Array],
 ) -> tuple[Any, Any]:
     """Compute the cotangents (B, n, C) of gates and weights; None where there are none.
 
     ``d_decay`` (B, n, C, C) and ``d_tail`` (B, n, C) are those of D and, through the moments after
     the chunk, of its last row; ``d_zeta`` (B, n, C) those of zeta; ``after`` those of the moments
-    after each chunk, whose values are ``states``; ``pieces`` are the products over whole chunks.
+    after each chunk, whose values are ``states``; ``between`` are the products of gates over whole
+    chunks.
     """
     keys, c = chunks.keys, chunks.keys.shape[2]
     plain = jnp.tril(jnp.ones((c, c), keys.dtype))
@@ -266,7 +245,7 @@ def _gradient_of_gates(
         spent, d_start = (
             jnp.einsum("btpq,bpq->bt", a, s) for a, s in zip(after, starts, strict=True)
         )
-        d_factor = gate_gradient(*pieces, through + other, spent + d_start)
+        d_factor = gate_gradient(*between, through + other, spent + d_start)
         return gate_gradient(plain, chunks.zeta, d_table, d_zeta.at[..., -1].add(d_factor))
 
     # `mild` divides by the gates and subtracts cumulative sums: wrong at a gate of 0, and it

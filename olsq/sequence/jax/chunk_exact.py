@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.chunks import Chunks, system_product
-from olsq.sequence.jax.control import cond, max_over_vmap, switch
+from olsq.sequence.jax.control import cond, max_over_vmap
 from olsq.sequence.jax.factor import (
     Factor,
     apply_inverses,
@@ -40,7 +40,6 @@ TRIAL = 24  # steps without factors before their convergence rate decides whethe
 NEAR = 2.0  # |log f| up to which a factor saves more steps than it costs
 SERVED = 0.97  # share of tokens within NEAR above which TRIAL steps decide about factors
 MOST_UNITS = 1e9  # largest ratio of units: its square times the data still fits float32
-UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
 
 
 class ChunkFactors(NamedTuple):
@@ -97,15 +96,14 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
         lambda: jax.lax.map(at, jnp.stack(where.centres)),
         lambda: jax.tree.map(lambda x: jnp.stack([x, x]), p.first),
     )
-    first, second = (jax.tree.map(lambda x, i=i: x[i], both) for i in range(2))
     after, within_scale = where.after[..., None], where.within(p.sums, MAX_LOG_SCALE)[..., None]
-    diagonal = jnp.diagonal(first.inverse, axis1=-2, axis2=-1)
+    diagonal = jnp.diagonal(both.inverse[0], axis1=-2, axis2=-1)
     unit = diagonal.min(-1)[..., None, None]
     unit = jnp.where(jnp.isfinite(unit), unit, 1)  # of a stream that is lost
 
     def inner(r: Array) -> Array:
-        y = jnp.where(after, apply_inverses(second, r), apply_inverses(first, r))
-        return jnp.where(within_scale, y, unit * r)
+        first, second = jax.vmap(apply_inverses)(both, jnp.stack([r, r]))
+        return jnp.where(within_scale, jnp.where(after, second, first), unit * r)
 
     return inner
 
@@ -145,11 +143,6 @@ def solve_preconditioned_by_ridge(
     return y / units, steps, done
 
 
-def _zeros_of_result(function: Callable[[], Any]) -> Any:
-    """Return zeros of the shapes that ``function`` returns, without running it."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
-
-
 def _log_middle(sums: Any) -> Any:
     """Return the geometric middle of a chunk's gates, as a log (B, n); None without gates."""
     return None if sums is None else (sums[..., 0] + sums[..., -1]) / 2
@@ -163,13 +156,18 @@ class JaxChunkExact(JaxSolver):
 
     def prepare(self, chunks: Chunks) -> ChunkFactors:
         """Factorise every chunk; nothing here is differentiated."""
-        sums, ridge = sums_of_logs(chunks), reference_ridge(chunks)
+        sums: Any = sums_of_logs(chunks)
+        ridge = reference_ridge(chunks)
         harsh = self._is_harsh(sums)
         if harsh is None:
             factor = factorise(chunks, sums, _log_middle(sums), ridge)
         else:
-            plain = partial(factorise, chunks, sums, _log_middle(sums), ridge, LIMIT)
-            factor = cond(harsh, partial(_zeros_of_result, plain), plain)
+            parts = chunks.gram, chunks.keys, sums[..., None], sums[..., 0]
+            factor = cond(
+                harsh,
+                lambda: Factor(*map(jnp.zeros_like, parts)),
+                partial(factorise, chunks, sums, _log_middle(sums), ridge, LIMIT),
+            )
         return self._add_bounds(chunks, factor, sums, harsh)
 
     def _is_harsh(self, sums: Any) -> Any:
@@ -234,20 +232,15 @@ class JaxChunkExact(JaxSolver):
         p: ChunkFactors = prepared
         if p.needs_cg is None:
             return self._solve_by_corrections(chunks, p, b, self.options.corrections)
-        if p.eig_min is None:
-            return cond(
-                max_over_vmap(p.needs_cg),
-                partial(self._solve_by_conjugate_gradient, chunks, p, b),
-                partial(self._solve_by_corrections, chunks, p, b, 0),
-            )
-        steps = max_over_vmap(self._count_corrections(p, b.dtype))
-        # The counts of mild gates are unrolled: a loop costs a tenth of the whole solve.
-        counts = [*range(1, UNROLLED_COUNTS + 1), steps]
-        branches = [partial(self._solve_by_corrections, chunks, p, b, n) for n in counts]
-        branches.append(partial(self._solve_by_conjugate_gradient, chunks, p, b))
-        needs_cg = max_over_vmap(p.needs_cg) | (steps > MOST_CORRECTIONS)
-        count = jnp.clip(steps, 1, UNROLLED_COUNTS + 1) - 1
-        return switch(jnp.where(needs_cg, UNROLLED_COUNTS + 1, count), branches)
+        needs_cg, steps = max_over_vmap(p.needs_cg), 0
+        if p.eig_min is not None:
+            steps = max_over_vmap(self._count_corrections(p, b.dtype))
+            needs_cg = needs_cg | (steps > MOST_CORRECTIONS)
+        return cond(
+            needs_cg,
+            partial(self._solve_by_conjugate_gradient, chunks, p, b),
+            partial(self._solve_by_corrections, chunks, p, b, steps),
+        )
 
     def _tolerance(self, dtype: Any) -> float:
         """Return the relative error to reach: the option, or ``ROUNDED`` eps of the dtype."""
@@ -256,12 +249,12 @@ class JaxChunkExact(JaxSolver):
         )
 
     def _count_corrections(self, p: ChunkFactors, dtype: Any) -> Array:
-        """Count the Chebyshev steps that the worst bound of the stream needs."""
+        """Count the Chebyshev steps that the worst bound of the stream needs, at least one."""
         # Error of m Chebyshev steps <= 2 rho^(m+1), rho = (sqrt(kappa)-1) / (sqrt(kappa)+1).
         kappa = (p.eig_max / p.eig_min).max()
         left = correction_error(kappa, jnp.arange(MOST_CORRECTIONS + 1, dtype=kappa.dtype))
         # a NaN kappa counts as too many steps
-        return (~(left <= self._tolerance(dtype))).sum(dtype=jnp.int32)
+        return jnp.maximum((~(left <= self._tolerance(dtype))).sum(dtype=jnp.int32), 1)
 
     def _solve_by_corrections(
         self, chunks: Chunks, p: ChunkFactors, b: Array, steps: Any

@@ -47,6 +47,12 @@ def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
     return table[..., 0, :, :], zeta + jax.lax.stop_gradient(value - zeta)
 
 
+def piece_products(factor: Array) -> tuple[Array, Array]:
+    """Compute :func:`gate_products` of whole pieces from the product ``factor`` (B, n) of each."""
+    constant = jax.lax.stop_gradient(factor)
+    return gate_products(factor, jnp.log(jnp.where(constant == 0, 1, constant)))
+
+
 def gate_gradient(table: Array, zeta: Array, d_table: Array, d_zeta: Array) -> Array:
     """Compute the cotangents of the gates (..., C) from those of their products D and zeta.
 
@@ -70,8 +76,7 @@ def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array
     n = factor.shape[1]
     if n > RUN:
         return _states_before_runs(factor, add, start)
-    constant = jax.lax.stop_gradient(factor)
-    table, zeta = gate_products(factor, jnp.log(jnp.where(constant == 0, 1, constant)))
+    table, zeta = piece_products(factor)
     after = jnp.einsum("bts,bspq->btpq", table, add) + zeta[..., None, None] * start[:, None]
     before = jnp.concatenate([start[:, None], after[:, :-1]], 1)
     return before, after[:, -1]

@@ -115,11 +115,7 @@ def by_platform(choose: Callable[[Target], Choice], run: Callable[[Choice], Resu
         return run(mine)
 
     def under(one: Target) -> Callable[[], Result]:
-        def traced() -> Result:
-            with tuned_for(one):
-                return run(choose(one))
-
-        return traced
+        return tuned_for(one)(functools.partial(run, choose(one)))
 
     cpu, other = (ours, theirs) if ours.cpu else (theirs, ours)
     return jax.lax.platform_dependent(cpu=under(cpu), default=under(other))

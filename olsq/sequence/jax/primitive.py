@@ -36,6 +36,7 @@ from olsq.sequence.jax.tiles import TokenSizes
 from olsq.sequence.jax.walk import Kept
 
 OUTPUTS = 3  # that have derivatives: values and the final moments
+SIZES = len(TokenSizes._fields)  # the outputs after them; then what derivatives keep
 
 
 class Setting(NamedTuple):
@@ -60,8 +61,8 @@ def solve_by_primitive(
     arrays = stream._asdict() | stream.state._asdict()
     arrays = {n: x for n, x in arrays.items() if n not in ("state", "floor") and x is not None}
     setting = Setting(tuple(arrays), solver, given_target())
-    value, gram, cross, *sizes = solve_p.bind(*arrays.values(), setting=setting, keeps=False)
-    return value, Moments(gram, cross), TokenSizes(*sizes)
+    value, gram, cross, *results = solve_p.bind(*arrays.values(), setting=setting)
+    return value, Moments(gram, cross), TokenSizes(*results[:SIZES])
 
 
 @contextlib.contextmanager
@@ -71,11 +72,11 @@ def _traced_for(setting: Setting) -> Iterator[None]:
         yield
 
 
-@partial(jax.jit, static_argnames=("setting", "keeps"))
-def _solve(*arrays: Array, setting: Setting, keeps: bool) -> list[Array]:
-    """Compute outputs and sizes, and with ``keeps`` also what the gradient needs."""
+@partial(jax.jit, static_argnames="setting")
+def _solve(*arrays: Array, setting: Setting) -> list[Array]:
+    """Compute outputs, sizes, and what derivatives need: dead code where none are taken."""
     with _traced_for(setting):
-        return jax.tree.leaves(walk.forward(setting.stream(arrays), setting.solver, keeps))
+        return jax.tree.leaves(walk.forward(setting.stream(arrays), setting.solver))
 
 
 @partial(jax.jit, static_argnames=("setting", "wrt"))
@@ -158,21 +159,20 @@ def _add_tangents(parts: Any) -> Any:
     return [sum(xs[1:], xs[0]) for xs in zip(*parts, strict=True)]
 
 
-def _solve_jvp(primals: Any, tangents: Any, *, setting: Setting, keeps: bool) -> Any:
-    """Compute outputs and their tangents; the kept values have none."""
-    out = solve_p.bind(*primals, setting=setting, keeps=True)
-    kept = out[OUTPUTS + len(TokenSizes._fields) :]
+def _solve_jvp(primals: Any, tangents: Any, *, setting: Setting) -> Any:
+    """Compute outputs and their tangents; sizes and kept values have none."""
+    out = solve_p.bind(*primals, setting=setting)
     moving = [
         (n, t)
         for n, t in zip(setting.names, tangents, strict=True)
         if n != "log_forget" and type(t) is not ad.Zero
     ]
-    shown = out if keeps else out[: OUTPUTS + len(TokenSizes._fields)]
     if not moving:
-        return shown, [_zero_tangent(x) for x in shown]
+        return out, [_zero_tangent(x) for x in out]
     wrt, moved = zip(*moving, strict=True)
+    kept = out[OUTPUTS + SIZES :]
     d_out = tangent_p.bind(*primals, *kept, *moved, setting=setting, wrt=wrt)
-    return shown, [*d_out, *(_zero_tangent(x) for x in shown[OUTPUTS:])]
+    return out, [*d_out, *(_zero_tangent(x) for x in out[OUTPUTS:])]
 
 
 def _linear_jvp(
@@ -239,37 +239,31 @@ def _apply_cotangent(setting: Setting, wrt: Any, arrays: Any, *cotangents: Array
         return jax.vjp(function, *values)[1](cotangents)
 
 
-def _select_transposed(operands: Any, results: list[Any]) -> list[Any]:
-    """Select the results for the operands to transpose by; None for the others."""
-    return [
-        x if ad.is_undefined_primal(o) else None for o, x in zip(operands, results, strict=True)
-    ]
-
-
-def _tangent_transpose(
-    cotangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
+def _linear_transpose(
+    transposed: Primitive,
+    last: Callable[[tuple[str, ...]], int],
+    upstream: Any,
+    *operands: Any,
+    setting: Setting,
+    wrt: tuple[str, ...],
 ) -> Any:
-    """Transpose the tangent primitive by its tangents: the cotangent primitive."""
-    arrays, kept, _ = _split_operands(operands, setting, len(wrt))
-    upstream = map(ad.instantiate_zeros, cotangents)
-    out = cotangent_p.bind(*arrays, *kept, *upstream, setting=setting, wrt=wrt)
-    return _select_transposed(operands, [None] * (len(arrays) + len(kept)) + list(out))
+    """Transpose a primitive by its last operands: the primitive ``transposed``."""
+    arrays, kept, linear = _split_operands(operands, setting, last(wrt))
+    moved = map(ad.instantiate_zeros, upstream)
+    out = transposed.bind(*arrays, *kept, *moved, setting=setting, wrt=wrt)
+    by_last = (x if ad.is_undefined_primal(o) else None for o, x in zip(linear, out, strict=True))
+    return [*[None] * (len(arrays) + len(kept)), *by_last]
 
 
-def _cotangent_transpose(
-    tangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
-) -> Any:
-    """Transpose the cotangent primitive by its cotangents: the tangent primitive."""
-    arrays, kept, _ = _split_operands(operands, setting, OUTPUTS)
-    moved = map(ad.instantiate_zeros, tangents)
-    out = tangent_p.bind(*arrays, *kept, *moved, setting=setting, wrt=wrt)
-    return _select_transposed(operands, [None] * (len(arrays) + len(kept)) + list(out))
+def _count_outputs(_: tuple[str, ...]) -> int:
+    """Count the operands by which the cotangent primitive is linear."""
+    return OUTPUTS
 
 
 ad.primitive_jvps[solve_p] = _solve_jvp
-ad.primitive_jvps[tangent_p] = partial(_linear_jvp, tangent_p, len, _apply_tangent)
-ad.primitive_jvps[cotangent_p] = partial(
-    _linear_jvp, cotangent_p, lambda _: OUTPUTS, _apply_cotangent
-)
-ad.primitive_transposes[tangent_p] = _tangent_transpose
-ad.primitive_transposes[cotangent_p] = _cotangent_transpose
+for linear_p, transposed_p, count, apply in (
+    (tangent_p, cotangent_p, len, _apply_tangent),
+    (cotangent_p, tangent_p, _count_outputs, _apply_cotangent),
+):
+    ad.primitive_jvps[linear_p] = partial(_linear_jvp, linear_p, count, apply)
+    ad.primitive_transposes[linear_p] = partial(_linear_transpose, transposed_p, count)

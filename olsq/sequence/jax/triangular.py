@@ -35,16 +35,22 @@ def inverse_cholesky(a: Array, smallest: int = SMALLEST) -> Array:
     Which entries of the symmetric ``a`` are read is not defined: a matrix, a tangent or a cotangent
     counts by its symmetric part only.
     """
+    return by_platform(lambda target: not target.cpu, partial(_invert_by_halves, a, smallest))
+
+
+@partial(jax.jit, static_argnames=("smallest", "unroll"))
+def _invert_by_halves(a: Array, smallest: int, unroll: bool) -> Array:
+    """Compute :func:`inverse_cholesky`; ``unroll`` is that of :func:`_eliminate`."""
     n = a.shape[-1]
     if n <= smallest:
-        return _eliminate(a)
+        return _eliminate(a, unroll)
     half = (n // 2 + smallest - 1) // smallest * smallest
     # Block elimination with B = a21 X1^T and X2 the factor of the Schur complement a22 - B B^T:
     # L = [[L1, 0], [B, L2]],  L^{-1} = [[X1, 0], [-X2 B X1, X2]]
-    first = inverse_cholesky(a[..., :half, :half], smallest)
+    first = _invert_by_halves(a[..., :half, :half], smallest, unroll)
     below = _product(a[..., half:, :half], jnp.swapaxes(first, -1, -2))
     schur = a[..., half:, half:] - _product(below, jnp.swapaxes(below, -1, -2))
-    second = inverse_cholesky(schur, smallest)
+    second = _invert_by_halves(schur, smallest, unroll)
     corner = -_product(second, _product(below, first))
     right = jnp.zeros((*a.shape[:-2], half, n - half), a.dtype)
     return jnp.concatenate(
@@ -77,13 +83,13 @@ def inverse_spd(a: Array) -> Array:
     return jnp.einsum("...ki,...kj->...ij", inv, inv)
 
 
-def _eliminate(a: Array) -> Array:
+def _eliminate(a: Array, unroll: bool) -> Array:
     """Compute :func:`inverse_cholesky` by elimination on [a | 1], the batch on the last axis.
 
     Column j of the remaining ``a`` is no longer needed once row j is eliminated: column j of the
-    inverse takes its place. On a CPU one loop over rows compiles in half the time of unrolled
-    steps, and is no slower. An accelerator would start five kernels a row; the unrolled steps are
-    half of that, by count.
+    inverse takes its place. On a CPU one loop over rows compiles in half the time of steps that
+    are unrolled, and is no slower. An accelerator would start five kernels a row; unrolled steps
+    are half of that, by count.
     """
     n = a.shape[-1]
     rows = jnp.arange(n)
@@ -99,11 +105,8 @@ def _eliminate(a: Array) -> Array:
         x = jnp.where(this[None], 0, x) - column[:, None] * row
         return jnp.where(this[:, None], row, x)
 
-    def eliminate(unroll: bool) -> Array:
-        x = jnp.moveaxis(a.reshape(-1, n, n), 0, -1)
-        return jax.lax.fori_loop(0, n, step, x, unroll=unroll)
-
-    x = by_platform(lambda target: not target.cpu, eliminate)
+    x = jnp.moveaxis(a.reshape(-1, n, n), 0, -1)
+    x = jax.lax.fori_loop(0, n, step, x, unroll=unroll)
     return jnp.tril(jnp.moveaxis(x, -1, 0)).reshape(a.shape)
 
 

@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.extend.core import jaxpr_as_fun
 
 from olsq.problem import Moments
 from olsq.sequence.jax.adjoint import tile_gradient, tile_tangent
 from olsq.sequence.jax.chunks import Chunks, system_product
-from olsq.sequence.jax.control import compile_once, custom_linear_solve, scan, vary_together
+from olsq.sequence.jax.control import custom_linear_solve, scan, vary_together
 from olsq.sequence.jax.factor import save_factors
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import (
     Carry,
     Grid,
-    Tile,
     TokenSizes,
     final_moments,
     finite_queries,
@@ -135,12 +135,22 @@ def walk(
     if stacked:
         tiles = over(stack, parts._replace(streams=()))
     else:
-        shapes = jax.eval_shape(step, first, over(partial(read, 0), parts))[1]
-        rooms = over(allocate, shapes)
+        part = over(partial(read, 0), parts)
+        traced, shapes = jax.make_jaxpr(step, return_shape=True)(first, part)
+        rooms = over(allocate, shapes[1])
+        step = _repeat(traced, jax.tree.structure(shapes))
     state = (first, () if grid.groups == 1 else start, rooms)
     over_tiles = jnp.arange(count), tiles
     (carry, ends, rooms), results = scan(run, state, over_tiles, reverse=reverse)
     return carry if grid.groups == 1 else ends, over(unstack, results) if stacked else rooms
+
+
+def _repeat(traced: Any, structure: Any) -> Callable[..., Any]:
+    """Return a function of nests that was traced as a function of arrays, so as not to trace it
+    again.
+    """
+    flat = jaxpr_as_fun(traced)
+    return lambda *nests: jax.tree.unflatten(structure, flat(*jax.tree.leaves(nests)))
 
 
 class Kept(NamedTuple):
@@ -157,41 +167,27 @@ class Kept(NamedTuple):
         return Carry(self.gram, self.cross, self.lost[:, :-1])
 
 
-def forward(
-    stream: Stream, solver: JaxSolver, keep: bool
-) -> tuple[Array, Moments[Array], TokenSizes, Any]:
-    """Solve a stream: outputs (B, T, m), final moments, sizes (B, T), and :class:`Kept` or None."""
+def forward(stream: Stream, solver: JaxSolver) -> tuple[Array, Moments[Array], TokenSizes, Kept]:
+    """Solve a stream: outputs (B, T, m), final moments, sizes (B, T), and what derivatives need."""
     length = stream.keys.shape[1]
-    keeps_solutions = keep and length <= LONG
 
     def step(carry: Carry, part: Parts) -> tuple[Carry, Parts]:
-        after, results, factors = _tile_forward(part.tokens, part.streams, carry, solver)
-        if not keep:
-            return after, Parts(results[:2])
-        if not keeps_solutions:
-            return after, Parts(results[:2], (), carry)
-        return after, Parts(results, factors, carry)
+        chunks, after = open_tile(part.tokens, part.streams, carry)
+        prepared, queries = solver.prepare(chunks), finite_queries(chunks)
+        x, steps = solver.solve(chunks, prepared, queries)
+        results = tile_outputs(chunks, queries, x, steps)
+        if length > LONG:
+            return after, Parts((*results, None), (), carry)
+        return after, Parts((*results, x), solver.saved(prepared), carry)
 
     grid = Grid.of(stream, solver.options.chunk)
     tile, ridge = pad_tokens(stream, grid.length - length)
     ends, parts = walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge))
-    kept = None
-    if keep:
-        before = parts.tiles
-        lost = jnp.concatenate([before.state_lost, ends.state_lost[:, None]], 1)
-        solution = parts.tokens[2] if keeps_solutions else None
-        kept = Kept(solution, parts.chunks, before.gram, before.cross, lost)
-    value, sizes = jax.tree.map(lambda x: x[:, :length], parts.tokens[:2])
+    before, (*outputs, solution) = parts.tiles, parts.tokens
+    lost = jnp.concatenate([before.state_lost, ends.state_lost[:, None]], 1)
+    kept = Kept(solution, parts.chunks, before.gram, before.cross, lost)
+    value, sizes = jax.tree.map(lambda x: x[:, :length], outputs)
     return value, final_moments(ends), sizes, kept
-
-
-@partial(compile_once, static_argnames="solver", inline=True)
-def _tile_forward(tile: Tile, ridge: Any, carry: Carry, solver: JaxSolver) -> tuple[Any, ...]:
-    """Solve one tile: the carry after it; outputs, sizes and solutions; what derivatives keep."""
-    chunks, after = open_tile(tile, ridge, carry)
-    prepared, queries = solver.prepare(chunks), finite_queries(chunks)
-    x, steps = solver.solve(chunks, prepared, queries)
-    return after, (*tile_outputs(chunks, queries, x, steps), x), solver.saved(prepared)
 
 
 def solve_by_jax(
