@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -74,6 +75,11 @@ def split_names(parts: list[str] | None) -> tuple[str, ...]:
     return tuple(name.strip() for row in cells for name in row if name.strip())
 
 
+def split_names_if_any(parts: list[str] | None) -> tuple[str, ...] | None:
+    """Split names as :func:`split_names` does; None where the option is left out."""
+    return None if parts is None else split_names(parts)
+
+
 def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
     """Parse categorical columns and their levels, None where the data decide them.
 
@@ -128,3 +134,23 @@ def number_of_rows(
         what = "a whole number of rows" if kind is int else "a number of rows"
         message = f"{option} must be {what}, or a span of time such as 30D, got {text!r}"
         raise InputError(message) from None
+
+
+# How the text of an option becomes its value, where it does not do so by its type alone.
+PARSERS: dict[str, Callable[[Any], Any]] = {
+    "target": split_names,
+    "features": split_names_if_any,
+    "exclude": split_names,
+    "categorical": split_levels,
+    "columns": split_names_if_any,
+    "na_values": split_names,
+    "missing_words": split_names_if_any,
+    "half_life": partial(number_of_rows, "--half-life", kind=float),
+    "window": partial(number_of_rows, "--window", kind=int),
+    "horizon": partial(number_of_rows, "--horizon", kind=int),
+}
+
+
+def parse_values(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a command as values of its options; InputError for wrong ones."""
+    return {n: PARSERS[n](value) if n in PARSERS else value for n, value in arguments.items()}

@@ -18,11 +18,8 @@ from olsq.cli.options import (
     SeparatorOption,
     TimeFormatOption,
     model_option,
-    number_of_rows,
     reading_option,
     results_option,
-    split_levels,
-    split_names,
     stopping_option,
 )
 
@@ -258,53 +255,12 @@ def fit(
     errors of forecasts, one row ahead or --horizon. Rows are numbered from 1, the header not
     counted.
     """
+    arguments = {name: value for name, value in locals().items() if name != "context"}
     from olsq.cli.fit.fit import run_fit
     from olsq.cli.fit.options import FitOptions
-    from olsq.cli.fit.output import DEFAULT_GROUPS
 
     sources = {name: context.get_parameter_source(name) for name in context.params}
     # By name, as typer comes with or without a click of its own.
     typed = {n for n, source in sources.items() if source and "DEFAULT" not in source.name}
-    contents = DEFAULT_GROUPS if columns is None else split_names(columns)
-    if statistics and "statistics" not in contents:
-        contents = (*contents, "statistics")
-    options = FitOptions(
-        explicit=frozenset(typed),
-        data=data,
-        targets=split_names(target),
-        features=None if features is None else split_names(features),
-        exclude=split_names(exclude),
-        categorical=split_levels(categorical),
-        by=by,
-        lags=lags,
-        time=time,
-        time_format=time_format,
-        weight=weight,
-        forget=forget,
-        half_life=number_of_rows("--half-life", half_life, float),
-        window=number_of_rows("--window", window, int),
-        window_of=window_of,
-        horizon=number_of_rows("--horizon", horizon, int),
-        ridge=ridge,
-        ridge_mode=ridge_mode,
-        intercept=not no_intercept,
-        noise_variance=noise_variance,
-        method=method,
-        missing=missing,
-        out=out,
-        columns=contents,
-        level=level,
-        plot=plot,
-        state=state,
-        resume=resume,
-        continued=continued,
-        separator=separator,
-        decimal=decimal,
-        encoding=encoding,
-        comment=comment,
-        na_values=split_names(na_values),
-        chunk_rows=chunk_rows,
-        missing_words=None if missing_words is None else split_names(missing_words),
-        checkpoint_every=checkpoint_every,
-    )
+    options = FitOptions.from_arguments(arguments, frozenset(typed))
     run_fit(options, Console(), Console(stderr=True))

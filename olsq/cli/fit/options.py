@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from olsq.cli.errors import InputError
+from olsq.cli.errors import InputError, option_name
 from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
-from olsq.cli.options import split_levels
+from olsq.cli.options import parse_values, split_levels
 from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading, TableFormat, check_level
 from olsq.online import (
@@ -35,6 +35,12 @@ OF_THE_TABLE = (
     "na_values",
     "missing_words",
     "time_format",
+)
+# Options that must be the same in a resumed run, and are in its state as they are.
+COMPARED = (
+    *("by", "weight", "forget", "half_life", "window", "window_of", "ridge_mode"),
+    *("noise_variance", "method", "missing"),
+    *("time", "time_format", "separator", "decimal", "encoding", "comment"),
 )
 # Values of an option that mean the same.
 SAME = {
@@ -81,6 +87,23 @@ class FitOptions(TableFormat):
     chunk_rows: int | None = None
     checkpoint_every: float = 5.0
     explicit: frozenset[str] = frozenset()  # fields that the command line names, be it the default
+
+    @classmethod
+    def from_arguments(cls, arguments: dict[str, Any], explicit: frozenset[str]) -> FitOptions:
+        """Make the options from the command's arguments, of which some are ``explicit``.
+
+        Raises
+        ------
+        InputError
+            If the text of an option cannot be read.
+        """
+        values = parse_values(arguments)
+        columns = values.pop("columns")
+        columns = DEFAULT_GROUPS if columns is None else columns
+        if values.pop("statistics") and "statistics" not in columns:
+            columns = (*columns, "statistics")
+        renamed = {"targets": values.pop("target"), "intercept": not values.pop("no_intercept")}
+        return cls(explicit=explicit, columns=columns, **renamed, **values)
 
     def check(self) -> None:
         """Raise InputError, naming the option, for a value that cannot be used."""
@@ -325,7 +348,7 @@ class FitOptions(TableFormat):
 
     def for_comparison(self) -> dict[str, Any]:
         """Return the options that must be the same in a resumed run, by name."""
-        return {
+        differently_held = {
             "--target": list(self.targets),
             "--features": None if self.features is None else list(self.features),
             "--exclude": list(self.exclude) or None,
@@ -334,26 +357,10 @@ class FitOptions(TableFormat):
                 for name, levels in self.categorical.items()
             ]
             or None,
-            "--by": self.by,
             "--lags": self.lags or None,
-            "--time": self.time,
-            "--time-format": self.time_format,
-            "--weight": self.weight,
-            "--forget": self.forget,
-            "--half-life": self.half_life,
-            "--window": self.window,
-            "--window-of": self.window_of,
             "--horizon": self.horizon if self.forecasts else None,
             "--ridge": self.ridge or 0.0,
-            "--ridge-mode": self.ridge_mode,
             "--no-intercept": not self.intercept,
-            "--noise-variance": self.noise_variance,
-            "--method": self.method,
-            "--missing": self.missing,
-            "--separator": self.separator,
-            "--decimal": self.decimal,
-            "--encoding": self.encoding,
-            "--comment": self.comment,
             "--missing-words": None if self.missing_words is None else list(self.missing_words),
             "--na-values": list(self.na_values) or None,
             "--out": None if self.out is None else self.out.suffix,
@@ -361,6 +368,7 @@ class FitOptions(TableFormat):
             "--level": self.level if {"interval", "statistics"} & set(self.columns) else None,
             "--plot": self.plot is not None,
         }
+        return {option_name(name): getattr(self, name) for name in COMPARED} | differently_held
 
     def describe(self) -> str:
         """Describe the memory of the regression in words, for headings."""

@@ -16,7 +16,7 @@ from olsq.cli.options import (
     NaValuesOption,
     SeparatorOption,
     TimeFormatOption,
-    split_names,
+    parse_values,
 )
 
 
@@ -69,20 +69,7 @@ def predict(
     With --lags the new rows follow those that were learned; where a target is missing, later rows
     use its prediction instead.
     """
+    arguments = locals()
     from olsq.cli.predict.predict import PredictOptions, run_predict
 
-    options = PredictOptions(
-        state=state,
-        data=data,
-        out=out,
-        level=level,
-        time=time,
-        separator=separator,
-        decimal=decimal,
-        encoding=encoding,
-        comment=comment,
-        time_format=time_format,
-        na_values=split_names(na_values),
-        missing_words=None if missing_words is None else split_names(missing_words),
-    )
-    run_predict(options, Console(stderr=True))
+    run_predict(PredictOptions(**parse_values(arguments)), Console(stderr=True))
