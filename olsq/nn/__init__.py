@@ -19,10 +19,14 @@ except ImportError as error:
 from olsq.nn.base import Mixer as Mixer
 from olsq.nn.base import MixerState as MixerState
 from olsq.nn.blocks import Backbone as Backbone
+from olsq.nn.blocks import Block as Block
+from olsq.nn.blocks import SwiGLU as SwiGLU
 from olsq.nn.curvature import PreconditionedGatedDelta as PreconditionedGatedDelta
 from olsq.nn.curvature import PreconditionedKDA as PreconditionedKDA
+from olsq.nn.delta import KDA as KDA
 from olsq.nn.delta import Delta as Delta
 from olsq.nn.delta import GatedDelta as GatedDelta
+from olsq.nn.delta import GatedDelta2 as GatedDelta2
 from olsq.nn.delta import Longhorn as Longhorn
 from olsq.nn.delta import PreconditionedDelta as PreconditionedDelta
 from olsq.nn.delta_product import Comba as Comba
@@ -38,12 +42,11 @@ from olsq.nn.generation import TokenStream as TokenStream
 from olsq.nn.generation import generate as generate
 from olsq.nn.gsa import GSA as GSA
 from olsq.nn.heads import HeadMixer as HeadMixer
-from olsq.nn.kda import KDA as KDA
-from olsq.nn.kda import GatedDelta2 as GatedDelta2
 from olsq.nn.kinds import kind as kind
 from olsq.nn.kinds import parameter_kinds as parameter_kinds
 from olsq.nn.linear import GLA as GLA
 from olsq.nn.linear import HGRN2 as HGRN2
+from olsq.nn.linear import MLSTM as MLSTM
 from olsq.nn.linear import RWKV6 as RWKV6
 from olsq.nn.linear import LinearAttention as LinearAttention
 from olsq.nn.linear import Mamba2 as Mamba2
@@ -55,7 +58,6 @@ from olsq.nn.mamba3 import Mamba3 as Mamba3
 from olsq.nn.mixers import MIXERS as MIXERS
 from olsq.nn.mixers import mixer as mixer
 from olsq.nn.mixers import register_mixer as register_mixer
-from olsq.nn.mlstm import MLSTM as MLSTM
 from olsq.nn.model import LanguageModel as LanguageModel
 from olsq.nn.model_diagnostics import diagnose as diagnose
 from olsq.nn.parts import Linear as Linear
@@ -77,8 +79,6 @@ from olsq.nn.regressions import Intention as Intention
 from olsq.nn.regressions import Kalman as Kalman
 from olsq.nn.regressions import MesaChannel as MesaChannel
 from olsq.nn.regressions import MesaWindow as MesaWindow
-from olsq.nn.residual import Block as Block
-from olsq.nn.residual import SwiGLU as SwiGLU
 from olsq.nn.rwkv7 import RWKV7 as RWKV7
 from olsq.nn.sharding import shard as shard
 from olsq.nn.sharding import shard_batch as shard_batch

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn.delta import GatedDelta
+from olsq.nn.delta import KDA, GatedDelta
 from olsq.nn.heads import Gate
-from olsq.nn.kda import KDA
 from olsq.nn.kinds import kind
 from olsq.nn.parts import split_keys
 

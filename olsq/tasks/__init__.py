@@ -1,7 +1,7 @@
 """Data generators for in-context learning: NumPy in, arrays out, seeded."""
 
 from olsq.tasks import mad, tokens
-from olsq.tasks._mqar import mqar
+from olsq.tasks._recall import mqar
 from olsq.tasks._state_tracking import parity, word_problem
 from olsq.tasks.dynamics import (
     FewShot,

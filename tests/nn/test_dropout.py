@@ -38,7 +38,7 @@ def test_decoding_has_no_key(monkeypatch):
         keys.append((rate, key))
         return x
 
-    for module in (olsq.nn.residual, olsq.nn.model):
+    for module in (olsq.nn.blocks, olsq.nn.model):
         monkeypatch.setattr(module, "dropout", seen)
     model(dropout=0.9, blocks=1, mlp_ratio=0).generate(TOKENS, 2, key=jax.random.key(3))
     assert len(keys) > 3

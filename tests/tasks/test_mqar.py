@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from olsq.tasks import mqar, token_accuracy
-from olsq.tasks._mqar import _different
+from olsq.tasks._recall import _different
 from olsq.tasks.tokens import IGNORE
 
 SETTINGS = [
