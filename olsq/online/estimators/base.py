@@ -17,7 +17,6 @@ from olsq.online.calls.learning import Absorbed, absorb
 from olsq.online.estimators.state import EstimatorState, RowsLearned
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import RobustErrors, combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
@@ -293,8 +292,7 @@ class StreamingRegressor(EstimatorState):
                     engine = engine.copy()
             else:
                 origin, samples = self._origin_of(call), 0
-                parting = self.missing == "skip_target"
-                engine = TargetGroups.together(self._start(origin), origin.columns, parting)
+                engine = self._engine_of(origin)
             noise = self._known_noise(origin)
             values = self._constant_values if fitted else self._no_values()
             with threads_for(len(call.X), max(call.X.shape[1], self._columns())):
@@ -398,7 +396,7 @@ class StreamingRegressor(EstimatorState):
             inputs.check_target_names(y, origin.targets)
         bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
         if not bare:  # a microsecond, which a single row would notice
-            gates = getattr(self, "forget", None) if forget is None else forget
+            gates = self.forget if forget is None else forget
             check_same_index(X=X, y=y, sample_weight=sample_weight, forget=gates)
         weights = check_weight(sample_weight, n)
         gates = self._gates(forget, n)
@@ -445,9 +443,9 @@ class StreamingRegressor(EstimatorState):
         fading = self._half_life_in_time(times is not None or before is not None)
         if forget is not None and fading is not None:
             if self.TIMED != "half_life":
-                value = f"half_life={getattr(self, 'half_life', None)!r}"
+                value = f"half_life={self.half_life!r}"
             raise ValueError(f"forget and {value}, a length of time, cannot be combined")
-        countable = not isinstance(getattr(self, "forget", None), Forgetting)
+        countable = not isinstance(self.forget, Forgetting)
         pair = 2 if call.complex_features else 1
         row_times, timing = times_of_call(
             times, X, y, len(call.Y) // pair, duration, before, value, countable=countable
@@ -462,14 +460,13 @@ class StreamingRegressor(EstimatorState):
         """Test whether the first rows, or the prior, make this a model of complex coefficients."""
         if not self.TAKES_COMPLEX:
             return False
-        return complex_rows.prior_is_complex(getattr(self, "prior", None)) or any(
+        return complex_rows.prior_is_complex(self.prior) or any(
             map(complex_rows.holds_complex, data)
         )
 
     def _refuse_for_complex(self) -> None:
         """Raise ValueError for parameters that complex rows cannot be learnt with."""
-        forget = getattr(self, "forget", None)
-        if isinstance(forget, Forgetting) and not forget.weights_rows:
+        if (forget := self._strategy) is not None:
             raise ValueError(
                 f"forget={type(forget).__name__}(...) is a strategy for real rows, and X or y is "
                 "complex. Complex data not supported with it: give forget a factor or one for each "

@@ -234,12 +234,6 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         return estimates
 
     @property
-    def _strategy(self) -> Forgetting | None:
-        """The strategy that needs a form of its own; None where it weighs rows, or is a factor."""
-        forget = self.forget
-        return forget if isinstance(forget, Forgetting) and not forget.weights_rows else None
-
-    @property
     def _drifts_in_time(self) -> bool:
         return self._strategy is not None and bool(self._strategy.length)
 
@@ -341,9 +335,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
             ridge = np.zeros_like(ridge)
         origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
         switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
-        switch = self._forgetting_of(switch)
-        engine = TargetGroups.together(switch, m, self.missing == "skip_target")
-        self._settle(origin, engine)
+        self._settle(origin, self._engine_of(origin, self._forgetting_of(switch)))
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         if self.prior is None:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
+from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Call, Origin
 from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
@@ -53,6 +54,7 @@ class EstimatorState(Estimator):
     fit_intercept: bool
     ridge_mode: str = "discounted"
     cov: str = "posterior"
+    prior: Any = None
     noise_variance: Any = None
     n_features_in_: int
     n_samples_seen_: int
@@ -73,6 +75,12 @@ class EstimatorState(Estimator):
     def _start(self, origin: Origin) -> Engine:
         """Return the engine before any row."""
         raise NotImplementedError
+
+    @property
+    def _strategy(self) -> Forgetting | None:
+        """The strategy that needs a form of its own; None where it weighs rows, or is a factor."""
+        forget = self.forget
+        return forget if isinstance(forget, Forgetting) and not forget.weights_rows else None
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         """Return the forgetting factors of rows: those of the call, or the estimator's own."""
@@ -165,6 +173,11 @@ class EstimatorState(Estimator):
             targets=targets,
         )
 
+    def _engine_of(self, origin: Origin, switch: Engine | None = None) -> TargetGroups:
+        """Return the engine of all targets together: ``switch``, or that before any row."""
+        switch = self._start(origin) if switch is None else switch
+        return TargetGroups.together(switch, origin.columns, self.missing == "skip_target")
+
     def _settle(
         self,
         origin: Origin,
@@ -213,7 +226,7 @@ class EstimatorState(Estimator):
 
     def _no_values(self) -> NDArray[np.float64] | None:
         """Return the values of columns before any row; None where no intercept is looked for."""
-        unasked = self.fit_intercept or getattr(self, "prior", None) is not None
+        unasked = self.fit_intercept or self.prior is not None
         return None if unasked else np.empty(0)
 
     def _log_weight_sums(self) -> NDArray[np.float64]:

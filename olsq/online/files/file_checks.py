@@ -104,12 +104,11 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
     try:
         estimator._check_parameters()
         check_ridge(estimator.ridge, n_features)
-        half_life = getattr(estimator, "half_life", None)
+        half_life = estimator.half_life
         if half_life is not None and not is_duration(half_life):
             forget_from_half_life(half_life)
-        forget = getattr(estimator, "forget", 1.0)
-        if not isinstance(forget, Forgetting):
-            check_forget(forget)
+        if not isinstance(estimator.forget, Forgetting):
+            check_forget(estimator.forget)
     except TypeError as error:
         raise ValueError(str(error)) from None
     want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)
@@ -148,7 +147,7 @@ def _check_arguments(
         precision = [stored, dtype]
     same = {
         "intercept": estimator.fit_intercept and not of_complex,
-        "discounted": getattr(estimator, "ridge_mode", "discounted") == "discounted",
+        "discounted": estimator.ridge_mode == "discounted",
         "solving": getattr(estimator, "residuals", True),
     }
     want(arguments.get("precision") == precision, "precision", arguments.get("precision"))
@@ -228,19 +227,18 @@ def _check_engine(
         window = 2 * (window + 1)
     of_pairs = is_window and header.get("complex", False)
     want(engine.get("paired", False) is of_pairs, "paired", engine.get("paired"))
-    spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
+    spread = d if estimator.cov == "sandwich" else 0
     sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
     if hasattr(estimator, "_file_sizes"):  # of a variant, whose state has columns of its own
         sizes |= estimator._file_sizes(engine, header, d)
     form: Any = engine.get("form")
     want(isinstance(form, str) and form in FORMS, "form", form)
     extra = {"discounted", "solving"} if form == InformationForm.name else set()
-    forget = getattr(estimator, "forget", 1.0)
-    adaptive = isinstance(forget, Forgetting) and not forget.weights_rows
-    want((form == "adaptive") == adaptive, "form", form)
-    if isinstance(forget, Forgetting) and adaptive:
+    strategy = estimator._strategy
+    want((form == "adaptive") == (strategy is not None), "form", form)
+    if strategy is not None:
         extra |= {"forget"}
-        sizes["a"], sizes["r"] = aside_shape(forget.code, d, m)
+        sizes["a"], sizes["r"] = aside_shape(strategy.code, d, m)
     arguments = engine["arguments"]
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
     sizes["n"] = sizes["d"] - int(bool(arguments["intercept"]))
@@ -257,7 +255,7 @@ def _check_engine(
         method = engine.get("method")
         want(method == estimator._resolved_method, "method", method)
         # The covariance form falls back on the square-root form; the others stay what they are.
-        of_sqrt = "adaptive" if adaptive else "sqrt"
+        of_sqrt = "sqrt" if strategy is None else "adaptive"
         fits = form == {"sqrt": of_sqrt, "information": "information"}.get(str(method), form)
         want(fits and (form == "information") == (method == "information"), "form", form)
     else:

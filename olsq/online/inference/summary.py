@@ -238,11 +238,10 @@ def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, bool, fl
     if form.full_rank:
         values = np.linalg.svd(form.whitened(np.eye(len(names)))[0], compute_uv=False)
         condition = float(values[0] / values[-1]) if values[-1] > 0 else math.inf
-    gates = getattr(estimator, "forget", 1.0)
-    rows = "rows"
+    gates, rows = estimator.forget, "rows"
     if estimator._forgets_in_time:
         gates, rows = 0.5, "half-lives"
-    elif getattr(estimator, "half_life", None) is not None:
+    elif estimator.half_life is not None:
         gates = 2.0 ** (-1.0 / estimator.half_life)
     lines = []
     now, excited = form.columns

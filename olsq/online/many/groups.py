@@ -123,7 +123,7 @@ def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
         return None
     estimator: RecursiveLeastSquares = from_options(RecursiveLeastSquares, options)
     estimator._check_parameters()
-    needs_form = isinstance(estimator.forget, Forgetting) and not estimator.forget.weights_rows
+    needs_form = estimator._strategy is not None
     return None if needs_form or estimator._resolved_method == "information" else estimator
 
 

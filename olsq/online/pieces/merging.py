@@ -10,7 +10,6 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from olsq.arrays.masked import takes_masked
-from olsq.forgetting.base import Forgetting
 from olsq.online.calls.history import values_of_both
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.files import frozen
@@ -129,7 +128,7 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         estimator._check_frozen()
     check_same(first, second)
     result = put_together(first, second, _merged_engines)
-    if getattr(first, "prior", None) is not None:  # whose state has no ridge
+    if first.prior is not None:  # whose state has no ridge
         result.prior = first.prior
         result._origin = second._origin._replace(
             ridge=first._origin.ridge, made_with=frozen.snapshot(result)
@@ -235,8 +234,7 @@ def check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
             "it without one"
         )
     for estimator in (first, second):
-        forget = getattr(estimator, "forget", None)
-        if isinstance(forget, Forgetting) and not forget.weights_rows:
+        if (forget := estimator._strategy) is not None:
             raise ValueError(
                 f"cannot merge: what forget={type(forget).__name__}(...) does to a row depends on "
                 "the rows before it. Learn the streams one after the other, or use a factor"

@@ -27,7 +27,6 @@ from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
@@ -101,7 +100,7 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
     call, timing = piece._in_time(call, times, X, y, forget, False)
     origin = piece._origin_of(call)
     start = FormSwitch.start("sqrt", origin.ridge, origin.columns, **piece._form_options(origin))
-    engine = TargetGroups.together(start, origin.columns, piece.missing == "skip_target")
+    engine = piece._engine_of(origin, start)
     if call.usable is not None:
         engine = engine.split(call.usable)
     calls = []
@@ -163,10 +162,7 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
         piece_origin.names,
         piece_origin.targets,
     )
-    engine = TargetGroups.together(
-        other._start(origin), origin.columns, other.missing == "skip_target"
-    )
-    other._settle(origin, engine, _constant_values=other._no_values())
+    other._settle(origin, other._engine_of(origin), _constant_values=other._no_values())
     result = merging.put_together(other, piece, _stacked)
     for form in result._engine.forms:
         if isinstance(form, InformationForm):
