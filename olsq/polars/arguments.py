@@ -15,22 +15,17 @@ from olsq.polars.regression import OUTPUTS, Regression
 MISSING = ("skip", "raise")
 
 
-def build(
-    target: pl.Expr,
-    regressors: tuple[Any, ...],
-    *,
-    one_fit: bool,
-    output: str,
-    **options: Any,
-) -> pl.Expr:
-    """Return the expression of a regression of ``target`` on ``regressors``.
+def build(target: pl.Expr, arguments: dict[str, Any], *, one_fit: bool) -> pl.Expr:
+    """Return the expression of a regression of ``target``, from a method's arguments by name.
 
-    ``one_fit`` asks for one fit of all rows, otherwise for the fit after every row.  ``options``
-    are keyword arguments of ``coefficient_path`` (of ``RecursiveLeastSquares`` for a whole fit), in
-    which names and expressions stand for columns.
+    ``one_fit`` asks for one fit of all rows, otherwise for the fit after every row.  Besides
+    ``self``, ``regressors`` and ``output`` the arguments are those of ``coefficient_path`` (of
+    ``RecursiveLeastSquares`` for a whole fit), in which names and expressions stand for columns.
 
     Raises ValueError or TypeError for arguments that no data could make right.
     """
+    options = {name: value for name, value in arguments.items() if name != "self"}
+    regressors, output = options.pop("regressors"), options.pop("output")
     check_choice(output, "output", OUTPUTS)
     check_choice(options["missing"], "missing", MISSING)
     _check_single(target, "the target")

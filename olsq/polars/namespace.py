@@ -133,8 +133,7 @@ class LeastSquares:
         >>> frame.group_by("g", maintain_order=True).agg(fit)["a"].to_list()
         [2.0, 5.0]
         """
-        arguments = {name: value for name, value in locals().items() if name != "self"}
-        return build(self._target, one_fit=True, **arguments)
+        return build(self._target, locals(), one_fit=True)
 
     def expanding(
         self,
@@ -180,8 +179,7 @@ class LeastSquares:
         >>> frame.select(mean.struct.field("mean").round(6))["mean"].to_list()
         [1.0, 1.5, 3.0]
         """
-        arguments = {name: value for name, value in locals().items() if name != "self"}
-        return build(self._target, one_fit=False, **arguments)
+        return build(self._target, locals(), one_fit=False)
 
     def rls(
         self,
@@ -239,8 +237,7 @@ class LeastSquares:
         >>> frame.select(pl.col("y").olsq.rls("a", forget=0.5, output="prediction"))["y"].to_list()
         [0.0, 4.0, 4.0]
         """
-        arguments = {name: value for name, value in locals().items() if name != "self"}
-        return build(self._target, one_fit=False, **arguments)
+        return build(self._target, locals(), one_fit=False)
 
     def rolling(
         self,
@@ -310,7 +307,6 @@ class LeastSquares:
         >>> frame.select(beta)["a"].to_list()
         [4.0, 3.0, 1.0]
         """
-        arguments = {name: value for name, value in locals().items() if name != "self"}
         if window is None:
             raise ValueError("window must be a number of rows or a length of time, got None")
-        return build(self._target, one_fit=False, **arguments)
+        return build(self._target, locals(), one_fit=False)

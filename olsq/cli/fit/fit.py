@@ -378,26 +378,9 @@ class FitRun:
             f"{', '.join(columns.targets)} on {len(names)} regressor{'s'[: len(names) > 1]}, "
             f"{options.describe()}"
         )
+        results: Any = (names, columns.targets, self.scores)
+        texts: dict[str, Any] = {"heading": heading, "ahead": options.ahead, "files": files}
         if isinstance(self.estimator, Groups):
-            print_group_report(
-                console,
-                self.estimator,
-                names,
-                columns.targets,
-                self.scores,
-                heading=heading,
-                ahead=options.ahead,
-                by=str(options.by),
-                files=files,
-            )
-            return
-        print_report(
-            console,
-            self.estimator,
-            names,
-            columns.targets,
-            self.scores,
-            heading=heading,
-            ahead=options.ahead,
-            files=files,
-        )
+            print_group_report(console, self.estimator, *results, by=str(options.by), **texts)
+        else:
+            print_report(console, self.estimator, *results, **texts)

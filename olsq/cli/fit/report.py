@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +50,7 @@ def print_report(
     console.print(f"{describe_rows(scores[0])}\n")
     if isinstance(estimator, RollingLeastSquares) and not estimator._has_estimate():
         console.print("[yellow]The window holds no row at the end:[/yellow] no coefficients.")
-        for line in files:
-            console.print(printable(line), soft_wrap=True)
+        _print_files(console, files)
         return
     undetermined = [
         name
@@ -62,31 +62,44 @@ def print_report(
         several = len(targets) > 1
         console.print(_coefficients_table(estimator, features, j if several else None, target))
         tables.append(make_errors_table(scores[j], target if several else "", ahead))
-    if undetermined:
+    _print_undetermined(console, undetermined)
+    _print_errors(console, tables)
+    _print_files(console, files)
+
+
+def _print_undetermined(console: Console, names: list[str], more: str = "") -> None:
+    """Print the coefficients that the data do not determine, if there are any."""
+    if names:
         console.print(
-            f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(undetermined))}. "
+            f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(names))}{more}. "
             "Many values fit equally well; the one of smallest norm is shown."
         )
+
+
+def _print_errors(console: Console, tables: Sequence[Table | None]) -> None:
     shown = [table for table in tables if table is not None]
     if shown:
         console.print(*shown, sep="\n")
         console.print(SKILL, style="dim")
+
+
+def _print_files(console: Console, files: Sequence[str]) -> None:
     for line in files:
         console.print(printable(line), soft_wrap=True)
+
+
+def _make_table(title: str, **options: Any) -> Table:
+    """Return an empty table with a title, or without one where it is empty."""
+    style = {"title_justify": "left", "title_style": "bold"}
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, **style, **options)
 
 
 def _coefficients_table(
     estimator: Alone, features: Sequence[str], target: int | None, name: str
 ) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title_justify="left",
-        title_style="bold",
-        title=None if target is None else escape(name),
-    )
+    table = _make_table("" if target is None else escape(name))
     table.add_column("coefficient", overflow="fold")
-    statistic = "t" if getattr(estimator, "noise_variance", None) is None else "z"
+    statistic = "t" if estimator.noise_variance is None else "z"
     for heading in ("value", "std. error", statistic):
         table.add_column(heading, justify="right", no_wrap=True)
     at = () if target is None else (target,)
@@ -123,13 +136,8 @@ def make_errors_table(scores: Scores, target: str, ahead: str, whose: str = "") 
     rows = scores.table()
     if not rows:
         return None
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title=f"{ahead} errors {f'of {escape(target)} ' * bool(target)}over {scores.scored:,} rows",
-        title_justify="left",
-        title_style="bold",
-    )
+    of_target = f"of {escape(target)} " * bool(target)
+    table = _make_table(f"{ahead} errors {of_target}over {scores.scored:,} rows")
     table.add_column("prediction")
     for heading in ("MAE", "RMSE", "skill of olsq"):
         table.add_column(heading, justify="right")
@@ -182,13 +190,10 @@ def print_group_report(
         tables.append(
             make_errors_table(scores[j], target if several else "", ahead, "of the group")
         )
-    _print_undetermined(console, groups, features, learned)
-    shown = [table for table in tables if table is not None]
-    if shown:
-        console.print(*shown, sep="\n")
-        console.print(SKILL, style="dim")
-    for line in files:
-        console.print(line, soft_wrap=True)
+    named = _undetermined_groups(groups, features, learned)
+    _print_undetermined(console, named[:10], ", ..." * (len(named) > 10))
+    _print_errors(console, tables)
+    _print_files(console, files)
 
 
 def print_head(console: Console, heading: str, by: str, scores: Scores, n: int) -> None:
@@ -242,15 +247,8 @@ def _table_by_group(
         names=LONGEST_LABEL,
     ):
         shown -= 1
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title_justify="left",
-        title_style="bold",
-        title=escape(target) if target else None,
-        caption="coefficient (std. error)",
-        caption_justify="left",
-    )
+    caption = "coefficient (std. error)"
+    table = _make_table(escape(target), caption=caption, caption_justify="left")
     table.add_column(escape(by), no_wrap=True)
     table.add_column("rows", justify="right", no_wrap=True)
     for name, column in zip(names[:shown], cells, strict=False):
@@ -269,13 +267,7 @@ def _table_by_group(
 
 def _table_of_quantiles(names: list[str], coef: NDArray, width: int) -> Table:
     """Tabulate quantiles over the groups of each coefficient, as many as the width allows whole."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title_justify="left",
-        title_style="bold",
-        title=f"Coefficients over {len(coef):,} groups: least, quantiles, most",
-    )
+    table = _make_table(f"Coefficients over {len(coef):,} groups: least, quantiles, most")
     most = 20
     named = [escape(name) for name in names[:most]]
     quantiles = np.quantile(coef[:, :most], LEVELS, axis=0)
@@ -302,26 +294,16 @@ def _fits(columns: list[list[str]], width: int, names: int = SHORTEST_NAMES) -> 
     return min(widths[0], names) + sum(widths[1:]) + GAP * len(columns) <= width
 
 
-def _print_undetermined(
-    console: Console,
-    groups: Groups,
-    features: Sequence[str],
-    learned: NDArray[np.bool_],
-) -> None:
-    unknown = ~groups.determined_ & learned[:, None]
-    counts = unknown.sum(axis=0)
-    if not counts.any():
-        return
-    named = [
+def _undetermined_groups(
+    groups: Groups, features: Sequence[str], learned: NDArray[np.bool_]
+) -> list[str]:
+    """Say of every coefficient in how many groups the data do not determine it, if in any."""
+    counts = (~groups.determined_ & learned[:, None]).sum(axis=0)
+    return [
         f"{name} in {count:,} group{'s'[: count != 1]}"
         for name, count in zip(features, counts.tolist(), strict=True)
         if count
     ]
-    console.print(
-        f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(named[:10]))}"
-        f"{', ...' * (len(named) > 10)}. Many values fit equally well; the one of smallest norm is "
-        "shown."
-    )
 
 
 def _format_cell(value: float, error: float) -> str:
