@@ -122,12 +122,7 @@ def fit(
     (array([ 1. , -2. ,  0.5]), 3.0, 10000)
     """
     per_row = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
-    if is_number(forget):
-        parameters["forget"] = forget
-    else:
-        per_row["forget"] = forget
-    if y is None:
-        raise ValueError("y must be given: a Dask collection, or the name of a column of X")
+    parameters, per_row = with_forget(parameters, per_row, forget)
     if window is not None:
         if by is not None:
             raise ValueError(
@@ -139,12 +134,8 @@ def fit(
     if by is not None:
         pieces.check_groups(parameters)
     job = make_work(parameters, table.columns, by is not None, window is not None)
-    learn = job.without_prior()
     token = tokenize("fit", table.blocks, parameters, table.columns, window)
-    graph: Graph = {
-        (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
-    }
-    levels = add_merge_tree(graph, list(graph), learn.merged, token)
+    graph, levels = state_tree(job, table.blocks, token)
     name = f"fit-{token}"
     graph[name] = (job.build_estimator, levels[-1][0])
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
@@ -152,18 +143,36 @@ def fit(
     return delayed.compute() if compute else delayed
 
 
-def is_number(forget: Any) -> bool:
-    """Test whether forget is one number for all rows; raise for a forgetting strategy."""
+def with_forget(
+    parameters: dict[str, Any], per_row: dict[str, Any], forget: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Add ``forget`` to the parameters if it is one number, else to what every row has.
+
+    Raises ValueError for a forgetting strategy, and where there is no y.
+    """
+    if per_row["y"] is None:
+        raise ValueError("y must be given: a Dask collection, or the name of a column of X")
     if isinstance(forget, Forgetting):
         raise ValueError(
             f"forget={type(forget).__name__}(...) cannot be merged from partitions: pass a "
             "number or half_life=, or feed the partitions in order to one estimator: for part in "
             "X.partitions: est.partial_fit(...)"
         )
-    return isinstance(forget, (int, float)) or (hasattr(forget, "item") and forget.ndim == 0)
+    if isinstance(forget, (int, float)) or (hasattr(forget, "item") and forget.ndim == 0):
+        return parameters | {"forget": forget}, per_row
+    return parameters, per_row | {"forget": forget}
 
 
 Graph = dict[Any, Any]
+
+
+def state_tree(
+    job: Work, blocks: list[tuple[Any, ...]], token: str
+) -> tuple[Graph, list[list[Any]]]:
+    """Return the tasks that learn and merge the partitions' states, and the keys by level."""
+    learn = job.without_prior()
+    graph: Graph = {(f"state-{token}", i): (learn.state, *part) for i, part in enumerate(blocks)}
+    return graph, add_merge_tree(graph, list(graph), learn.merged, token)
 
 
 def add_merge_tree(

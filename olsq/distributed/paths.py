@@ -24,7 +24,14 @@ from dask.core import get, istask
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from olsq.distributed.fitting import Graph, add_merge_tree, add_states_before, is_number, make_work
+from olsq.distributed.fitting import (
+    Graph,
+    add_merge_tree,
+    add_states_before,
+    make_work,
+    state_tree,
+    with_forget,
+)
 from olsq.distributed.horizon import Forecasting
 from olsq.distributed.partitions import is_array, new_array, partitions
 from olsq.online import CoefficientPath
@@ -193,30 +200,21 @@ def coefficient_path(
     length = check_horizon(horizon)
     if isinstance(length, Duration) and is_array(X):
         times_or_index(times, None, None, length, f"horizon={horizon!r}")
-    if y is None:
-        raise ValueError("y must be given: a Dask collection, or the name of a column of X")
     per_row = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
-    rolling, options = window is not None, parameters
-    of_path = {"ridge": 0.0, "fit_intercept": False} | parameters
+    rolling = window is not None
+    options, per_row = with_forget(parameters, per_row, forget)
+    of_path = {"ridge": 0.0, "fit_intercept": False} | options
     if rolling:
         errors_in_window(parameters.get("cov", "posterior"), parameters.get("maxlags"), window)
-        options = parameters | {"window": window}
-        # An estimator of windows has no such options: their ridge stays what it is.
-        of_estimator = set(of_path) - {"ridge_mode", "method", "cov", "maxlags"}
-        of_path = {name: of_path[name] for name in sorted(of_estimator)}
+        options = options | {"window": window}
         of_path["window"] = window
-        if is_number(forget):
-            of_path["forget"] = options["forget"] = forget
-        else:
-            per_row["forget"] = forget
+        # An estimator of windows has no such options: their ridge stays what it is.
+        for name in ("ridge_mode", "method", "cov", "maxlags"):
+            of_path.pop(name, None)
     else:
         for name in ("min_samples", "window_of", "maxlags"):
             if of_path.pop(name, None) is not None:
                 raise ValueError(f"{name} needs window")
-        if is_number(forget):
-            of_path["forget"] = forget
-        else:
-            per_row["forget"] = forget
     table = partitions(X, **per_row)
     if by is None and not isinstance(length, Duration) and length >= sum(table.rows):
         raise longer_than_data(horizon)
@@ -224,13 +222,9 @@ def coefficient_path(
     # A window leaves out times that only forecasts need by itself, a half-life is one in time.
     learns_times = rolling or length == 1 or parameters.get("half_life") is not None
     job = replace(job, options=options, learns_times=learns_times)
-    learn = job.without_prior()
     token = tokenize("path", table.blocks, of_path, options, table.columns, length, reread)
-    graph: Graph = {
-        (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
-    }
-    levels = add_merge_tree(graph, list(graph), learn.merged, token)
-    before = add_states_before(graph, levels, learn.merged, token)
+    graph, levels = state_tree(job, table.blocks, token)
+    before = add_states_before(graph, levels, job.without_prior().merged, token)
     name = f"path-{token}"
     forecasting = None if length == 1 else Forecasting(job, horizon, length)
     work = job.path if forecasting is None else forecasting.path
