@@ -11,7 +11,7 @@ from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
 from olsq.drift.kernels import Array, Rows
 from olsq.online import RecursiveLeastSquares
-from olsq.online.rows.durations import Duration, any_duration
+from olsq.online.rows.durations import Duration, any_duration, time_between
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.inputs import check_X, check_y, usable_rows
 from olsq.online.rows.options import check_weight
@@ -21,7 +21,6 @@ from olsq.online.rows.times import (
     named_times,
     read_times,
     read_times_in_any_order,
-    time_between,
     times_and_zone,
     times_or_index,
     with_times,

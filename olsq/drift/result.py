@@ -15,7 +15,8 @@ from olsq.drift.constancy import LikelihoodRatio, likelihood_ratio
 from olsq.drift.data import Data
 from olsq.drift.kernels import Array, Rows
 from olsq.online import CoefficientPath, RecursiveLeastSquares
-from olsq.online.rows.times import read_times, same_clock, time_between
+from olsq.online.rows.durations import time_between
+from olsq.online.rows.times import read_times, same_clock
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

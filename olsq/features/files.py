@@ -41,13 +41,8 @@ def snapshot(builder: Any, state: Any, metadata: Any) -> tuple[dict[str, Any], d
 
 def restore(path: str | os.PathLike[str], header: dict[str, Any], arrays: Any) -> Any:
     """Rebuild the builder that a file holds; StateFileError if the file holds anything else."""
-    try:
+    with files.refusing_foreign_content(path):
         return _rebuild_from(header, dict(arrays))
-    except files.UNUSABLE as error:
-        raise files.StateFileError(
-            f"{os.fspath(path)} is not a state file that olsq wrote, although its checksum is "
-            f"correct: {str(error) or type(error).__name__}"
-        ) from None
 
 
 def _rebuild_from(header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:

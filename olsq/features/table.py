@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array, refuse_repeated_names
 from olsq.online.rows.frames import check_same_index
-from olsq.online.rows.inputs import check_X
+from olsq.online.rows.inputs import check_lengths, check_size, check_X, count_targets
 
 _MIXED = "OUSTmM"  # kinds of dtypes that are not numbers; their columns are read one by one
 KINDS = ("default", "pandas", "polars")
@@ -99,7 +99,7 @@ def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bo
     if names is not None:
         refuse_repeated_names(X, "X")
         n = int(X.num_rows) if hasattr(X, "num_rows") else len(X)
-        _check_shape((n, len(names)), X, builder, n_features)
+        check_size((n, len(names)), builder, n_features, allow_empty=False)
         if not hasattr(X, "column_names") and list(X.columns) != names:
             X = X.rename(columns=str)  # pandas' columns that are numbers
         array: Any = X
@@ -111,12 +111,10 @@ def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bo
             array = check_X(X, builder, n_features, allow_empty=False)
         elif array.ndim != 2:
             check_X(np.zeros(array.shape), builder, n_features, allow_empty=False)
-        _check_shape(array.shape, array, builder, n_features)
+        check_size(array.shape, builder, n_features, allow_empty=False)
         n = len(array)
-    if target is not None and len(target) != n:
-        raise ValueError(
-            f"Found input variables with inconsistent numbers of samples: {[n, len(target)]}"
-        )
+    if target is not None:
+        check_lengths(n, len(target))
     index = getattr(X, "index", None)
     width = len(names) if names is not None else array.shape[1]
     return Table(n, array, width, names, target, targets, None if callable(index) else index)
@@ -127,9 +125,8 @@ def read_y(y: Any) -> tuple[NDArray[np.float64] | None, int]:
     if y is None:
         return None, 0
     array = np.asarray(real_array(y, "y"), np.float64)
-    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
-        raise ValueError(f"y must have shape (n,) or (n, m), got {array.shape}")
-    return array.reshape(len(array), -1), array.shape[1] if array.ndim == 2 else 0
+    targets = count_targets(array)
+    return array.reshape(len(array), -1), targets
 
 
 def _array_of(X: Any) -> NDArray:
@@ -137,19 +134,6 @@ def _array_of(X: Any) -> NDArray:
         return np.asarray(fill_masked(X))
     except ValueError:
         return np.empty(0)  # ragged: check_X says so
-
-
-def _check_shape(shape: tuple[int, ...], X: Any, builder: Any, n_features: int | None) -> None:
-    for size, what in zip(shape, ("sample", "feature"), strict=True):
-        if size == 0:
-            raise ValueError(
-                f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required."
-            )
-    if n_features is not None and shape[1] != n_features:
-        raise ValueError(
-            f"X has {shape[1]} features, but {type(builder).__name__} is expecting "
-            f"{n_features} features as input"
-        )
 
 
 def check_kind(kind: str) -> None:

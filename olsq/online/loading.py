@@ -64,7 +64,7 @@ def restore(
         raise files.StateFileError(
             f"{os.fspath(path)} holds a {name!r}, which this olsq does not know"
         )
-    try:
+    with files.refusing_foreign_content(path):
         if (read := _MANY.get(kind)) is not None:
             return read(header, arrays)
         if isinstance(given := header.get("parameters"), dict) and "forget" in given:
@@ -74,9 +74,4 @@ def restore(
         estimator = kind(**header["parameters"])
         check_arrays(header, arrays, estimator)
         estimator._restore(header, arrays)
-    except files.UNUSABLE as error:
-        raise files.StateFileError(
-            f"{os.fspath(path)} is not a state file that olsq wrote, although its checksum is "
-            f"correct: {str(error) or type(error).__name__}"
-        ) from None
-    return estimator
+        return estimator

@@ -14,7 +14,7 @@ from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
 from olsq.online.rows.frames import Labels
 from olsq.online.rows.inputs import no_usable_row
-from olsq.online.rows.times import named_times, with_times
+from olsq.online.rows.times import check_times_shape, named_times, with_times
 
 SET_APART = ("X", "y", "by", "horizon")  # parameters that groups are not learned with
 
@@ -210,10 +210,6 @@ def path_of(
         raise no_usable_row(complex_array(y, "y") if holds_complex(y) else real_array(y, "y"))
     if labelled is None or labelled.times is None:
         return path
-    if len(labelled.times) != len(path.residual):
-        raise ValueError(
-            f"times must hold one time for each of {len(path.residual)} rows, got "
-            f"{len(labelled.times)}"
-        )
+    check_times_shape(labelled.times, len(path.residual))
     of_time = {name: getattr(labelled, name) for name in ("times", "time_name", "time_zone")}
     return path.labelled(path.labels._replace(**of_time))

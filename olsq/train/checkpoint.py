@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,13 +175,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         If there is none.
     """
     name = os.fspath(path)
-    try:
+    with _refusing_damage(name):
         arrays, metadata = tensors.read(path, lambda _, metadata: _parse_metadata(name, metadata))
         notes = _parse_metadata(name, metadata)
-    except (tensors.UnreadableError, json.JSONDecodeError) as error:
-        raise CheckpointError(
-            f"{name} is truncated, damaged or no checkpoint ({error}); {START_AGAIN}"
-        ) from None
     if _digest(notes["content"], arrays) != notes["sha256"]:
         raise CheckpointError(f"{name} is damaged: its checksum does not match; {START_AGAIN}")
     content = notes["content"]
@@ -200,13 +198,20 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
     """Read the tokenizer of a checkpoint without its tensors; errors as read_checkpoint's."""
     name = os.fspath(path)
-    try:
+    with _refusing_damage(name):
         saved = _parse_metadata(name, tensors.metadata(path))["content"]["tokenizer"]
+    return None if saved is None else tokenizer_from_dict(saved)
+
+
+@contextmanager
+def _refusing_damage(name: str) -> Iterator[None]:
+    """Raise CheckpointError where a file cannot be read; ``name`` is the file's."""
+    try:
+        yield
     except (tensors.UnreadableError, json.JSONDecodeError) as error:
         raise CheckpointError(
             f"{name} is truncated, damaged or no checkpoint ({error}); {START_AGAIN}"
         ) from None
-    return None if saved is None else tokenizer_from_dict(saved)
 
 
 def _parse_metadata(name: str, metadata: dict[str, str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from olsq.online.files.frozen import MadeWith
 from olsq.online.forms.pair_kernels import embed
 from olsq.online.forms.rows import PairedRows, Rows, read_only
 from olsq.online.rows.complex_rows import real_parts
-from olsq.online.rows.times import elapsed_times, half_life_gates, span_after
+from olsq.online.rows.durations import elapsed_times, half_life_gates, span_after
 
 BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
 PATH_ENTRIES = 32768  # the same with coefficients and variances after every row beside them

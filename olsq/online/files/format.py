@@ -21,6 +21,8 @@ import math
 import os
 import stat
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -39,6 +41,18 @@ UNUSABLE = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError,
 
 class StateFileError(ValueError):
     """A state file that is truncated, damaged, foreign, or of a newer version."""
+
+
+@contextmanager
+def refusing_foreign_content(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise StateFileError where what a file holds cannot be used; ``name`` is the file's."""
+    try:
+        yield
+    except UNUSABLE as error:  # of JSON, of UTF-8, and our own
+        raise StateFileError(
+            f"{os.fspath(name)} is not a state file that olsq wrote, although its checksum is "
+            f"correct: {str(error) or type(error).__name__}"
+        ) from None
 
 
 def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
@@ -120,13 +134,8 @@ def unpacked(content: bytes | bytearray, name: str) -> tuple[dict[str, Any], dic
         )
     if hashlib.sha256(memoryview(content)[:-_DIGEST]).digest() != content[-_DIGEST:]:
         raise StateFileError(f"{name} is truncated or damaged: its checksum does not match")
-    try:
+    with refusing_foreign_content(name):
         return _parsed(memoryview(content)[:-_DIGEST], length)
-    except UNUSABLE as error:  # of JSON, of UTF-8, and our own
-        raise StateFileError(
-            f"{name} is not a state file that olsq wrote, although its checksum is "
-            f"correct: {str(error) or type(error).__name__}"
-        ) from None
 
 
 def _foreign(name: str) -> StateFileError:

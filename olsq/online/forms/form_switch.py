@@ -24,7 +24,7 @@ from olsq.online.forms.limits import rows_to_determine
 from olsq.online.forms.merging import merge_moments, merge_roots
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.rows.times import half_life_gates
+from olsq.online.rows.durations import half_life_gates
 
 FORMS: dict[str, Any] = {
     kind.name: kind for kind in (SquareRootForm, CovarianceForm, InformationForm, AdaptiveForm)

@@ -16,9 +16,10 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows
 from olsq.online.paths.collector import KINDS, RobustErrors, newey_west_lags
 from olsq.online.rows import inputs
+from olsq.online.rows.durations import half_life_gates
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_weight, without_missing
-from olsq.online.rows.times import half_life_gates, times_of_call
+from olsq.online.rows.times import times_of_call
 
 
 def check_kind(

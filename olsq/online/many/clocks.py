@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.rows.durations import DATES
-from olsq.online.rows.times import SMALLEST_GATE, Clock, Timing, time_between, time_shown
+from olsq.online.rows.durations import DATES, gates_after, time_between
+from olsq.online.rows.times import Clock, Timing, time_shown
 
 FIRST, LAST, FIRST_LEARNT, LAST_LEARNT = range(4)
 NO_DATE = np.iinfo(np.int64).min  # NumPy's NaT
@@ -149,9 +149,9 @@ def previous_times(times: NDArray, groups: NDArray[np.int64], last: NDArray) -> 
 def gates_of_groups(
     times: NDArray, groups: NDArray[np.int64], last: NDArray, half_life: float
 ) -> NDArray[np.float64]:
-    """Compute forgetting factors ``2^(-elapsed / half_life)`` (n,), as ``times.half_life_gates``.
+    """Compute the forgetting factors (n,) of rows by the time since the last one of their group.
 
     Arguments are those of :func:`previous_times`.
     """
     elapsed = time_between(previous_times(times, groups, last), times)
-    return np.maximum(np.exp2(-elapsed / half_life), SMALLEST_GATE)
+    return gates_after(elapsed, half_life)

@@ -27,7 +27,14 @@ from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.inputs import no_usable_row
-from olsq.online.rows.times import as_values, for_display, name_of, of_frames, times_and_zone
+from olsq.online.rows.times import (
+    as_values,
+    check_times_shape,
+    for_display,
+    name_of,
+    of_frames,
+    times_and_zone,
+)
 
 
 def grouped_path(
@@ -106,8 +113,8 @@ def _in_time(
     lengths = lengths or (half_life is not None and window is None and times is not None)
     stamps = of_frames(X, y) if times is None and lengths else times
     values, zone = (None, None) if stamps is None else times_and_zone(stamps)
-    if values is not None and values.shape != (n,):
-        raise ValueError(f"times must hold one time for each of {n} rows, got {values.shape}")
+    if values is not None:
+        check_times_shape(values, n)
     options = options | {"times": values if lengths else None}
     if times is None or values is None:
         return options, {}
@@ -134,7 +141,7 @@ class Timed(NamedTuple):
     half_life: float
 
     def gates(self, usable: NDArray[np.bool_] | None, by_group: GroupRows) -> NDArray[np.float64]:
-        """Compute factors (n,) of the rows within groups, as ``times.half_life_gates`` does."""
+        """Compute factors (n,) of the rows within groups, as ``durations.half_life_gates`` does."""
         order = by_group.order
         place = np.arange(order.size)
         learnt = place if usable is None else place[usable[order]]

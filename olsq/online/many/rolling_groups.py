@@ -16,7 +16,7 @@ from olsq.online.parameters import WindowParameters
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.options import check_weight, factors_of_rows
-from olsq.online.rows.times import of_frames, same_clock, times_and_zone
+from olsq.online.rows.times import check_times_shape, of_frames, same_clock, times_and_zone
 
 
 def _of_each_window(name: str, empty: float = np.nan) -> Any:
@@ -125,8 +125,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         y = inputs.check_y(y, self, len(X), m)
         n, weights = len(X), check_weight(sample_weight, len(X))
         factors = None if forget is None else factors_of_rows(forget, n)
-        if times is not None and times.shape != (n,):
-            raise ValueError(f"times must hold one time for each of {n} rows, got {times.shape}")
+        if times is not None:
+            check_times_shape(times, n)
         codes, fresh = encode(by, n, {key: place for place, key in enumerate(earlier)})
         self._refuse_unlabelled(codes)
         keys = [*earlier, *fresh]

@@ -1,4 +1,4 @@
-"""Lengths of time: windows and half-lives that do not count rows.
+"""Lengths of time: windows and half-lives that do not count rows, and what passes between rows.
 
 The times of a stream are dates, held as whole nanoseconds so that differences are exact, or
 numbers in a unit of the user's own, held as float64.  Lengths of time since an origin (timedelta64)
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import shown
 
 DATES, NUMBERS = "dates", "numbers"
+SMALLEST_GATE = float(np.finfo(np.float64).tiny)  # a gate of 0 would be a reset
 ELAPSED = "elapsed"  # the clock of times since an origin, in the place of a time zone
 _NANOSECONDS = {
     "ns": 1,
@@ -161,3 +162,51 @@ def number_duration(value: Any, name: str) -> Duration:
     if not (number and 0 < value < math.inf):
         raise ValueError(f"{name} must be a positive number, got {shown(value)}")
     return Duration(NUMBERS, float(value))
+
+
+def half_life_gates(
+    times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray, half_life: float
+) -> NDArray[np.float64]:
+    """Compute forgetting factors ``2^(-elapsed / half_life)`` (n,), see :func:`elapsed_times`."""
+    return gates_after(elapsed_times(times, usable, span), half_life)
+
+
+def gates_after(elapsed: NDArray[np.float64], half_life: float) -> NDArray[np.float64]:
+    """Compute the forgetting factors ``2^(-elapsed / half_life)`` (n,).
+
+    A factor is never 0, which would start afresh: what a long gap leaves of a state is tiny, and is
+    there.
+    """
+    return np.maximum(np.exp2(-elapsed / half_life), SMALLEST_GATE)
+
+
+def elapsed_times(
+    times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray
+) -> NDArray[np.float64]:
+    """Compute the time (n,) passed at each row since the row learned before it.
+
+    ``span`` = [time of the first row learnt, of the last], or empty: then the first row's is 0.
+    Rows that are not ``usable`` have 0, and the next one makes up for them.
+    """
+    elapsed = np.zeros(times.shape[0])
+    learnt = slice(None) if usable is None else np.flatnonzero(usable)
+    learnt_times = times[learnt]
+    if learnt_times.size:
+        before = np.concatenate([span[1:] if span.size else learnt_times[:1], learnt_times[:-1]])
+        elapsed[learnt] = time_between(before, learnt_times)
+    return elapsed
+
+
+def time_between(earlier: NDArray, later: NDArray) -> NDArray[np.float64]:
+    """Compute ``later - earlier`` (n,), for times that do not go back."""
+    passed = later - earlier
+    # Over 292 years int64 wraps; read as unsigned the difference of two dates is exact.
+    return (passed.view(np.uint64) if passed.dtype.kind == "i" else passed).astype(np.float64)
+
+
+def span_after(times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray) -> NDArray:
+    """Return ``span`` after more rows."""
+    learnt_times = times if usable is None else times[usable]
+    if learnt_times.size == 0:
+        return span
+    return np.array([span[0] if span.size else learnt_times[0], learnt_times[-1]], times.dtype)

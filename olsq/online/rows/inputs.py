@@ -62,20 +62,32 @@ def check_X(
             "data either using array.reshape(-1, 1) if your data has a single feature or "
             "array.reshape(1, -1) if it contains a single sample."
         )
-    if array.shape[0] == 0 and not allow_empty:
+    check_size(array.shape, estimator, n_features, allow_empty=allow_empty)
+    return array
+
+
+def check_size(
+    shape: tuple[int, ...], estimator: object, n_features: int | None, *, allow_empty: bool
+) -> None:
+    """Raise ValueError unless X has rows and columns, and as many columns as before."""
+    for size, what in zip(shape, ("sample", "feature"), strict=True):
+        if size == 0 and not (allow_empty and what == "sample"):
+            raise ValueError(
+                f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required."
+            )
+    if n_features is not None and shape[1] != n_features:
         raise ValueError(
-            f"Found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required."
-        )
-    if array.shape[1] == 0:
-        raise ValueError(
-            f"Found array with 0 feature(s) (shape={array.shape}) while a minimum of 1 is required."
-        )
-    if n_features is not None and array.shape[1] != n_features:
-        raise ValueError(
-            f"X has {array.shape[1]} features, but {type(estimator).__name__} is expecting "
+            f"X has {shape[1]} features, but {type(estimator).__name__} is expecting "
             f"{n_features} features as input"
         )
-    return array
+
+
+def check_lengths(*lengths: int) -> None:
+    """Raise ValueError unless all arguments of a call have as many rows."""
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: {list(lengths)}"
+        )
 
 
 def check_y(
@@ -91,18 +103,19 @@ def check_y(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
     array = convert(y, "y")
-    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
-        raise ValueError(f"y must have shape (n,) or (n, m), got {array.shape}")
-    if array.shape[0] != n_rows:
-        raise ValueError(
-            f"Found input variables with inconsistent numbers of samples: "
-            f"{[n_rows, array.shape[0]]}"
-        )
-    columns = 0 if array.ndim == 1 else array.shape[1]
+    columns = count_targets(array)
+    check_lengths(n_rows, array.shape[0])
     if n_targets is not None and columns != n_targets:
         want = "(n,)" if n_targets == 0 else f"(n, {n_targets})"
         raise ValueError(f"y must have shape {want} as in earlier calls, got {array.shape}")
     return array
+
+
+def count_targets(y: NDArray) -> int:
+    """Return m for y (n, m), 0 for y (n,); ValueError for other shapes."""
+    if y.ndim not in (1, 2) or (y.ndim == 2 and y.shape[1] == 0):
+        raise ValueError(f"y must have shape (n,) or (n, m), got {y.shape}")
+    return 0 if y.ndim == 1 else y.shape[1]
 
 
 def rows_to_learn(

@@ -1,4 +1,4 @@
-"""Times of rows, and the time elapsed between them.  Lengths of time are in ``durations``."""
+"""Times of rows as users give them.  Time that passes between rows is in ``durations``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.online.rows.durations import DATES, ELAPSED, NUMBERS, Duration
 from olsq.online.rows.frames import Labels, dates_of_index, level_of, row_index, wrapped
-
-SMALLEST_GATE = float(np.finfo(np.float64).tiny)  # a gate of 0 would be a reset
-
 
 Clock = bool | str | None  # whether dates have a time zone, ELAPSED, or None for numbers
 
@@ -77,9 +74,7 @@ def read_times_in_any_order(
     Times may be missing where ``needed`` (n,) is False.
     """
     array, zone = times_and_zone(times)
-    if array.ndim != 1 or (n_rows is not None and array.shape[0] != n_rows):
-        rows = "one time for each row" if n_rows is None else f"one time for each of {n_rows} rows"
-        raise ValueError(f"times must hold {rows}, got an array of shape {array.shape}")
+    check_times_shape(array, n_rows)
     if array.dtype.kind == "M":
         missing, kind = np.isnat(array), DATES
     else:
@@ -92,6 +87,13 @@ def read_times_in_any_order(
     if missing.any():
         array = np.where(missing, np.zeros(1, array.dtype), array)
     return Times(kind, _nanoseconds(array) if kind == DATES else array, zone)
+
+
+def check_times_shape(times: NDArray, n_rows: int | None) -> None:
+    """Raise ValueError unless there is one time for each row."""
+    if times.ndim != 1 or (n_rows is not None and times.shape[0] != n_rows):
+        rows = "one time for each row" if n_rows is None else f"one time for each of {n_rows} rows"
+        raise ValueError(f"times must hold {rows}, got an array of shape {times.shape}")
 
 
 def as_values(times: NDArray) -> NDArray:
@@ -361,46 +363,3 @@ def check_kind(kind: str, duration: Duration, parameter: str) -> None:
             f"times are {what[kind]}, but {parameter} is a length between {what[duration.kind]}: "
             f"with {what[kind]} {parameter.partition('=')[0]} is {use}"
         )
-
-
-def half_life_gates(
-    times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray, half_life: float
-) -> NDArray[np.float64]:
-    """Compute forgetting factors ``2^(-elapsed / half_life)`` (n,), see :func:`elapsed_times`.
-
-    A factor is never 0, which would start afresh: what a long gap leaves of a state is tiny, and is
-    there.
-    """
-    return np.maximum(np.exp2(-elapsed_times(times, usable, span) / half_life), SMALLEST_GATE)
-
-
-def elapsed_times(
-    times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray
-) -> NDArray[np.float64]:
-    """Compute the time (n,) passed at each row since the row learned before it.
-
-    ``span`` = [time of the first row learnt, of the last], or empty: then the first row's is 0.
-    Rows that are not ``usable`` have 0, and the next one makes up for them.
-    """
-    elapsed = np.zeros(times.shape[0])
-    learnt = slice(None) if usable is None else np.flatnonzero(usable)
-    learnt_times = times[learnt]
-    if learnt_times.size:
-        before = np.concatenate([span[1:] if span.size else learnt_times[:1], learnt_times[:-1]])
-        elapsed[learnt] = time_between(before, learnt_times)
-    return elapsed
-
-
-def time_between(earlier: NDArray, later: NDArray) -> NDArray[np.float64]:
-    """Compute ``later - earlier`` (n,), for times that do not go back."""
-    passed = later - earlier
-    # Over 292 years int64 wraps; read as unsigned the difference of two dates is exact.
-    return (passed.view(np.uint64) if passed.dtype.kind == "i" else passed).astype(np.float64)
-
-
-def span_after(times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray) -> NDArray:
-    """Return ``span`` after more rows."""
-    learnt_times = times if usable is None else times[usable]
-    if learnt_times.size == 0:
-        return span
-    return np.array([span[0] if span.size else learnt_times[0], learnt_times[-1]], times.dtype)
