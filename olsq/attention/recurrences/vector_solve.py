@@ -37,7 +37,7 @@ from olsq.sequence.jax.control import (
     while_loop,
 )
 from olsq.sequence.jax.factor import Factor, apply_inverses, factorise, save_factors
-from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
+from olsq.sequence.jax.iterations import balanced, conjugate_gradient
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     join_pieces,
@@ -268,7 +268,7 @@ def _solve(systems: Systems, k: Array, gates: Array) -> Array:
     held, keys, factors = jax.lax.stop_gradient((systems, k, gates))
 
     def solve(_: Any, b: Array) -> Array:
-        return scaled(b, lambda b: solve_by_iteration(held, keys, factors, b))[0]
+        return solve_by_iteration(held, keys, factors, b)[0]
 
     return custom_linear_solve(lambda x: system_product(systems, x), k, solve, symmetric=True)
 
@@ -320,12 +320,11 @@ def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tu
 
         x, more, done = conjugate_gradient(
             lambda x: system_product(systems, x),
-            balanced(precondition, b),
             b,
-            x,
+            start=x,
+            precondition=balanced(precondition, b),
             tol=ROUNDED * float(jnp.finfo(b.dtype).eps) / 4,
             max_steps=8 * b.shape[-1] + TRIAL,
-            unroll=False,
             trial=jnp.where(factored, 8 * b.shape[-1], TRIAL),
         )
         return x, steps + more, done[..., 0], jnp.ones_like(factored), count + 1

@@ -21,7 +21,7 @@ from olsq.sequence.jax.factor import (
     reference_ridge,
     sums_of_logs,
 )
-from olsq.sequence.jax.iterations import balanced, chebyshev, conjugate_gradient, scaled
+from olsq.sequence.jax.iterations import balanced, chebyshev, conjugate_gradient
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.solvers import ChunkExact
 from olsq.solvers.thresholds import (
@@ -87,13 +87,10 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
     if p.harsh is None:
         return lambda r: apply_inverses(p.first, r)
     where, ridge = references(p.sums, p.harsh), reference_ridge(chunks)
-
-    def at(centre: Array) -> Factor:
-        return factorise(chunks, p.sums, centre, ridge, LIMIT, exact=False)
-
+    at = partial(factorise, chunks, p.sums, ridge=ridge, limit=LIMIT, exact=False)
     both = cond(  # a loop over the references, which compiles once
         p.harsh,
-        lambda: jax.lax.map(at, jnp.stack(where.centres)),
+        partial(jax.lax.map, at, jnp.stack(where.centres)),
         lambda: jax.tree.map(lambda x: jnp.stack([x, x]), p.first),
     )
     after, within_scale = where.after[..., None], where.within(p.sums, MAX_LOG_SCALE)[..., None]
@@ -117,29 +114,21 @@ def solve_preconditioned_by_ridge(
     about as many steps as there are samples. Divided by its diagonal, it is not.
     """
 
-    def product(x: Array) -> Array:
-        return system_product(chunks, x)
-
     if chunks.ridge is None:
-        return conjugate_gradient(product, lambda r: r, b, None, **options)
+        return conjugate_gradient(partial(system_product, chunks), b, **options)
     ridge = jnp.where(chunks.ridge > 0, chunks.ridge, 1)
     if ridge.shape[2] > 1:  # one a token
-        inner = balanced(lambda r: r / ridge, b)
-        return conjugate_gradient(product, inner, b, None, **options)
+        options["precondition"] = balanced(lambda r: r / ridge, b)
+        return conjugate_gradient(partial(system_product, chunks), b, **options)
     # Scaling the keys once, instead of the residuals at every step, saves a tenth of the time.
     units = jnp.minimum(jnp.sqrt(ridge / ridge.min(-1, keepdims=True)), MOST_UNITS)
-    scaled_chunks = chunks._replace(
+    chunks = chunks._replace(
         keys=chunks.keys / units,
         gram=chunks.gram / units / jnp.swapaxes(units, -1, -2),
         ridge=chunks.ridge / units / units,
     )
-
-    def solve(b: Array) -> tuple[Array, Array, Array]:
-        return conjugate_gradient(
-            lambda x: system_product(scaled_chunks, x), lambda r: r, b, None, units=units, **options
-        )
-
-    y, steps, done = scaled(b / units, solve)
+    product = partial(system_product, chunks)
+    y, steps, done = conjugate_gradient(product, b / units, units=units, **options)
     return y / units, steps, done
 
 
@@ -288,31 +277,29 @@ class JaxChunkExact(JaxSolver):
 
         Systems of fast forgetting take few steps: factors would cost more than the steps they save.
         """
+        tol = self._tolerance(b.dtype) / 4  # of the residual
 
-        def product(x: Array) -> Array:
-            return system_product(chunks, x)
+        def by_factors(start: Array | None) -> tuple[Array, Array]:
+            return conjugate_gradient(
+                partial(system_product, chunks),
+                b,
+                start=start,
+                precondition=balanced(preconditioner(chunks, p), b),
+                tol=tol,
+                max_steps=self.options.max_steps,
+            )[:2]
 
-        options = {"tol": self._tolerance(b.dtype) / 4, "unroll": False}  # of the residual
+        if p.harsh is None:
+            return by_factors(None)
+        d = b.shape[-1]
+        most = jnp.where(p.harsh, self.options.max_steps + 8 * d, 0)
+        near = references(p.sums, p.harsh).within(p.sums, NEAR).mean() > SERVED
+        x, steps, done = solve_preconditioned_by_ridge(
+            chunks, b, max_steps=most, trial=jnp.where(near, TRIAL, 4 * d), tol=tol
+        )
 
-        def by_factors(b: Array, start: Array | None) -> tuple[Array, Array]:
-            inner = balanced(preconditioner(chunks, p), b)
-            most = self.options.max_steps
-            return conjugate_gradient(product, inner, b, start, max_steps=most, **options)[:2]
+        def refine() -> tuple[Array, Array]:
+            y, more = by_factors(x)
+            return y, jnp.where(done[..., 0], steps, steps + more)
 
-        def run(b: Array) -> tuple[Array, Array]:
-            if p.harsh is None:
-                return by_factors(b, None)
-            d = b.shape[-1]
-            most = jnp.where(p.harsh, self.options.max_steps + 8 * d, 0)
-            near = references(p.sums, p.harsh).within(p.sums, NEAR).mean() > SERVED
-            x, steps, done = solve_preconditioned_by_ridge(
-                chunks, b, max_steps=most, trial=jnp.where(near, TRIAL, 4 * d), **options
-            )
-
-            def refine() -> tuple[Array, Array]:
-                y, more = by_factors(b, x)
-                return y, jnp.where(done[..., 0], steps, steps + more)
-
-            return cond(max_over_vmap((~done).any()), refine, lambda: (x, steps))
-
-        return scaled(b, run)
+        return cond(max_over_vmap((~done).any()), refine, lambda: (x, steps))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax import Array
 
 from olsq.sequence.jax.chunk_exact import JaxChunkExact, preconditioner
 from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
-from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
+from olsq.sequence.jax.iterations import balanced, conjugate_gradient, divide
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.solvers import ChunkExact, ConjugateGradient
 
@@ -47,26 +48,17 @@ class JaxConjugateGradient(JaxSolver):
         options = self.options
         stop = {"tol": options.tol, "max_steps": options.max_steps, "unroll": unroll}
 
-        def product(x: Array) -> Array:
-            return system_product(chunks, x)
-
-        def run(b: Array) -> tuple[Array, Array]:
-            if options.start == "jacobi":
-                start = jnp.where(prepared > 0, b / jnp.where(prepared > 0, prepared, 1), 0)
-            else:
-                start = b
-            if options.max_steps == 0:
-                return start, jnp.zeros(b.shape[:-1], jnp.int32)
-            return conjugate_gradient(product, lambda r: r, b, start, **stop)[:2]
-
-        def run_preconditioned(b: Array) -> tuple[Array, Array]:
+        start = inner = None
+        if options.preconditioner is None:
+            start = divide(b, prepared) if options.start == "jacobi" else b
+        else:
+            # from 0, not from P b: a P that is far too large there would cost the start's digits
             inner = preconditioner(chunks, prepared)
             if options.max_steps == 0:
                 return inner(b), jnp.zeros(b.shape[:-1], jnp.int32)
-            # from 0, not from P b: a P that is far too large there would cost the start's digits
-            return conjugate_gradient(product, balanced(inner, b), b, None, **stop)[:2]
-
-        return scaled(b, run if options.preconditioner is None else run_preconditioned)
+            inner = balanced(inner, b)
+        product = partial(system_product, chunks)
+        return conjugate_gradient(product, b, start=start, precondition=inner, **stop)[:2]
 
     def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
         """Run exactly ``max_steps`` masked steps, which reverse mode can differentiate."""

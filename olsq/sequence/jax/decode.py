@@ -23,10 +23,9 @@ from olsq.sequence.jax.control import (
     cond,
     custom_linear_solve,
     vary_together,
-    while_loop,
 )
 from olsq.sequence.jax.inputs import check_moments, promoted
-from olsq.sequence.jax.iterations import Product, divide, dot, scaled
+from olsq.sequence.jax.iterations import conjugate_gradient
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
@@ -178,7 +177,10 @@ def _solve_by_iteration(state: DecodeState, q: Array, tol: Any) -> tuple[Array, 
         return jnp.einsum("...ij,...j->...i", inverse, r / unit) / unit
 
     def solve(product: Any, b: Array) -> tuple[Array, Array]:
-        return scaled(b, lambda b: _iterate_from_inverse(product, precondition, b, tol))
+        start, most = precondition(b), 4 * b.shape[-1]
+        return conjugate_gradient(
+            product, b, start=start, precondition=precondition, tol=tol, max_steps=most
+        )[:2]
 
     x, steps = custom_linear_solve(product, unit * q, solve, symmetric=True, has_aux=True)
     return jnp.einsum("...ij,...j->...i", state.moments.cross, unit * x), steps
@@ -215,53 +217,6 @@ def _inverse(gram: Array, ridge: Array) -> Array:
     eye = jnp.eye(gram.shape[-1], dtype=gram.dtype)
     half = guarded_inverse_cholesky(jax.lax.stop_gradient(gram + ridge[..., None] * eye))
     return jnp.einsum("...ki,...kj->...ij", half, half)
-
-
-def _iterate_from_inverse(
-    product: Product, precondition: Product, b: Array, tol: float
-) -> tuple[Array, Array]:
-    """Run conjugate gradient from ``precondition(b)``.
-
-    Also returns the steps of each right-hand side.
-
-    :func:`~olsq.sequence.jax.iterations.conjugate_gradient` specialised to the one or two steps
-    that a token takes: a residual is preconditioned only if a step follows, and the test for finite
-    iterates is part of the residual's sum. A right-hand side that has converged, or whose step
-    would overflow, keeps its iterate.
-    """
-
-    def squares(r: Array, x: Array) -> Array:
-        return (r * r + 0 * x).sum(-1, keepdims=True)  # NaN where x is not finite
-
-    goal = tol * tol * dot(b, b)
-    x = precondition(b)
-    # Halfway between the units of b and of x, or products underflow where x is 1e30 or 1e-30.
-    unit = jnp.abs(x).max(-1, keepdims=True)
-    unit = jnp.where(jnp.isfinite(unit) & (unit > 0), jax.lax.rsqrt(unit), 1)
-    r = b - product(x)
-    left = squares(r, x)
-    steps = jnp.zeros(b.shape[:-1], jnp.int32)
-    state = x, r, jnp.zeros_like(b), jnp.ones_like(left), left > goal, steps, jnp.int32(0)
-
-    def step(state: Any) -> Any:
-        x, r, p, rz, active, steps, i = state
-        z = precondition(unit * r)
-        rz_new = dot(r, z)
-        p = z + divide(rz_new, rz) * p
-        mp = product(p)
-        alpha = divide(rz_new, jnp.where(active, dot(p, mp), 0))
-        x_new, r_new = x + alpha * p, r - alpha * mp
-        left = squares(r_new, x_new)
-        taken = active & jnp.isfinite(left)
-        x, r = jnp.where(taken, x_new, x), jnp.where(taken, r_new, r)
-        steps = steps + active[..., 0].astype(jnp.int32)
-        return x, r, p, rz_new, taken & (left > goal), steps, i + 1
-
-    def going(state: Any) -> Array:
-        return (state[-1] < 4 * b.shape[-1]) & state[4].any()
-
-    state = while_loop(going, step, state)
-    return state[0], state[5]
 
 
 @compile_once

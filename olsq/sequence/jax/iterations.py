@@ -23,14 +23,21 @@ def dot(a: Array, b: Array) -> Array:
     return (a * b).sum(-1, keepdims=True)
 
 
+def largest_entry(b: Array) -> Array:
+    """Return the largest absolute entry of the last axis, kept as an axis of size 1; 1 where all
+    are 0.
+    """
+    size = jax.lax.stop_gradient(jnp.max(jnp.abs(b), axis=-1, keepdims=True))
+    return jnp.where(size > 0, size, 1)
+
+
 def scaled(b: Array, solve: Callable[[Array], tuple[Array, *Rest]]) -> tuple[Array, *Rest]:
     """Solve for b divided by its largest entry, token by token, so that nothing overflows or
     underflows.
 
     ``solve`` returns the solution first, then results that do not scale with b.
     """
-    size = jax.lax.stop_gradient(jnp.max(jnp.abs(b), axis=-1, keepdims=True))
-    size = jnp.where(size > 0, size, 1)
+    size = largest_entry(b)
     solution = solve(b / size)
     return solution[0] * size, *solution[1:]
 
@@ -57,21 +64,21 @@ def balanced(precondition: Product, b: Array) -> Product:
     An inverse of 1e20 is squared in the iteration, which float32 cannot hold. Where the
     preconditioner itself overflows, or maps b to zero, it is left out.
     """
-    preconditioned, size = (jnp.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
-    sound = jnp.isfinite(preconditioned) & (preconditioned > 0) & (size > 0)
-    unit = jnp.where(sound, preconditioned / jnp.where(size > 0, size, 1), 1)
+    unit = jnp.abs(precondition(b / largest_entry(b))).max(-1, keepdims=True)
+    sound = jnp.isfinite(unit) & (unit > 0)
+    unit = jnp.where(sound, unit, 1)
     return lambda r: jnp.where(sound, precondition(r) / unit, r)
 
 
 def conjugate_gradient(
     product: Product,
-    precondition: Product,
     b: Array,
-    start: Array | None,
     *,
+    start: Array | None = None,
+    precondition: Product | None = None,
     tol: float,
     max_steps: Any,
-    unroll: bool,
+    unroll: bool = False,
     sound: Array | None = None,
     trial: Array | None = None,
     units: Array | float = 1,
@@ -79,7 +86,8 @@ def conjugate_gradient(
     """Run preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
 
     Returns the iterates, the steps of each token, and whether it got there, (..., 1).  ``start``
-    None is 0, which saves a product.
+    None is 0, which saves a product.  All is divided by the largest entry of b, token by token, so
+    that nothing overflows or underflows.  A residual is preconditioned only if a step follows.
 
     A stopped token is frozen by a mask, never by an epsilon in a denominator, so that the iteration
     is equivariant to the scale of keys, ridge and b. A step that would overflow is not taken and
@@ -99,33 +107,39 @@ def conjugate_gradient(
     def measure(r):
         return dot(r * units, r * units)
 
+    size = largest_entry(b)
+    b = b / size
     goal = jax.lax.stop_gradient(tol * tol * measure(b))
-    x, r = (jnp.zeros_like(b), b) if start is None else (start, b - product(start))
-    z = precondition(r)
+    x, r = jnp.zeros_like(b), b
+    if start is not None:
+        x = start / size
+        r = b - product(x)
     left = first_left = measure(r)
     active = left > goal if sound is None else (left > goal) & sound
     steps = jnp.zeros(b.shape[:-1], jnp.int32)
-    state = (x, r, z, dot(r, z), active, left, steps, sound, jnp.int32(0))
+    rz = jnp.zeros_like(left)  # of the step before the first, whose direction is 0
+    state = (x, r, jnp.zeros_like(b), rz, active, left, steps, sound, jnp.int32(0))
 
     def step(state):
         x, r, p, rz, active, left, steps, sound, i = state
-        # alpha = r.z / p.Mp;  x += alpha p;  r -= alpha Mp;  p = z + (r'.z' / r.z) p
+        # z = P r;  p = z + (r.z / the one before) p;  alpha = r.z / p.Mp;  x += alpha p;
+        # r -= alpha M p
+        z = r if precondition is None else precondition(r)
+        rz_new = dot(r, z)
+        p = jnp.where(active, z + divide(rz_new, jnp.where(active, rz, 0)) * p, p)
         mp = product(p)
         curvature = dot(p, mp)
         # masked inside: the derivative of a / b at a stopped token may overflow, and 0 * inf
         # No epsilon in a denominator: 1e-5 there, as in a public implementation, stalls at a
         # residual of 1e-3 and makes gradients of small outputs wrong.
-        alpha = divide(rz, jnp.where(active, curvature, 0))
+        alpha = divide(rz_new, jnp.where(active, curvature, 0))
         x_new, r_new = x + alpha * p, r - alpha * mp
-        new_left, size = measure(r_new), dot(x_new, x_new)
-        taken = active & jnp.isfinite(new_left) & jnp.isfinite(size)
+        new_left, length = measure(r_new), dot(x_new, x_new)
+        taken = active & jnp.isfinite(new_left) & jnp.isfinite(length)
         if sound is not None:
             sound = sound & (~active | (curvature > 0))
             taken = taken & sound
         x, r = jnp.where(taken, x_new, x), jnp.where(taken, r_new, r)
-        z = precondition(r)
-        rz_new = dot(r, z)
-        p = jnp.where(taken, z + divide(rz_new, jnp.where(taken, rz, 0)) * p, p)
         steps = steps + active[..., 0].astype(jnp.int32)
         left = jnp.where(taken, new_left, left)
         return x, r, p, rz_new, taken & (left > goal), left, steps, sound, i + 1
@@ -145,7 +159,8 @@ def conjugate_gradient(
     else:
         state = while_loop(going, step, state)
     x, left, steps, sound = state[0], state[5], state[6], state[7]
-    return x, steps if sound is None else jnp.where(sound[..., 0], steps, UNSOUND), ~(left > goal)
+    steps = steps if sound is None else jnp.where(sound[..., 0], steps, UNSOUND)
+    return x * size, steps, ~(left > goal)
 
 
 def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array | int) -> Array:

@@ -26,6 +26,7 @@ and a solver that undoes the sign of a system before it solves it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -37,7 +38,7 @@ from olsq.problem import Moments, Solution
 from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
 from olsq.sequence.jax.control import custom_linear_solve
 from olsq.sequence.jax.inputs import check
-from olsq.sequence.jax.iterations import UNSOUND, conjugate_gradient, scaled
+from olsq.sequence.jax.iterations import UNSOUND, conjugate_gradient
 from olsq.sequence.jax.platform import given_target
 from olsq.sequence.jax.solve import certify, online_lstsq, solve_stream
 from olsq.sequence.jax.solver import JaxSolver
@@ -219,7 +220,7 @@ class SignedSystems(JaxSolver):
             sound = jnp.isfinite(x).all(-1)
             x = jnp.where(nothing | ~sound[..., None], 0, x)
         else:
-            x, steps = scaled(b, lambda b: self._solve_by_conjugate_gradient(systems, b))
+            x, steps = self._solve_by_conjugate_gradient(systems, b)
             sound = steps != UNSOUND
             # A derivative's right-hand side may meet an indefinite direction that its query did
             # not: NaN, since nothing else would report it.
@@ -237,10 +238,9 @@ class SignedSystems(JaxSolver):
             start = jnp.where(positive, b / jnp.where(positive, diagonal, 1), 0)
             sound = positive | (b == 0).all(-1, keepdims=True)
         return conjugate_gradient(
-            lambda x: system_product(systems, x),
-            lambda r: r,
+            partial(system_product, systems),
             b,
-            start,
+            start=start,
             # A residual below rounding carries no information, and its curvature may underflow.
             tol=max(options.tol, float(jnp.finfo(b.dtype).eps)),
             max_steps=options.max_steps,

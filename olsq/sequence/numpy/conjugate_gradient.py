@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.sequence.numpy.chunks import Chunk, system_diagonal, system_product
 from olsq.sequence.numpy.factor import chunk_preconditioner
-from olsq.sequence.numpy.iterations import balanced, conjugate_gradient, divide, scaled
+from olsq.sequence.numpy.iterations import balanced, conjugate_gradient, divide
 from olsq.sequence.numpy.solver import NumpySolver
 from olsq.solvers import ConjugateGradient
 
@@ -29,26 +30,14 @@ class NumpyConjugateGradient(NumpySolver):
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the steps of each."""
-        options = self.options
-
-        def run(b: NDArray) -> tuple[NDArray, NDArray]:
-            # with factors P from 0, not from P b: a P that is far too large there would cost the
-            # start's digits
-            precondition, start = (lambda r: r), None
-            if options.preconditioner == "chunk":
-                precondition = balanced(prepared, b)
-            else:
-                start = divide(b, prepared) if options.start == "jacobi" else b
+        options, start, inner = self.options, None, None
+        stop = {"tol": options.tol, "max_steps": options.max_steps}
+        if options.preconditioner is None:
+            start = divide(b, prepared) if options.start == "jacobi" else b
+        else:
+            # from 0, not from P b: a P that is far too large there would cost the start's digits
             if options.max_steps == 0:
-                first = prepared(b) if start is None else start
-                return first, np.zeros(b.shape[:-1], np.int32)
-            return conjugate_gradient(
-                lambda x: system_product(chunk, x),
-                precondition,
-                b,
-                start,
-                tol=options.tol,
-                max_steps=options.max_steps,
-            )
-
-        return scaled(b, run)
+                return prepared(b), np.zeros(b.shape[:-1], np.int32)
+            inner = balanced(prepared, b)
+        product = partial(system_product, chunk)
+        return conjugate_gradient(product, b, start=start, precondition=inner, **stop)

@@ -15,16 +15,12 @@ from olsq.sequence.numpy.products import advance, chebyshev_step, turn
 Product = Callable[[NDArray], NDArray]
 
 
-def scaled(
-    b: NDArray, solve: Callable[[NDArray], tuple[NDArray, NDArray]]
-) -> tuple[NDArray, NDArray]:
-    """Solve for b divided by its largest entry, token by token, so that nothing overflows or
-    underflows.
+def largest_entry(b: NDArray) -> NDArray:
+    """Return the largest absolute entry of the last axis, kept as an axis of size 1; 1 where all
+    are 0.
     """
     size = np.abs(b).max(-1, keepdims=True, initial=0)
-    size = np.where(size > 0, size, 1)
-    x, steps = solve(b / size)
-    return x * size, steps
+    return np.where(size > 0, size, 1)
 
 
 def divide(a: NDArray, b: NDArray) -> NDArray:
@@ -37,26 +33,32 @@ def balanced(precondition: Product, b: NDArray) -> Product:
     """Rescale ``precondition`` to the units of b, token by token: a multiple, which iterates do not
     notice.
     """
-    preconditioned, size = (np.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
-    sound = np.isfinite(preconditioned) & (preconditioned > 0) & (size > 0)
-    unit = np.where(sound, preconditioned / np.where(size > 0, size, 1), 1)
+    unit = np.abs(precondition(b / largest_entry(b))).max(-1, keepdims=True)
+    sound = np.isfinite(unit) & (unit > 0)
+    unit = np.where(sound, unit, 1)
     return lambda r: np.where(sound, precondition(r) / unit, r)
 
 
 def conjugate_gradient(
     product: Product,
-    precondition: Product,
     b: NDArray,
-    start: NDArray | None,
     *,
+    start: NDArray | None = None,
+    precondition: Product | None = None,
     tol: float,
     max_steps: int,
 ) -> tuple[NDArray, NDArray]:
-    """Run conjugate gradient from ``start`` or 0; every token stops at ``|b - M x| <= tol |b|``."""
+    """Run conjugate gradient from ``start`` or 0; every token stops at ``|b - M x| <= tol |b|``.
+
+    All is divided by the largest entry of b, token by token, so that nothing overflows or
+    underflows.
+    """
+    size = largest_entry(b)
+    b = b / size
     goal = tol * tol * np.einsum("...i,...i->...", b, b)
-    x = np.zeros_like(b) if start is None else start.copy()
+    x = np.zeros_like(b) if start is None else start / size
     r = b.copy() if start is None else b - product(x)
-    p = precondition(r).copy()
+    p = r.copy() if precondition is None else precondition(r)
     active = np.einsum("...i,...i->...", r, r) > goal
     steps = np.zeros(b.shape[:-1], np.int32)
     iterate = x, r, p, np.einsum("...i,...i->...", r, p)
@@ -64,8 +66,8 @@ def conjugate_gradient(
         for _ in range(max_steps if active.any() else 0):
             if not advance(iterate, product(p), goal, active, steps):
                 break
-            turn(iterate, precondition(r), active)
-    return x, steps
+            turn(iterate, r if precondition is None else precondition(r), active)
+    return x * size, steps
 
 
 def chebyshev(product: Product, b: NDArray, low: NDArray, high: NDArray, steps: int) -> NDArray:
