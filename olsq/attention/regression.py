@@ -24,9 +24,8 @@ from olsq.attention.arguments import (
 from olsq.attention.recurrences.linear import accumulate_gated, gated_linear
 from olsq.attention.recurrences.scan import repeat_heads
 from olsq.problem import Moments
-from olsq.sequence.jax.inputs import promoted
+from olsq.sequence.jax.inputs import inverse_norm, promoted
 from olsq.sequence.jax.pieces import scan_time
-from olsq.sequence.jax.triangular import inverse_spd
 
 SMALLEST_SHARE = 1e-30  # of a ridge: the smallest that float32 resolves
 
@@ -123,9 +122,9 @@ def spare_ridge(gram: Array) -> Array:
     It is 0 for a singular gram.
     """
     gram = jax.lax.stop_gradient(gram)
-    spare = 0.5 / jnp.trace(inverse_spd(gram), axis1=-2, axis2=-1)
+    spare = 0.5 * inverse_norm(gram)
     fine = jnp.isfinite(gram).all((-2, -1))
-    return jnp.where(jnp.isfinite(spare) & (spare > 0), spare, jnp.where(fine, 0, 1))
+    return jnp.where(spare > 0, spare, jnp.where(fine, 0, 1))
 
 
 def frobenius_norms(tokens: Tokens, gram: Array, shift: Any = None) -> Array:

@@ -44,6 +44,11 @@ class Dense(Solver):
         if self.chunk < 1:
             raise ValueError(f"chunk must be >= 1, got {self.chunk}")
 
+    @property
+    def truncates(self) -> bool:
+        """False: every system is solved to rounding, and differentiated as a linear system."""
+        return False
+
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.dense import NumpyDense
 

@@ -28,7 +28,7 @@ from olsq.sequence.jax.inputs import check_moments, promoted
 from olsq.sequence.jax.iterations import conjugate_gradient
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import in_full_precision
-from olsq.sequence.jax.triangular import guarded_inverse_cholesky
+from olsq.sequence.jax.triangular import guarded_inverse_cholesky, inverse_from_factor
 
 # With an inverse refreshed this often a query takes about 2 steps to 1e-4, instead of 19 from a
 # Jacobi start.
@@ -216,7 +216,7 @@ def _inverse(gram: Array, ridge: Array) -> Array:
     """Compute ``(H + Lambda)^{-1}`` (..., d, d), without a gradient."""
     eye = jnp.eye(gram.shape[-1], dtype=gram.dtype)
     half = guarded_inverse_cholesky(jax.lax.stop_gradient(gram + ridge[..., None] * eye))
-    return jnp.einsum("...ki,...kj->...ij", half, half)
+    return inverse_from_factor(half)
 
 
 @compile_once

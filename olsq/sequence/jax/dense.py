@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.chunks import Chunks
-from olsq.sequence.jax.control import custom_linear_solve, vary_together
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers import Dense
@@ -36,28 +35,18 @@ class JaxDense(JaxSolver):
             near = jnp.einsum("bts,bsij->btij", decay, outer)
             system = near + zeta[..., None, None] * gram[:, None]
             system = system + ridge[..., None] * jnp.eye(d, dtype=b.dtype)
-            system, b = vary_together((system, b))
             # Powers of two that bring the diagonal to between 1/2 and 2: they round nothing, and
             # the inverse of a system whose units differ by 1e20 stays within the dtype.
-            held = jax.lax.stop_gradient(system)
-            diagonal = jnp.diagonal(held, axis1=-2, axis2=-1)
+            diagonal = jnp.diagonal(system, axis1=-2, axis2=-1)
             scale = jnp.ldexp(jnp.ones_like(diagonal), -(jnp.frexp(diagonal)[1] // 2))
             # Without a ridge a system need not be definite, and its factor is NaN.
             definite = True if chunks.ridge is None else (ridge > 0).all(-1)
             inverse = guarded_inverse_cholesky(
-                scale[..., :, None] * held * scale[..., None, :], definite
+                scale[..., :, None] * system * scale[..., None, :], definite
             )
-
-            def solve(_: Any, b: Array) -> Array:
-                half = jnp.einsum("btij,btj->bti", inverse, scale * b)
-                x = scale * jnp.einsum("btji,btj->bti", inverse, half)
-                return jnp.where((b == 0).all(-1, keepdims=True), 0, x)  # even of a singular system
-
-            # Differentiated as the solution of a linear system: the derivative of a factorisation
-            # that failed is NaN even where another one took its place.
-            return custom_linear_solve(
-                lambda x: jnp.einsum("btij,btj->bti", system, x), b, solve, symmetric=True
-            )
+            half = jnp.einsum("btij,btj->bti", inverse, scale * b)
+            x = scale * jnp.einsum("btji,btj->bti", inverse, half)
+            return jnp.where((b == 0).all(-1, keepdims=True), 0, x)  # even of a singular system
 
         def chunkwise(x: Array | None, fill: float, tail: tuple[int, ...]) -> Array:
             x = jnp.full((), fill, b.dtype) if x is None else x

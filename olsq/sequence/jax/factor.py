@@ -23,7 +23,11 @@ from jax.ad_checkpoint import checkpoint_name
 
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, max_over_vmap
-from olsq.sequence.jax.triangular import SMALLEST_OF_FALLBACK, inverse_cholesky
+from olsq.sequence.jax.triangular import (
+    SMALLEST_OF_FALLBACK,
+    inverse_cholesky,
+    inverse_from_factor,
+)
 from olsq.solvers.thresholds import FLOOR
 
 FACTOR = "olsq factor"  # names what a backward pass keeps
@@ -107,7 +111,7 @@ def _factorise_chunks(system: Array, keys: Array, floor: bool) -> tuple[Array, A
     """
     eps = jnp.finfo(system.dtype).eps
     half = inverse_cholesky(system)
-    inverse = _gram(half)
+    inverse = inverse_from_factor(half)
     rows = keys @ inverse
     # S = 1 + K~ R K~^T = C C^T;  N = C^{-1} K~ R
     minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
@@ -173,12 +177,7 @@ def _factorise_robustly(
     y = y * jnp.sqrt(cap / jnp.maximum(leverage, cap))[..., None]
     minors = jnp.einsum("bnti,bnsi->bnts", y, y) + jnp.eye(c, dtype=keys.dtype)
     rows = inverse(minors) @ (y @ half)
-    return _gram(half), rows, jnp.where(singular, jnp.inf, 1 + leverage.max(-1))
-
-
-def _gram(half: Array) -> Array:
-    """Compute ``X^T X``: the inverse of a matrix whose Cholesky factor has the inverse X."""
-    return jnp.einsum("...ki,...kj->...ij", half, half)
+    return inverse_from_factor(half), rows, jnp.where(singular, jnp.inf, 1 + leverage.max(-1))
 
 
 def apply_inverses(factor: Factor, x: Array) -> Array:

@@ -17,7 +17,7 @@ from jax import Array
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import scan
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.triangular import inverse_cholesky, inverse_spd
+from olsq.sequence.jax.triangular import inverse_cholesky, inverse_from_factor
 from olsq.solvers import Recursive
 
 
@@ -45,7 +45,7 @@ class JaxRecursive(JaxSolver):
             far = chunks.gram[:, -1]
             if chunks.zeta is not None:
                 far = chunks.zeta[:, -1, -1, None, None] * far
-            last = inverse_spd(gram + far + ridge)
+            last = inverse_from_factor(inverse_cholesky(gram + far + ridge))
         return jnp.swapaxes(inverse_cholesky(chunks.gram[:, 0] + ridge), -1, -2), last
 
     def _flatten_tokens(self, chunks: Chunks, b: Array) -> tuple[Array, ...]:

@@ -42,6 +42,7 @@ from olsq.sequence.jax.tiles import (
     Carry,
     Grid,
     TokenSizes,
+    clean,
     final_moments,
     initial_carry,
     pad_tokens,
@@ -178,10 +179,9 @@ def solve_in_pieces(
 
     factor, reset = jnp.ones(pieces * b, stream.keys.dtype), None
     if cut.gates is not None:
-        unknown = jnp.isnan(cut.gates)
-        gates = jnp.where(unknown, 1, cut.gates)
-        factor = multiply_gates(gates, jnp.where(unknown, 0, cut.logs))
-        reset = by_stream((gates == 0).any(1))
+        finite = clean(cut)[0]
+        factor = multiply_gates(finite.gates, finite.logs)
+        reset = by_stream((finite.gates == 0).any(1))
     lost = lost_tokens(by_stream(totals.state_lost), reset, start.state_lost)
     factor = factor[:, None, None]
     gram, last_gram = scan_pieces(factor, totals.gram, start.gram)

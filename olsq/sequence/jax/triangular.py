@@ -77,10 +77,9 @@ def guarded_inverse_cholesky(a: Array, bounded: Array | bool = True) -> Array:
     return cond(max_over_vmap(failed.any()), again, lambda: inverse)
 
 
-def inverse_spd(a: Array) -> Array:
-    """Invert symmetric positive definite matrices (..., n, n); NaN where one is not."""
-    inv = inverse_cholesky(a)
-    return jnp.einsum("...ki,...kj->...ij", inv, inv)
+def inverse_from_factor(half: Array) -> Array:
+    """Compute ``X^T X``: the inverse of a matrix whose Cholesky factor has the inverse X."""
+    return jnp.einsum("...ki,...kj->...ij", half, half)
 
 
 def _eliminate(a: Array, unroll: bool) -> Array:
