@@ -126,14 +126,15 @@ class FitOptions(TableFormat):
         InputError
             If one that the state depends on is given and differs.
         """
-        fields = {field.name: field for field in dataclasses.fields(self)}
+        fields = {field.name for field in dataclasses.fields(self)}
+        defaults = FitOptions(data=self.data, targets=())
         taken: dict[str, Any] = {}
         for option, value in saved.items():
             name = FIELD_OF_OPTION.get(option, option[2:].replace("-", "_"))
             if name not in fields or name in OF_THE_RUN:
                 continue
             value = _restored(name, value)
-            current, default = getattr(self, name), _default_of(fields[name])
+            current, default = getattr(self, name), getattr(defaults, name)
             same = current == value or (name in SAME and {current, value} <= SAME[name])
             if same or (current == default and name not in self.explicit):
                 taken[name] = value
@@ -234,17 +235,11 @@ class FitOptions(TableFormat):
                 f"--method {self.method} forgets the ridge with the data; "
                 "--ridge-mode fixed needs --method information (or auto)"
             )
-
-        if self.by is not None:
-            self._check_by()
-
-    def _check_by(self) -> None:
-        """Raise InputError for options that do not work with one regression per group."""
         for option, is_set in (
             ("--ridge-mode fixed", self.ridge_mode == "fixed"),
             ("--method information", self.method == "information"),
         ):
-            if is_set:
+            if self.by is not None and is_set:
                 raise InputError(f"--by and {option} cannot be combined: leave {option} out")
 
     def figures(self) -> list[Path]:
@@ -388,13 +383,6 @@ class FitOptions(TableFormat):
             ahead = self.horizon if isinstance(self.horizon, str) else f"{self.horizon:,} rows"
             words += f", forecasts {ahead} ahead"
         return words
-
-
-def _default_of(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    # The targets have no default: none given is an empty tuple.
-    return () if field.default is dataclasses.MISSING else field.default
 
 
 def _restored(name: str, value: Any) -> Any:
