@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from olsq.drift.data import Data, read_data, read_drift, read_noise
-from olsq.drift.estimation import most_likely_drift
 from olsq.drift.kernels import Array
-from olsq.drift.likelihood import evaluate, smooth
+from olsq.drift.likelihood import evaluate, most_likely_drift, smooth
 from olsq.drift.result import TimeVaryingFit
 from olsq.forgetting import RandomWalk
 from olsq.online import CoefficientPath, RecursiveLeastSquares

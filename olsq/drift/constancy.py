@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import shown
-from olsq.drift.estimation import most_likely_drift
 from olsq.drift.kernels import Array, Rows
-from olsq.drift.likelihood import evaluate
+from olsq.drift.likelihood import evaluate, most_likely_drift
 from olsq.threads import one_blas_thread
 
 

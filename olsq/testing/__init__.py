@@ -15,8 +15,7 @@ except ImportError as error:
 
 from olsq.testing.estimator_check import check_estimator_stream
 from olsq.testing.estimator_subject import Problem
-from olsq.testing.interruptions import INTERRUPTIONS, Interruption, interruption
-from olsq.testing.kinds import KINDS, Stream
+from olsq.testing.kinds import INTERRUPTIONS, KINDS, Interruption, Stream, interruption
 from olsq.testing.rule_check import check_rule
 from olsq.testing.solver_check import check_solver
 from olsq.testing.strategies import Regression, gates, regressions, ridges, streams

@@ -21,7 +21,7 @@ from olsq.testing.estimator_subject import (
     row_eps,
     rows,
 )
-from olsq.testing.interruptions import interruption
+from olsq.testing.kinds import interruption
 from olsq.testing.strategies import Regression
 
 ORACLE, PREFIX, CHUNK, RESUME = "oracle", "prefix invariance", "chunk invariance", "resumption"

@@ -10,7 +10,7 @@ import olsq
 from olsq import compiled
 from olsq.reference import regression as oracle
 from olsq.testing import INTERRUPTIONS, KINDS, interruption, regressions
-from olsq.testing.interruptions import SIZES
+from olsq.testing.kinds import SIZES
 from tests.compiled.loops import learn
 from tests.online import streams
 from tests.online.judge import check_optimal, coefficient_error, tolerance

@@ -13,9 +13,8 @@ from statsmodels.tsa.statespace.mlemodel import MLEModel
 import olsq
 from olsq.datasets import nile, us_macro
 from olsq.drift.data import Data
-from olsq.drift.estimation import most_likely_drift
 from olsq.drift.kernels import Rows
-from olsq.drift.likelihood import BLOCK, evaluate, score, smooth
+from olsq.drift.likelihood import BLOCK, evaluate, most_likely_drift, score, smooth
 from olsq.online.rows.frames import Labels
 
 

@@ -15,7 +15,7 @@ import pytest
 import olsq
 from olsq.reference import rational
 from olsq.testing import INTERRUPTIONS, Interruption, interruption
-from olsq.testing.interruptions import SIZES
+from olsq.testing.kinds import SIZES
 
 EPS = float(np.finfo(np.float64).eps)
 METHODS = ("covariance", "sqrt", "information")

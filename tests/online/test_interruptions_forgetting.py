@@ -17,7 +17,7 @@ from olsq import forgetting as F
 from olsq.reference import forgetting as oracle
 from olsq.reference import rational
 from olsq.testing import INTERRUPTIONS, interruption
-from olsq.testing.interruptions import SIZES
+from olsq.testing.kinds import SIZES
 
 K = 3  # coefficients
 STRATEGIES = {
