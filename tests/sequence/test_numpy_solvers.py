@@ -197,6 +197,7 @@ def test_streams_may_be_cut_and_lose_samples(solver):
     assert np.isnan(whole.value[12:20]).all()
     assert np.isfinite(whole.value[:12]).all()
     assert np.isfinite(whole.value[20:]).all()
+    assert np.isfinite(whole.stats.bound[20:]).all()  # the lost sample is forgotten by bounds too
     first = {n: x if n == "ridge" else x[:16] for n, x in s.items()}
     later = {n: x if n == "ridge" else x[16:] for n, x in s.items()}
     arrays, options = given(first, "fixed")

@@ -19,7 +19,7 @@ token that cannot be solved here are set to 0, and the tokens before it are kept
 
 Kernels take the same tuples everywhere.  ``stream`` = keys (T, d), values (T, m), queries (T, d),
 weights (T,), gates (T,) and ridge (1 or T, d); ``span`` = (first, count, sound): tokens ``first``
-to ``first + count``, of which the first ``sound`` have known samples; ``scales`` = ``f_t``
+to ``first + count``, of which the first ``sound`` can be solved here; ``scales`` = ``f_t``
 (count,), ridges (count, d), their reference L (d,), and whether L is the ridge of every token;
 ``limits`` = (tolerance of corrections, largest pivot of S, largest backward error, number of
 corrections or -1).
@@ -68,22 +68,17 @@ def absorb_chunk(blas, samples, first, count, gram, cross):
 
 @kernel()
 def fill_scaled_rows(stream, span, ratio, X, V):
-    """Fill X with [K~; queries] above one another and V with V~: samples times sqrt(weight f).
-
-    Unknown samples are left out.
-    """
+    """Fill X with [K~; queries] above one another and V with V~: samples times sqrt(weight f)."""
     keys, values, queries, weights, _, _ = stream
     first, count, sound = span
     number = X.dtype.type
     for i in range(count):
         t = first + i
         root = number(math.sqrt(weights[t] * ratio[i]))
-        absent, query_finite = weights[t] == 0 or i >= sound, True
+        absent = weights[t] == 0 or i >= sound
         for j in range(X.shape[1]):
             X[i, j] = number(0) if absent else root * number(keys[t, j])
-            query_finite = query_finite and math.isfinite(queries[t, j])
-        for j in range(X.shape[1]):
-            X[count + i, j] = number(queries[t, j]) if query_finite else number(0)
+            X[count + i, j] = number(queries[t, j])
         for j in range(V.shape[1]):
             V[i, j] = number(0) if absent else root * number(values[t, j])
 

@@ -45,6 +45,7 @@ class NumpyChunkExact(NumpySolver):
 
     options: ChunkExact
 
+    wide = True
     pieces = 8
 
     def solve_streams(
@@ -53,7 +54,7 @@ class NumpyChunkExact(NumpySolver):
         moments: tuple[NDArray, NDArray],
         outputs: tuple[NDArray, NDArray, NDArray],
     ) -> None:
-        """Solve every token of streams, which need not be finite."""
+        """Solve every token of finite streams."""
         corrections, chunk = self.options.corrections, self.options.chunk
         if corrections is None or streams.ridge is None:  # else there is nothing to correct
             options = self._kernel_options(streams, chunk_length(streams.keys.shape[2]))

@@ -7,15 +7,16 @@ Gates and moments are float64 whatever the dtype of the chunk, and rounded to it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import addresses, scale
-from olsq.sequence.numpy.chunk import absorb_chunk
+from olsq.sequence.numpy.chunk import absorb_chunk, zero_rows
 from olsq.sequence.numpy.products import multiply_systems
 from olsq.solvers.thresholds import FLOOR
 
@@ -57,37 +58,97 @@ class Streams(NamedTuple):
         return *self[:5], ridge
 
 
-def clean(streams: Streams, gram: NDArray, cross: NDArray) -> tuple[Streams, NDArray, NDArray]:
-    """Remove non-finite numbers from streams and, in place, from moments.
+class Marks(NamedTuple):
+    """Tokens and streams without an answer, and the sizes of every token's moments."""
 
-    Also masks the tokens (B, T) that a lost sample or state reaches, and those whose query is lost.
+    lost: NDArray  # (B, T) bool: a lost sample or state reaches the token
+    query_lost: NDArray  # (B, T) bool: its query or ridge is not finite
+    end_lost: NDArray  # (B,) bool: the moments after the last token are lost
+    trace: NDArray  # (B, T): of H_t
+    cross_size: NDArray  # (B, T): bound of the norm of G_t, a sum of norms
 
-    A sample that is not finite, or too large to square, is left out. It is lost unless its weight
-    is 0: everything after it is unknown until a gate of 0.
+
+def clean(streams: Streams, moments: tuple[NDArray, NDArray], most: float) -> Marks:
+    """Remove non-finite numbers from streams and moments, in place, and measure the moments.
+
+    A sample that is not finite, or whose key has a square above ``most``, is left out. It is lost
+    unless its weight is 0: everything after it is unknown until a gate of 0.
     """
-    keys, values, queries, weights, gates, ridge = streams
-    with np.errstate(over="ignore", invalid="ignore"):
-        sound = np.isfinite(np.einsum("bti,bti->bt", keys, keys)) & np.isfinite(values).all(-1)
-    sample_lost = (~sound & (weights != 0)) | ~np.isfinite(weights) | np.isnan(gates)
-    order = np.arange(1, keys.shape[1] + 1)
-    latest_lost = np.maximum.accumulate(np.where(sample_lost, order, 0), axis=1)
-    latest_reset = np.maximum.accumulate(np.where(gates == 0, order, 0), axis=1)
-    state_sound = np.ones(len(keys), bool)
-    for moments in (gram, cross):
-        state_sound &= np.isfinite(moments).all((1, 2))
-    gram[~state_sound], cross[~state_sound] = 0, 0
-    lost = (latest_lost > 0) & (latest_lost >= latest_reset)
-    lost |= ~state_sound[:, None] & (latest_reset == 0)
-    query_lost: Any = ~np.isfinite(queries).all(-1)
-    clean_streams = Streams(
-        np.where(sound[..., None], keys, 0),
-        np.where(sound[..., None], values, 0),
-        np.where(query_lost[..., None], 0, queries),
-        np.where(sound & np.isfinite(weights), weights, 0),
-        np.where(np.isnan(gates), 1, gates),
-        ridge,
-    )
-    return clean_streams, lost, query_lost
+    shape = streams.gates.shape
+    masks = np.empty(shape, np.bool_), np.empty(shape, np.bool_), np.empty(shape[0], np.bool_)
+    marks = Marks(*masks, np.empty(shape), np.empty(shape))
+    clean_streams(streams.arrays(), moments, most, tuple(marks))
+    return marks
+
+
+@kernel()
+def is_finite(A):
+    """Test whether all entries of a matrix are finite."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            if not math.isfinite(A[i, j]):
+                return False
+    return True
+
+
+@kernel()
+def sum_squares(x):
+    """Compute the sum of squares of a vector in float64."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += float(x[j]) ** 2
+    return total
+
+
+@kernel()
+def clean_streams(arrays, moments, most, marks):
+    """Run :func:`clean` for a batch of streams; fills ``marks``."""
+    (keys, values, queries, weights, gates, ridge), (gram, cross) = arrays, moments
+    lost, query_lost, end_lost, trace, cross_size = marks
+    for b in range(keys.shape[0]):
+        ridges, is_lost = ridge[b if ridge.shape[0] > 1 else 0], False
+        if not (is_finite(gram[b]) and is_finite(cross[b])):
+            is_lost = True
+            scale(gram[b], 0.0)
+            scale(cross[b], 0.0)
+        h = g = 0.0
+        for i in range(gram.shape[2]):
+            h += gram[b, i, i]
+        for j in range(cross.shape[1]):
+            g += sum_squares(cross[b, j])
+        g = math.sqrt(g)
+        for t in range(keys.shape[1]):
+            if gates[b, t] == 0:
+                is_lost = False
+            k, v = sum_squares(keys[b, t]), sum_squares(values[b, t])
+            sound = k <= most
+            for j in range(values.shape[2]):
+                sound = sound and math.isfinite(values[b, t, j])
+            unknown = math.isnan(gates[b, t]) or not math.isfinite(weights[b, t])
+            is_lost = is_lost or unknown or not (sound or weights[b, t] == 0)
+            lost[b, t] = is_lost
+            if math.isnan(gates[b, t]):
+                gates[b, t] = 1.0
+            if not (sound and math.isfinite(weights[b, t])):
+                weights[b, t] = 0.0
+            if not sound:
+                k = v = 0.0
+                zero_rows(keys[b], t, t + 1)
+                zero_rows(values[b], t, t + 1)
+            known = True
+            for j in range(queries.shape[2]):
+                known = known and math.isfinite(queries[b, t, j])
+            if not known:
+                zero_rows(queries[b], t, t + 1)
+            row = t if ridges.shape[0] > 1 else 0
+            for j in range(ridges.shape[1]):
+                known = known and math.isfinite(ridges[row, j])
+            query_lost[b, t] = not known
+            # tr H_t = gate tr H + w |k|^2;  |G_t| <= gate |G| + w |v| |k|
+            h = gates[b, t] * h + weights[b, t] * k
+            g = gates[b, t] * g + weights[b, t] * math.sqrt(k * v)
+            trace[b, t], cross_size[b, t] = h, g
+        end_lost[b] = is_lost
 
 
 @kernel()

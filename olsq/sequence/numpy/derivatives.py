@@ -67,11 +67,11 @@ def solve_vjp(
         """Differentiate some streams, with lost samples, states and outputs left out."""
         part = slice(first, last)
         moments, gradients = (gram[part], cross[part]), Gradients(*(x[part] for x in slopes))
-        some, lost, query_lost = clean(streams.part(part), *moments)
-        arriving = np.where((lost | query_lost)[..., None], 0, upstream[part])
+        some = streams.part(part)
+        absent = ~(np.isfinite(some.keys).all(-1) & np.isfinite(some.values).all(-1))
+        marks = clean(some, moments, np.finfo(np.float64).max)
+        arriving = np.where((marks.lost | marks.query_lost)[..., None], 0, upstream[part])
         form.differentiate_streams(some, moments, arriving, gradients)
-        k, v = streams.keys[part], streams.values[part]
-        absent = ~(np.isfinite(k).all(-1) & np.isfinite(v).all(-1))
         gradients.keys[absent], gradients.values[absent], gradients.weight[absent] = 0, 0, 0
 
     if d > 0:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_real, check_streams
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
-from olsq.sequence.numpy.chunks import Streams
+from olsq.sequence.numpy.chunks import Streams, clean
 from olsq.sequence.numpy.inputs import (
     check_gates,
     check_ridge,
@@ -27,7 +27,6 @@ from olsq.sequence.numpy.inputs import (
     working_dtype,
 )
 from olsq.sequence.numpy.products import row_norms
-from olsq.sequence.numpy.tokens import moment_sizes
 from olsq.solvers import ChunkExact, Solver
 from olsq.threads import cores, one_blas_thread
 
@@ -173,11 +172,15 @@ def solve_whole(
         floor = np.maximum(least, 0) * np.cumprod(gates, axis=1)
     form = description.numpy()
 
+    most = float(np.finfo(np.float64 if form.wide else dtype).max)
+
     def piece(first: int, last: int) -> None:
         part = slice(first, last)
         some, moments = streams.part(part), (gram[part], cross[part])
-        moment_sizes(some.arrays(), moments, trace[part], cross_size[part])
+        lost, query_lost, end_lost, trace[part], cross_size[part] = clean(some, moments, most)
         form.solve_streams(some, moments, (value[part], steps[part], norms[part]))
+        value[part][lost | query_lost] = np.nan
+        gram[part][end_lost], cross[part][end_lost] = np.nan, np.nan
 
     if d > 0:  # BLAS takes no matrix without columns
         run_in_threads(count, 16.0 * count * length * d * (d + m), piece, form.pieces)

@@ -13,7 +13,6 @@ from olsq.sequence.numpy.blas import addresses
 from olsq.sequence.numpy.chunks import (
     Chunk,
     Streams,
-    clean,
     iterate_chunks,
     read_back,
     read_out,
@@ -30,6 +29,9 @@ class NumpySolver:
 
     options: Any
     """The description, an :class:`olsq.solvers.Solver`."""
+
+    wide: bool = False
+    """Whether it squares keys in float64, whatever the dtype of the streams."""
 
     pieces: int = 1
     """Pieces of a batch per thread: one is best where Python runs between kernels."""
@@ -55,23 +57,17 @@ class NumpySolver:
         moments: tuple[NDArray, NDArray],
         outputs: tuple[NDArray, NDArray, NDArray],
     ) -> None:
-        """Solve every token, chunk by chunk.
+        """Solve every token of finite streams, chunk by chunk.
 
         Fills ``outputs`` = values, steps, and norms (B, T, 2) of residuals and solutions; updates
         ``moments`` = (gram, cross), float64, in place.
         """
         (value, steps, norms), (gram, cross) = outputs, moments
-        streams, lost, query_lost = clean(streams, gram, cross)
-        if streams.ridge is not None:
-            query_lost = query_lost | ~np.isfinite(streams.ridge).all(-1)
         for part, chunk in iterate_chunks(streams, self.options.chunk, gram, cross):
             with np.errstate(all="ignore"):
                 x, steps[:, part] = self.solve(chunk, self.prepare(chunk), chunk.queries)
                 value[:, part] = read_out(chunk, x)
                 residual_norms(chunk.queries, system_product(chunk, x), x, norms[:, part])
-        value[lost | query_lost] = np.nan
-        state_lost = lost[:, -1] if lost.shape[1] else np.zeros(len(gram), bool)
-        gram[state_lost], cross[state_lost] = np.nan, np.nan
 
     def differentiate_streams(
         self,

@@ -35,23 +35,6 @@ LIMITS_DOUBLE = (1e-14, 30.0, 1e-13)
 
 
 @kernel()
-def is_lost(stream, t):
-    """Test whether the sample of token t makes everything after it unknown."""
-    keys, values, _, weights, gates, _ = stream
-    if math.isnan(gates[t]) or not math.isfinite(weights[t]):
-        return True
-    if weights[t] == 0:
-        return False
-    for j in range(keys.shape[1]):
-        if not math.isfinite(keys[t, j]):
-            return True
-    for j in range(values.shape[1]):  # noqa: SIM110 (kernels have no generators)
-        if not math.isfinite(values[t, j]):
-            return True
-    return False
-
-
-@kernel()
 def compare_ridges(ridge, a, b):
     """Compare the ridges of two tokens: 0 if equal, 1 if of about the same size, 2 if far apart."""
     result = 0
@@ -119,15 +102,6 @@ def compute_chunk_scales(gates, ridge, first, count, uniform):
 
 
 @kernel()
-def count_sound_tokens(stream, first, count):
-    """Count the tokens from ``first`` on, up to ``count``, before the first with a lost sample."""
-    for i in range(count):
-        if is_lost(stream, first + i):
-            return i
-    return count
-
-
-@kernel()
 def choose_limits(limits, options, singular):
     """Return the limits of a chunk: a tolerance raises them, given corrections lift them."""
     _, _, tol, corrections = options
@@ -180,18 +154,17 @@ def solve_next_chunk(blas, stream, options, first, moments, work, outputs, pairs
         absorb_chunk(blas, samples, first, count, gram, cross)
         return end
     scales = compute_chunk_scales(gates, ridge, first, count, uniform)
-    sound = count_sound_tokens(stream, first, count)
     if count >= FEWEST or (aligned and count == longest) or end == gates.shape[0]:
         copy(gram, system)
         scale(system, scales[0][0])
         for i in range(gram.shape[0]):
             system[i, i] += scales[2][i]
         rank = whiten(blas, *work)
-        singular, solvable = rank < gram.shape[0], sound
+        singular, solvable = rank < gram.shape[0], count
         if singular:
             solvable = np.int64(0)
             if rank >= 0:
-                solvable = count_keys_in_range(W, system, keys, weights, first, sound)
+                solvable = count_keys_in_range(W, system, keys, weights, first, count)
         if solvable > 0:
             span = first, count, solvable, singular
             # Numba leaves out what is None: nothing may stand in an else
@@ -204,7 +177,7 @@ def solve_next_chunk(blas, stream, options, first, moments, work, outputs, pairs
                 done = solve_chunk_pairs(blas, stream, span[:3], scales, cross, work, limits, pairs)
         if done > 0:
             absorb_chunk(blas, samples, first, done, gram, cross)
-    left = min(sound - done, SHORT)
+    left = min(count - done, SHORT)
     if left > 0:
         if done > 0:
             scale(gram, gates[first + done])
@@ -213,66 +186,21 @@ def solve_next_chunk(blas, stream, options, first, moments, work, outputs, pairs
     return first + done + left
 
 
-@kernel()
-def erase_output(value, t):
-    """Set the output of token t to NaN."""
-    for j in range(value.shape[1]):
-        value[t, j] = np.nan
-
-
-@kernel()
-def is_finite(A):
-    """Test whether all entries of a matrix are finite."""
-    for i in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            if not math.isfinite(A[i, j]):
-                return False
-    return True
-
-
-@kernel()
-def erase_lost_query(t, queries, ridge, value):
-    """Set the output of token t to NaN if its query or ridge is not finite.
-
-    No other token sees them.
-    """
-    row = t if ridge.shape[0] > 1 else 0
-    for j in range(queries.shape[1]):
-        if not (math.isfinite(queries[t, j]) and math.isfinite(ridge[row, j])):
-            erase_output(value, t)
-            return
-
-
 @kernel(inline="always")
 def solve_stream(blas, stream, options, moments, outputs):
     """Solve every token of one stream; update ``moments`` = (gram, cross), float64, in place."""
-    _, _, queries, _, gates, ridge = stream
-    (gram, cross), (value, _, norms) = moments, outputs
+    gates, (gram, cross) = stream[4], moments
     d = gram.shape[0]
     work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    state_lost = not (is_finite(gram) and is_finite(cross))
     t = np.int64(0)  # np.int64: a literal would make Numba compile everything below twice
     while t < gates.shape[0]:
-        if gates[t] == 0:
-            state_lost = False
-        state_lost = state_lost or is_lost(stream, t)
-        if state_lost:
-            erase_output(value, t)
-            norms[t] = np.nan
-            t += 1
-            continue
         if gates[t] < 1:
             scale(gram, gates[t])
             scale(cross, gates[t])
         t = solve_next_chunk(blas, stream, options, t, moments, work, outputs, None)
-    for t in range(gates.shape[0]):
-        erase_lost_query(t, queries, ridge, value)
     for i in range(d):
         for j in range(i):
             gram[i, j] = gram[j, i]
-    if state_lost:
-        scale(gram, np.nan)
-        scale(cross, np.nan)
 
 
 @kernel()

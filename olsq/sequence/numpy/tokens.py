@@ -116,14 +116,10 @@ def solve_tokens(blas, stream, first, count, moments, work, outputs, pairs):
         if pairs is not None and not has_cotangent(pairs[0], t, 1):
             continue
         copy(gram, system)
-        size = 0.0
         for j in range(d):
             system[j, j] += ridge[t if ridge.shape[0] > 1 else 0, j]
             q[j] = float(queries[t, j])
-            size += q[j] * q[j]
         rank = whiten(blas, *work)
-        for i in range(d):
-            q[i] = q[i] if math.isfinite(size) else 0.0
         solve_refined(system, W, rank, q, x, r, inner)
         if outputs is not None:
             read_out_token(t, system, cross, q, x, outputs)
@@ -167,32 +163,3 @@ def count_keys_in_range(W, system, keys, weights, first, count):
         if not left <= 1e-14 * size:
             return t - first
     return count
-
-
-@kernel()
-def moment_sizes(arrays, moments, trace, cross_size):
-    """Compute per token the trace of H_t and a bound of the norm of G_t, a sum of norms.
-
-    See ``problem``.
-
-    Samples that are not finite are left out: the tokens they reach are NaN anyway.
-    """
-    (keys, values, _, weights, gates, _), (gram, cross) = arrays, moments
-    for b in range(keys.shape[0]):
-        h = g = 0.0
-        for i in range(gram.shape[2]):
-            h += gram[b, i, i]
-            for j in range(cross.shape[1]):
-                g += cross[b, j, i] ** 2
-        g = math.sqrt(g)
-        for t in range(keys.shape[1]):
-            k = v = 0.0
-            for i in range(keys.shape[2]):
-                k += float(keys[b, t, i]) ** 2
-            for j in range(values.shape[2]):
-                v += float(values[b, t, j]) ** 2
-            sound = weights[b, t] > 0 and math.isfinite(k + v)
-            # tr H_t = gate tr H + w |k|^2;  |G_t| <= gate |G| + w |v| |k|
-            h = gates[b, t] * h + (weights[b, t] * k if sound else 0.0)
-            g = gates[b, t] * g + (weights[b, t] * math.sqrt(k * v) if sound else 0.0)
-            trace[b, t], cross_size[b, t] = h, g
