@@ -5,7 +5,7 @@
 
 Every frame counts, decorators and nested functions too.  Files are those whose functions ran.
 Seconds are of the processor, for loss and gradient of 4 blocks (``training_step``), traced and
-compiled; lines are of the program as XLA compiles it and of ``olsq/sequence/jax``.
+compiled; lines are of the program as XLA compiles it and of ``olsq/sequence``.
 """
 
 from __future__ import annotations
@@ -94,8 +94,9 @@ def main() -> None:
         if "--chain" in sys.argv:
             for code in chain:
                 print(f"    {code.co_filename.removeprefix(PACKAGE)} {code.co_qualname}")
-    modules = sources(Path(PACKAGE) / "sequence" / "jax")
-    print(f"code of sequence/jax: {sum(map(code_lines, modules.values())):,} lines")
+    for side in ("jax", "numpy"):
+        modules = sources(Path(PACKAGE) / "sequence" / side)
+        print(f"code of sequence/{side}: {sum(map(code_lines, modules.values())):,} lines")
 
 
 if __name__ == "__main__":
