@@ -262,3 +262,17 @@ def test_errors_of_variances_and_noise_leave_too(monkeypatch):
             stderr = np.sqrt(sigma2 * np.diagonal(P))[int(stream.intercept) :]
             np.testing.assert_allclose(path.sigma2[t], sigma2, rtol=1e-8)
             np.testing.assert_allclose(path.stderr[t], stderr, rtol=1e-8)
+
+
+@pytest.mark.parametrize("size", [1e1, 1e3, 1e5, 1e9])
+@pytest.mark.parametrize("d", [3, 12])
+def test_the_recursive_residual_of_a_huge_row(d, size):
+    """That of a row of any leverage is its error over ``sqrt(1 + x.P x)``."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, d)), rng.standard_normal(60)
+    X[50] *= size
+    path = olsq.coefficient_path(X, y, window=30, ridge=0.01)
+    before = X[20:50]
+    P = np.linalg.inv(before.T @ before + 0.01 * np.eye(d))
+    expected = (y[50] - X[50] @ P @ before.T @ y[20:50]) / np.sqrt(1 + X[50] @ P @ X[50])
+    assert path.recursive_residual[50] == pytest.approx(expected, rel=1e-9)

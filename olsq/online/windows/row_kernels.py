@@ -98,7 +98,8 @@ def take_rows(form, window, rows, span, limits, residual, trace, scratch):
                 error -= theta[target, k] * x[k]
             residual[t, target] = error
             if coefs.shape[0] > 0:
-                recursive[t, target] = error * math.sqrt(weight / innovation) if good else 0.0
+                scale = math.sqrt(weight / innovation) if innovation >= 1.0 else 0.0
+                recursive[t, target] = error * scale
             step = error * weight / innovation
             for k in range(d):
                 theta[target, k] += step * u[k]
