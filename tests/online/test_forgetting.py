@@ -110,6 +110,33 @@ def test_equals_the_dense_recursion(case, name):
     np.testing.assert_allclose(ratio, expected.astype(float), rtol=10 * tolerance)
 
 
+@pytest.mark.parametrize("start", ["silent column", "silent columns", "equal columns", "few rows"])
+@pytest.mark.parametrize("case", CASES)
+def test_paths_are_the_estimator_where_coefficients_are_undetermined(case, start):
+    X, Y, weights = (a.copy() for a in stream("drift"))
+    if start == "silent column":
+        X[:40, 2] = 0.0
+    elif start == "silent columns":
+        X[:30, 1], X[:50, 2] = 0.0, 0.0
+    elif start == "equal columns":
+        X[:, 1] = X[:, 0]
+    rows = slice(0, 3 if start == "few rows" else N)
+    X, Y, weights = X[rows], Y[rows], weights[rows]
+    est = olsq.RecursiveLeastSquares(forget=CASES[case][0]).fit(X, Y, weights)
+    again = olsq.RecursiveLeastSquares(forget=CASES[case][0])
+    path = again.partial_fit_path(X, Y, weights)
+    for found, true in (
+        (path.coef[-1], est.coef_),
+        (path.sigma2[-1], est.sigma2_),
+        (path.stderr[-1], est.coef_stderr_),
+        (path.intercept_stderr[-1], est.intercept_stderr_),
+        (path.residual, est.residual_),
+        (again.coef_stderr_, est.coef_stderr_),
+    ):
+        np.testing.assert_allclose(found, true, rtol=1e-7, atol=1e-9)
+    assert again.n_held_ == est.n_held_
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_blocks_rows_copies_and_files_go_on_with_the_same_bits(case, tmp_path):
     make = olsq.RecursiveLeastSquares(forget=CASES[case][0])

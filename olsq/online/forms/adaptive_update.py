@@ -192,6 +192,13 @@ def update(form, strategy, rows, span, limits, residual, trace):
         elif full:
             weight = 0.0
         if not predicted or (want_path and not full):
+            if forgets and not by_factor:  # what went beside the gate, which is 1
+                count_row(tally, counted, 0.0)
+                for target in range(m):
+                    loss[target] *= counted
+                for k in range(d):
+                    x[k] = 0.0
+                column_lengths(R, columns, x)
             return t, held, gate
         root_weight = math.sqrt(weight)
         for k in range(d):
