@@ -100,3 +100,16 @@ def test_states_that_cannot_know_it_say_nothing():
     plain = 1 - ((y - X @ make().fit(X, y).coef_) ** 2).sum() / (y @ y)
     began = make(prior=(np.zeros(3), np.full(3, 1e12))).fit(X, y)
     assert began.summary().r_squared == pytest.approx(plain, rel=1e-6)
+
+
+@pytest.mark.parametrize("forget", [1.0, 0.95])
+@pytest.mark.parametrize("cut", [9, 10, 12])
+def test_paths_in_pieces_know_it_where_a_piece_begins_with_missing_rows(cut, forget):
+    X, y, _ = data()
+    y[9:12] = np.nan
+    whole = make(forget=forget).partial_fit_path(X, y)
+    est = make(forget=forget)
+    pieces = [est.partial_fit_path(X[:cut], y[:cut]), est.partial_fit_path(X[cut:], y[cut:])]
+    for name in ("r_squared", "adj_r_squared"):
+        together = np.concatenate([getattr(piece, name) for piece in pieces])
+        np.testing.assert_allclose(together, getattr(whole, name), rtol=1e-9)

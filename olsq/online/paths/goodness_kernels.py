@@ -131,6 +131,9 @@ def fill_constant_since(rows, X, begins, ends, values, expanding, since):
         first = begins[g] - 1
         runs[:] = first
         learned, answer = first, since.shape[0]
+        for j in range(d):
+            if values[g, j] == values[g, j] and values[g, j] != 0:
+                answer = first
         for p in range(begins[g], ends[g]):
             row = order[p]
             if weights[row] > 0:
