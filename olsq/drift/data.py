@@ -12,7 +12,7 @@ from olsq.arrays.reals import real_array
 from olsq.drift.kernels import Array, Rows
 from olsq.online import RecursiveLeastSquares
 from olsq.online.rows.durations import Duration, any_duration, time_between
-from olsq.online.rows.frames import Labels, check_same_index
+from olsq.online.rows.frames import Labels, check_same_index, names_or_numbers
 from olsq.online.rows.inputs import check_X, check_y, usable_rows
 from olsq.online.rows.options import check_weight
 from olsq.online.rows.times import (
@@ -83,7 +83,7 @@ class Data(NamedTuple):
     @property
     def names(self) -> list[str]:
         """Names of the coefficients, the intercept first if there is one."""
-        names = self.labels.features or [f"x{j}" for j in range(self.X.shape[1])]
+        names = names_or_numbers(self.labels.features, self.X.shape[1])
         return [*(["intercept"] if self.labels.intercept else []), *names]
 
     def rows(self, start: Array) -> Rows:

@@ -17,6 +17,7 @@ from olsq.features.parameters import described
 from olsq.features.table import Table, check_kind, choose_kind, make_frame, read_table
 from olsq.online.conventions import Parameters
 from olsq.online.files import format as files
+from olsq.online.rows.frames import names_or_numbers
 from olsq.online.rows.inputs import check_feature_names, feature_names, not_fitted
 
 State = dict[str, Any]
@@ -168,9 +169,7 @@ class FeatureBuilder(Parameters):
                     "input_features should have length equal to number of features "
                     f"({self.n_features_in_}), got {len(names_in)}"
                 )
-        labels = (
-            [f"x{j}" for j in range(self.n_features_in_)] if names_in is None else list(names_in)
-        )
+        labels = names_or_numbers(names_in, self.n_features_in_)
         names = number_repeats(self._names(self._state, labels, self._targets))
         return np.asarray(names, dtype=object)
 

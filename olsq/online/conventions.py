@@ -21,6 +21,7 @@ from olsq.arrays.brief import MOST_CHARACTERS, brief
 from olsq.arrays.checks import check_choice
 from olsq.online.files import format as state_file
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.rows.frames import names_or_numbers
 from olsq.threads import threads_for
 
 # What a meta-estimator may be asked to pass on, by method.
@@ -97,6 +98,8 @@ class Estimator(Parameters):
     MISSING: ClassVar[tuple[str, ...]] = ("skip", "raise", "skip_target")  # choices of ``missing``
     missing: str
     state_dtype: Any
+    fit_intercept: bool
+    n_features_in_: int
     metadata_: dict[str, Any]
 
     def _check_parameters(self) -> None:
@@ -121,6 +124,11 @@ class Estimator(Parameters):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_engine")
+
+    def _coefficient_names(self) -> list[str]:
+        """Return the names of the coefficients, the intercept's first if there is one."""
+        names = names_or_numbers(getattr(self, "feature_names_in_", None), self.n_features_in_)
+        return ["Intercept", *names] if self.fit_intercept else names
 
     # -- metadata routing -------------------------------------------------------------------------
 

@@ -363,18 +363,8 @@ class Inference(Uncertainty):
 
     def _restrictions(self, restriction: Any, value: ArrayLike) -> tuple[NDArray, NDArray]:
         """Return R (r, k) over intercept and coefficients, and the values (r,)."""
-        names = self._names()
+        names = self._coefficient_names()
         return restrictions(restriction, value, names, self.n_features_in_)
-
-    def _names(self) -> list[str]:
-        """Return the names of the coefficients, the intercept's first if there is one."""
-        feature_names = getattr(self, "feature_names_in_", None)
-        names = (
-            [f"x{j}" for j in range(self.n_features_in_)]
-            if feature_names is None
-            else list(feature_names)
-        )
-        return ["Intercept", *names] if self._first else names
 
     def _variances(self, form: Form, R: NDArray) -> NDArray[np.float64]:
         """Compute variances (m, r) of the combinations R (r, k), in units of the noise variance."""

@@ -51,12 +51,10 @@ class EstimatorState(Estimator):
     forget: Any
     half_life: Any
     ridge: Any
-    fit_intercept: bool
     ridge_mode: str = "discounted"
     cov: str = "posterior"
     prior: Any = None
     noise_variance: Any = None
-    n_features_in_: int
     n_samples_seen_: int
     metadata_: dict[str, Any]
     _engine: TargetGroups

@@ -213,7 +213,7 @@ def summarise(estimator: Any, level: float) -> Summary:
     origin = estimator._origin
     theta, (sigma2, errors) = estimator._theta(), estimator._statistics()
     logs, n = estimator._log_weight_sums(), origin.columns
-    names, fits, values = estimator._names(), [Any] * n, estimator._constant_values
+    names, fits, values = estimator._coefficient_names(), [Any] * n, estimator._constant_values
     constant = None
     if values is not None and values.any():
         at = int(np.flatnonzero(values)[0])

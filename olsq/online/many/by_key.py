@@ -19,8 +19,6 @@ from olsq.online.rows.times import named_times, with_times
 class ByKey(Estimator):
     """Base of the regressions by group; subclasses define ``_learn`` and ``_known``."""
 
-    fit_intercept: bool
-    n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     metadata_: dict[str, Any]
     noise_variance: Any = None  # in pickles of versions without it
@@ -181,12 +179,6 @@ class ByKey(Estimator):
 
     def __contains__(self, key: Any) -> bool:
         return key in self._known()
-
-    def _coefficient_names(self) -> list[str]:
-        """Return the names of the coefficients, the intercept's first if there is one."""
-        names = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
-        return ["Intercept", *names] if self.fit_intercept else names
 
     def _named(self, estimator: Any) -> Any:
         """Give the estimator of one group the names of the features."""

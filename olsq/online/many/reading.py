@@ -45,10 +45,8 @@ class BankReading(Estimator):
 
     n: int
     n_features: int | None
-    fit_intercept: bool
     prior: Any
     noise_variance: Any
-    n_features_in_: int
     metadata_: dict[str, Any]
     _state: BankState
     _kind: Kind

@@ -445,13 +445,11 @@ class CoefficientPath(PathArrays):
     def _feature_names(self, names: Sequence[str] | None) -> list[str]:
         d = self.coef.shape[-1]
         features = names if names is not None else self.labels.features
-        if features is None:
-            return [f"x{j}" for j in range(d)]
-        if len(features) != d:
+        if features is not None and len(features) != d:
             raise ValueError(
                 f"names must have one entry for each of {d} coefficients, got {len(features)}"
             )
-        return [str(name) for name in features]
+        return frames.names_or_numbers(features, d)
 
     def _target_names(self) -> list[str]:
         return list(self.labels.targets or [f"y{k}" for k in range(self.residual.shape[1])])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,6 +185,11 @@ def _names(part: Any) -> tuple[str, ...] | None:
     if columns is not None:
         return tuple(str(name) for name in columns)
     return None if part.name in (None, "") else (str(part.name),)
+
+
+def names_or_numbers(names: Iterable[Any] | None, n_features: int) -> list[str]:
+    """Return the names of features as text; x0, x1, ... where they have none."""
+    return [f"x{j}" for j in range(n_features)] if names is None else [str(n) for n in names]
 
 
 def series(values: NDArray, name: str | None, labels: Labels) -> Any:
