@@ -116,13 +116,13 @@ def test_states_before_many_pieces_are_joined_run_by_run():
 def test_a_target_set_later_changes_the_program(monkeypatch):
     """A program traced before for the same shapes and solver, but another target, is not taken."""
     k, v, q = np.random.default_rng(1).normal(size=(3, 1, 24, 8)).astype(np.float32)
-    eliminate, traced = triangular._eliminate, []
+    by_platform, traced = triangular.by_platform, []
 
-    def spied(a):
+    def spied(choose, run):
         traced.append(target())
-        return eliminate(a)
+        return by_platform(choose, run)
 
-    monkeypatch.setattr(triangular, "_eliminate", spied)
+    monkeypatch.setattr(triangular, "by_platform", spied)
     other = Target(cpu=True, tile_bytes=12345)
     for is_set in (False, True):
         with tuned_for(other if is_set else None):
