@@ -44,7 +44,7 @@ def test_derivatives_of_long_sequences_are_those_of_short_ones(monkeypatch):
 
         @jax.jit
         def run(stream):
-            value, moments, _, kept = walk.forward(stream, solver, True)
+            value, moments, _, kept = walk.forward(stream, solver)
             moved = wavy(stream._replace(log_forget=None))
             back = walk.backward(stream, solver, kept, *wavy((value, moments)))
             assert (kept.solution is None) == (longest < T)
