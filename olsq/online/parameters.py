@@ -37,7 +37,7 @@ class FilterParameters(Estimator):
                 "prior and cov='sandwich' cannot be combined: a prior is no noisy row; use "
                 "cov='posterior'"
             )
-        if self._stored == "float32" and self._resolved_method != "sqrt":
+        if self._stored_name == "float32" and self._resolved_method != "sqrt":
             raise ValueError(
                 f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
                 "squares the condition number; use method='sqrt' (or 'auto')"
@@ -45,7 +45,7 @@ class FilterParameters(Estimator):
 
     @property
     def _resolved_method(self) -> str:
-        return resolve_method(self.method, self._stored.name, "discounted")
+        return resolve_method(self.method, self._stored_name, "discounted")
 
 
 @dataclass(eq=False, repr=False, match_args=False)

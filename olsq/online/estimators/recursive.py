@@ -386,4 +386,4 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     def _resolved_method(self) -> str:
         if self._strategy is not None:
             return "sqrt"
-        return resolve_method(self.method, self._stored.name, self.ridge_mode)
+        return resolve_method(self.method, self._stored_name, self.ridge_mode)

@@ -208,7 +208,7 @@ class EstimatorState(Estimator):
 
     def _precision(self, origin: Origin) -> tuple[str, str]:
         """Return the dtypes, by name, of the state and of the rows."""
-        return self._stored.name, origin.dtype.name
+        return self._stored_name, origin.dtype.name
 
     def _check_frozen(self) -> None:
         """Raise ValueError if a parameter is no longer what the state was made with."""

@@ -57,7 +57,7 @@ class BankMaking(FilterParameters):
         return one.take(np.zeros(ridge.shape[0], np.int64))
 
     def _kind_of(self, dtype: np.dtype, is_complex: bool = False) -> Kind:
-        precision, intercept = (self._stored.name, dtype.name), self.fit_intercept
+        precision, intercept = (self._stored_name, dtype.name), self.fit_intercept
         return Kind(
             bool(intercept) and not is_complex,
             True,
