@@ -172,7 +172,9 @@ def test_a_path_without_statistics_is_the_same_path(options):
     ]  # fmt: skip
     by = np.arange(len(X)) % 2
     groups = olsq.coefficient_path(X, y, by=by, statistics=False)
-    np.testing.assert_array_equal(groups.coef, olsq.coefficient_path(X, y, by=by).coef)
+    # Rows that determine some coefficients have theirs from two ways to the minimum norm.
+    full = olsq.coefficient_path(X, y, by=by)
+    np.testing.assert_allclose(groups.coef, full.coef, rtol=1e-9, atol=1e-12)
     assert np.isnan(groups.stderr).all()
 
 
