@@ -113,3 +113,19 @@ def test_paths_in_pieces_know_it_where_a_piece_begins_with_missing_rows(cut, for
     for name in ("r_squared", "adj_r_squared"):
         together = np.concatenate([getattr(piece, name) for piece in pieces])
         np.testing.assert_allclose(together, getattr(whole, name), rtol=1e-9)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.01, 3.0])
+@pytest.mark.parametrize("weight", [1.0, 1e-6, 7e5])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_targets_that_agree_have_no_share_of_a_spread(rows, weight, ridge):
+    """After one row, or rows of one target, the squares about the mean are rounding errors."""
+    X, y, _ = data()
+    y[:rows], y[rows : rows + 2] = 3.24, np.nan
+    weights = np.full(len(y), weight)
+    options = {"ridge": ridge * weight, "forget": 0.95}
+    whole = make(**options).partial_fit_path(X, y, weights)
+    est = make(**options).partial_fit(X[:rows], y[:rows], weights[:rows])
+    found = est.partial_fit_path(X[rows:], y[rows:], weights[rows:]).r_squared
+    assert np.isnan(found[:2]).all()
+    np.testing.assert_allclose(found[3:], whole.r_squared[rows + 3 :], rtol=1e-8)

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from olsq.kernels import kernel
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Trace
-from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, USED, WEIGHT
+from olsq.online.forms.square_root_kernels import (
+    COUNT,
+    COUNT_SQUARED,
+    DECAY,
+    EPS,
+    RANK,
+    USED,
+    WEIGHT,
+)
 
 ROWS, COEFFICIENTS, SQUARED = range(3)  # columns of FitArrays.degrees
 
@@ -217,8 +225,12 @@ def squares_about_mean(
         step[column] += (mean := cross[target, column] / (value**2 * weight))
         penalty += ridge[column] * mean**2
     # The objective at the mean: that at theta, and how far it rises on the way.
-    decay = float(form.tally[DECAY]) if discounted else 1.0
-    return float(form.loss[target] + step @ H @ step - decay * penalty)
+    shrunk = penalty * (float(form.tally[DECAY]) if discounted else 1.0)
+    total = float(form.loss[target] + step @ H @ step - shrunk)
+    # Targets that agree leave what rounding does: of the terms, and of themselves.
+    terms = float(np.abs(step) @ np.abs(H) @ np.abs(step)) + shrunk
+    squares = float(form.explained()[target] + form.loss[target])
+    return total if total > 16 * EPS * terms + 16 * EPS**2 * squares else 0.0
 
 
 def statistics_of(
