@@ -21,7 +21,7 @@ def data(seed=0):
 
 
 def make(**options):
-    return olsq.RecursiveLeastSquares(fit_intercept=False, **options)
+    return olsq.RecursiveLeastSquares(**({"fit_intercept": False} | options))
 
 
 def same(estimator, theirs):
@@ -118,12 +118,14 @@ def test_paths_in_pieces_know_it_where_a_piece_begins_with_missing_rows(cut, for
 @pytest.mark.parametrize("ridge", [0.0, 0.01, 3.0])
 @pytest.mark.parametrize("weight", [1.0, 1e-6, 7e5])
 @pytest.mark.parametrize("rows", [1, 4])
-def test_targets_that_agree_have_no_share_of_a_spread(rows, weight, ridge):
+@pytest.mark.parametrize("intercept", [False, True])
+def test_targets_that_agree_have_no_share_of_a_spread(intercept, rows, weight, ridge):
     """After one row, or rows of one target, the squares about the mean are rounding errors."""
     X, y, _ = data()
     y[:rows], y[rows : rows + 2] = 3.24, np.nan
     weights = np.full(len(y), weight)
-    options = {"ridge": ridge * weight, "forget": 0.95}
+    options = {"ridge": ridge * weight, "forget": 0.95, "fit_intercept": intercept}
+    X = X[:, [0, 2]] if intercept else X
     whole = make(**options).partial_fit_path(X, y, weights)
     est = make(**options).partial_fit(X[:rows], y[:rows], weights[:rows])
     found = est.partial_fit_path(X[rows:], y[rows:], weights[rows:]).r_squared

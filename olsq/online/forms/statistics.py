@@ -208,7 +208,18 @@ def objective_of(form: Form, target: int, ridge: NDArray, discounted: bool) -> t
     decay = float(form.tally[DECAY]) if discounted else 1.0
     penalty = float(ridge @ form.coefficients()[target] ** 2)
     residual = max(float(form.loss[target]) - decay * penalty, 0.0)
-    return residual, float(form.explained()[target] + form.loss[target])
+    total, mean = float(form.explained()[target] + form.loss[target]), 0.0
+    if form.intercept:
+        H, cross = form.moments(ridge, discounted)
+        mean = float(cross[target, 0] ** 2 / H[0, 0]) if H[0, 0] > 0 else 0.0
+    return residual, _beyond_rounding(total, 0.0, mean)
+
+
+def _beyond_rounding(total: float, terms: float, squares: float) -> float:
+    """Return a sum of squares about a mean, 0 where it may be rounding errors of its terms, or of
+    the targets, whose sum of squares is given.
+    """
+    return total if total > 16 * EPS * terms + 16 * EPS**2 * squares else 0.0
 
 
 def squares_about_mean(
@@ -227,10 +238,9 @@ def squares_about_mean(
     # The objective at the mean: that at theta, and how far it rises on the way.
     shrunk = penalty * (float(form.tally[DECAY]) if discounted else 1.0)
     total = float(form.loss[target] + step @ H @ step - shrunk)
-    # Targets that agree leave what rounding does: of the terms, and of themselves.
     terms = float(np.abs(step) @ np.abs(H) @ np.abs(step)) + shrunk
     squares = float(form.explained()[target] + form.loss[target])
-    return total if total > 16 * EPS * terms + 16 * EPS**2 * squares else 0.0
+    return _beyond_rounding(total, terms, squares)
 
 
 def statistics_of(
