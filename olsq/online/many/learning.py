@@ -23,7 +23,7 @@ from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.rows import read_only
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.forms.start_kernels import UNTRACED
-from olsq.online.many import batch_kernels, decision_kernels, kernels
+from olsq.online.many import batch_kernels, decision_kernels, kernels, path_kernels
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
 from olsq.online.rows import complex_rows
@@ -202,7 +202,7 @@ def _learn(
             run(kernels.learn_square_root)
             alone = state.forms[members] == SQUARE_ROOT
         else:
-            run(kernels.learn_path, (*path, state.ridge))
+            run(path_kernels.learn_path, (*path, state.ridge))
             alone = state.forms[members] == SQUARE_ROOT
             kernels.leave_each(arrays, members[~alone])
         if alone.any():
@@ -249,7 +249,7 @@ def _learn_starts(
         )
         arguments = arrays, turns, rows.data, kind.settings
         in_pieces(
-            lambda begin, end, arguments=arguments: kernels.learn_starts(
+            lambda begin, end, arguments=arguments: path_kernels.learn_starts(
                 *arguments, begin, end, residual, trace
             ),
             share((turns[2] - turns[1]) * k**2, PARALLEL_FROM),

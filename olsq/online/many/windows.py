@@ -31,7 +31,7 @@ def roll_groups(state, begins, ends, order, X, Y, settings, begin, end, residual
 
     ``state`` = (forms, matrix, coefs, columns, tally, loss) of a bank, after those rows; group i's
     rows are ``order[begins[i]:ends[i]]``.  ``settings`` = (window, limits of the covariance form,
-    of the window's kernel, ridge (k,), intercept).  ``path`` as in ``kernels.learn_path``.
+    of the window's kernel, ridge (k,), intercept).  ``path`` as in ``path_kernels.learn_path``.
     ``done[i]`` is False for a group that the covariance form cannot represent accurately or that
     needs a rebuild: none of its rows is written, and its state must be discarded.
     """
