@@ -1,4 +1,4 @@
-"""What all estimators share: parameters and routing by scikit-learn's conventions, a lock, files.
+"""Base of all estimators: parameters and routing by scikit-learn's conventions, a lock, files.
 
 https://scikit-learn.org/stable/metadata_routing.html; scikit-learn is imported when it asks.
 """

@@ -1,5 +1,6 @@
 """Random streams and options: every front door gives what ``fit`` does, to rounding."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -64,30 +65,30 @@ def part(weights, rows):
     return None if weights is None else weights[rows]
 
 
-def same(found, true, what, scale=None):
+def same(actual, true, what, scale=None):
     """Compare to rounding, of a size that is ``scale``, or the largest finite entry's."""
-    found, true = np.asarray(found, float), np.asarray(true, float)
+    actual, true = np.asarray(actual, float), np.asarray(true, float)
     finite = np.abs(true[np.isfinite(true)])
     size = max(finite.max(initial=1e-6), 1e-6) if scale is None else scale
-    assert_allclose(found, true, rtol=1e-6, atol=1e-7 * size, err_msg=what)
+    assert_allclose(actual, true, rtol=1e-6, atol=1e-7 * size, err_msg=what)
 
 
-def same_state(found, true, what):
+def same_state(actual, true, what):
     for name in STATE:
-        same(getattr(found, name), getattr(true, name), f"{what} {name}")
+        same(getattr(actual, name), getattr(true, name), f"{what} {name}")
 
 
-def same_path(found, true, rows, what):
+def same_path(actual, true, rows, what):
     for name in PATH:
         scale = {"r_squared": 1.0, "residual": 10.0, "recursive_residual": 10.0}.get(name)
-        same(getattr(found, name)[rows], getattr(true, name), f"{what} {name}", scale)
+        same(getattr(actual, name)[rows], getattr(true, name), f"{what} {name}", scale)
 
 
 @pytest.mark.parametrize("seed", range(140))
 def test_one_stream(seed):
     X, y, weights, rng = draw(seed)
     options = options_of(rng)
-    make = lambda: olsq.RecursiveLeastSquares(**options)  # noqa: E731
+    make = partial(olsq.RecursiveLeastSquares, **options)
     true = make().fit(X, y, weights)
     by_row, by_piece, paths = make(), make(), []
     errors = [
@@ -129,12 +130,14 @@ def test_several_streams(seed):
     for label in np.unique(labels):
         rows = labels == label
         true = olsq.RecursiveLeastSquares(**options).fit(X[rows], y[rows], part(weights, rows))
-        own = olsq.coefficient_path(X[rows], y[rows], sample_weight=part(weights, rows), **options)
-        same_path(path, own, rows, "by")
-        for found in (groups, in_pieces):
-            place = list(found.keys()).index(label)
+        alone = olsq.coefficient_path(
+            X[rows], y[rows], sample_weight=part(weights, rows), **options
+        )
+        same_path(path, alone, rows, "by")
+        for actual in (groups, in_pieces):
+            place = list(actual.keys()).index(label)
             for name in STATE:
-                same(getattr(found, name)[place], getattr(true, name), f"groups {name}")
+                same(getattr(actual, name)[place], getattr(true, name), f"groups {name}")
         for name in STATE:
             same(getattr(bank, name)[label], getattr(true, name), f"bank {name}")
         same(groups.residual_[rows], true.residual_, "groups' residuals", 10.0)
@@ -163,7 +166,7 @@ def test_windows(seed):
     if seed % 5 == 0:
         X[rng.integers(len(y) - 1)] *= 1e4
     options, times = window_of(len(y), rng)
-    make = lambda: olsq.RollingLeastSquares(**options)  # noqa: E731
+    make = partial(olsq.RollingLeastSquares, **options)
     true = make().fit(X, y, weights, times=times)
     path = olsq.coefficient_path(X, y, sample_weight=weights, times=times, **options)
     by_row, by_piece, paths = make(), make(), []
@@ -171,11 +174,11 @@ def test_windows(seed):
         time = None if times is None else times[t]
         by_row.step(X[t], y[t], sample_weight=part(weights, t), time=time)
     for rows in pieces_of(len(y), rng):
-        given = X[rows], y[rows], part(weights, rows)
-        paths.append(by_piece.partial_fit_path(*given, times=part(times, rows)))
+        arguments = X[rows], y[rows], part(weights, rows)
+        paths.append(by_piece.partial_fit_path(*arguments, times=part(times, rows)))
         by_piece = olsq.loads(by_piece.to_bytes()) if rng.random() < 0.3 else by_piece
-    for found in (by_row, by_piece):
-        same_state(found, true, "windows")
+    for actual in (by_row, by_piece):
+        same_state(actual, true, "windows")
     size = np.nanmax(np.abs(y)) if seed % 5 else 1e6
     same(path.residual, true.residual_, "path's residuals", size)
     for name in ("coef", "residual"):
@@ -189,7 +192,7 @@ def test_windows(seed):
     groups = olsq.coefficient_path(X, y, sample_weight=weights, times=times, by=labels, **options)
     for label in np.unique(labels):
         rows = labels == label
-        given = {"sample_weight": part(weights, rows), "times": part(times, rows)}
-        own = olsq.coefficient_path(X[rows], y[rows], **given, **options)
+        arguments = {"sample_weight": part(weights, rows), "times": part(times, rows)}
+        alone = olsq.coefficient_path(X[rows], y[rows], **arguments, **options)
         for name in ("coef", "stderr", "sigma2", "residual", "recursive_residual", "n_rows"):
-            same(getattr(groups, name)[rows], getattr(own, name), f"by {name}", size)
+            same(getattr(groups, name)[rows], getattr(alone, name), f"by {name}", size)

@@ -135,15 +135,15 @@ def clean_streams(arrays, moments, most, marks):
                 k = v = 0.0
                 zero_rows(keys[b], t, t + 1)
                 zero_rows(values[b], t, t + 1)
-            known = True
+            sound_query = True
             for j in range(queries.shape[2]):
-                known = known and math.isfinite(queries[b, t, j])
-            if not known:
+                sound_query = sound_query and math.isfinite(queries[b, t, j])
+            if not sound_query:
                 zero_rows(queries[b], t, t + 1)
             row = t if ridges.shape[0] > 1 else 0
             for j in range(ridges.shape[1]):
-                known = known and math.isfinite(ridges[row, j])
-            query_lost[b, t] = not known
+                sound_query = sound_query and math.isfinite(ridges[row, j])
+            query_lost[b, t] = not sound_query
             # tr H_t = gate tr H + w |k|^2;  |G_t| <= gate |G| + w |v| |k|
             h = gates[b, t] * h + weights[b, t] * k
             g = gates[b, t] * g + weights[b, t] * math.sqrt(k * v)
