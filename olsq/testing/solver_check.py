@@ -77,11 +77,11 @@ def check_solver(
     -----
     The properties are "oracle", "prefix invariance", "chunk invariance", "resumption", "merging",
     "scale equivariance", "permutation of targets", "causality", "causality of gradients",
-    "vmap = loop", "jit = eager", "VJP against JVP", "VJP against oracle" and "dtype mixes"; the
-    page "Testing your own" says what each means.  A solver that ``truncates`` and states no
-    ``error`` is not held against the oracle, and its derivatives are those of its steps where
-    ``check_unrolled`` allows that.  In JAX a check takes some seconds for each problem and dtype,
-    nearly all of it compilation.
+    "vmap = loop", "jit = eager", "VJP against JVP", "VJP against oracle", "dtype mixes" and
+    "arguments unchanged"; the page "Testing your own" says what each means.  A solver that
+    ``truncates`` and states no ``error`` is not held against the oracle, and its derivatives are
+    those of its steps where ``check_unrolled`` allows that.  In JAX a check takes some seconds for
+    each problem and dtype, nearly all of it compilation.
 
     Examples
     --------
@@ -162,6 +162,7 @@ def _check(
         properties.check_cut(s, batch, got, s.backend)
         properties.check_batches(s, batch, got)
         properties.check_chunks(s, batch, got, solver)
+        properties.check_arguments(s, batch)
     if s.comparable and np.dtype(s.dtype) == FULL and s.findings.is_open(properties.DTYPES):
         properties.check_mixed(s, batch)
     _search(s, streams, kinds, max_examples)

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 import olsq
 from olsq.problem import Moments
 from olsq.solvers import Solver
-from olsq.testing.backends import Arrays, Backend, BatchResults, JaxBackend, NumpyBackend
+from olsq.testing.backends import (
+    Arrays,
+    Backend,
+    BatchResults,
+    JaxBackend,
+    NumpyBackend,
+    join_state,
+)
 from olsq.testing.findings import Findings
 from olsq.testing.kinds import Stream, stack_streams
 from olsq.testing.truth import (
@@ -30,7 +37,7 @@ ORACLE, PREFIX, CHUNK, RESUME = "oracle", "prefix invariance", "chunk invariance
 MERGE, SCALE, PERMUTE = "merging", "scale equivariance", "permutation of targets"
 CAUSAL, CAUSAL_SLOPES = "causality", "causality of gradients"
 LOOP, JIT, JVP, VJP = "vmap = loop", "jit = eager", "VJP against JVP", "VJP against oracle"
-DTYPES = "dtype mixes"
+DTYPES, UNCHANGED = "dtype mixes", "arguments unchanged"
 PROPERTIES = (
     ORACLE,
     PREFIX,
@@ -46,6 +53,7 @@ PROPERTIES = (
     JVP,
     VJP,
     DTYPES,
+    UNCHANGED,
 )
 
 CHUNK_LENGTH = 8  # streams are two whole chunks and a part
@@ -251,13 +259,19 @@ def check_targets(s: Setting, b: Batch, got: BatchResults) -> None:
         s.judge(PERMUTE, name, value[i], got.value[i], 2 * b.allowed[i])
 
 
-def check_causality(s: Setting, b: Batch, got: BatchResults) -> None:
-    """Check that values that are not finite reach no earlier output or gradient."""
-    cut = b.arrays["keys"].shape[1] * 3 // 5
-    corrupted = {n: a.copy() for n, a in b.arrays.items()}
+def corrupt(arrays: Arrays, cut: int) -> Arrays:
+    """Copy a batch with values that are not finite from token ``cut`` on."""
+    corrupted = {n: a.copy() for n, a in arrays.items()}
     bad = np.nan, np.inf, np.nan, np.nan, np.inf
     for name, value in zip((*STREAMS, "forget", "weight"), bad, strict=True):
         corrupted[name][:, cut:] = value
+    return corrupted
+
+
+def check_causality(s: Setting, b: Batch, got: BatchResults) -> None:
+    """Check that values that are not finite reach no earlier output or gradient."""
+    cut = b.arrays["keys"].shape[1] * 3 // 5
+    corrupted = corrupt(b.arrays, cut)
     cotangent = b.cotangent.copy()
     cotangent[:, cut:] = 0
     clean = s.backend.differentiate(b.arrays, b.state, cotangent)
@@ -270,6 +284,30 @@ def check_causality(s: Setting, b: Batch, got: BatchResults) -> None:
             limit = 10 * b.rounding[i] * np.abs(clean.slopes[part][i]).max()
             where = f"{name} (gradient of {part})"
             s.judge(CAUSAL_SLOPES, where, slope[i], clean.slopes[part][i], limit)
+
+
+def check_arguments(s: Setting, b: Batch) -> None:
+    """Check that a call and its gradient change no array they are given, finite or not.
+
+    For NumPy only: JAX has no arrays that can change.  Gates, weights, ridge and state are float64
+    here whatever the streams are, as the solvers work on them.
+    """
+    finite = {n: a.astype(s.dtype if n in STREAMS else np.float64) for n, a in b.arrays.items()}
+    cut = b.arrays["keys"].shape[1] * 3 // 5
+    lost = Moments(*(np.where(x == x.flat[0], np.nan, x) for x in b.state))
+    for where, arrays, state in (
+        ("finite", finite, b.state),
+        ("lost samples", corrupt(finite, cut), b.state),
+        ("lost state", finite, lost),
+    ):
+        state = Moments(*(x.astype(np.float64) for x in state))
+        cotangent = b.cotangent.astype(np.float64)
+        passed = {**join_state(arrays, state), "cotangent": cotangent}
+        before = {n: a.copy() for n, a in passed.items()}
+        s.backend.differentiate(arrays, state, cotangent)
+        for name, array in passed.items():
+            if not np.array_equal(array, before[name], equal_nan=True):
+                s.findings.fail(UNCHANGED, s.label, f"{name} was changed ({where})")
 
 
 def check_batches(s: Setting, b: Batch, got: BatchResults) -> None:

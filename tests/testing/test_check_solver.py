@@ -10,6 +10,7 @@ import pytest
 
 import olsq
 from olsq.sequence.jax.dense import JaxDense
+from olsq.sequence.numpy import inputs, solve
 from olsq.sequence.numpy.dense import NumpyDense
 from olsq.solvers import Solver
 from olsq.testing import check_solver
@@ -183,8 +184,19 @@ def test_each_break_is_named(solver, names):
 
 
 def test_a_wrong_gradient_is_the_only_thing_that_is_wrong():
-    assert "lacks 1 of 14 properties" in lacking(WrongGradient())
+    assert "lacks 1 of 15 properties" in lacking(WrongGradient())
     check_solver(WrongGradient(), skip=["VJP against oracle"], max_examples=2)
+
+
+def test_a_call_that_works_on_the_arrays_of_its_caller(monkeypatch):
+    def without_copies(name, x, shape, dtype, meaning):
+        x = np.asarray(x, dtype)
+        return x if x.shape == shape else np.broadcast_to(x, shape).copy()
+
+    monkeypatch.setattr(solve, "spread", without_copies)
+    monkeypatch.setattr(inputs, "spread", without_copies)
+    message = lacking(olsq.ChunkExact(), backends=["numpy"], ridge_modes=["fixed"])
+    assert "  arguments unchanged: numpy, fixed, float64: gram was changed (finite)" in message
 
 
 @dataclass(frozen=True)

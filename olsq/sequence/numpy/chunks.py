@@ -67,18 +67,25 @@ class Marks(NamedTuple):
     trace: NDArray  # (B, T): of H_t
     cross_size: NDArray  # (B, T): bound of the norm of G_t, a sum of norms
 
+    @classmethod
+    def of(cls, *shape: int) -> Marks:
+        """Return the marks of streams (B, T) before :func:`clean` fills them."""
+        lost, query_lost, end_lost = (np.zeros(s, np.bool_) for s in (shape, shape, shape[:1]))
+        return cls(lost, query_lost, end_lost, np.zeros(shape), np.zeros(shape))
 
-def clean(streams: Streams, moments: tuple[NDArray, NDArray], most: float) -> Marks:
+    def part(self, part: slice) -> Marks:
+        """Return those of some of the streams."""
+        return Marks._make([x[part] for x in self])
+
+
+def clean(streams: Streams, moments: tuple[NDArray, NDArray], most: float, marks: Marks) -> bool:
     """Remove non-finite numbers from streams and moments, in place, and measure the moments.
 
     A sample that is not finite, or whose key has a square above ``most``, is left out. It is lost
-    unless its weight is 0: everything after it is unknown until a gate of 0.
+    unless its weight is 0: everything after it is unknown until a gate of 0.  Fills ``marks``, and
+    returns whether anything was removed or lost.
     """
-    shape = streams.gates.shape
-    masks = np.empty(shape, np.bool_), np.empty(shape, np.bool_), np.empty(shape[0], np.bool_)
-    marks = Marks(*masks, np.empty(shape), np.empty(shape))
-    clean_streams(streams.arrays(), moments, most, tuple(marks))
-    return marks
+    return clean_streams(streams.arrays(), moments, most, tuple(marks))
 
 
 @kernel()
@@ -102,13 +109,14 @@ def sum_squares(x):
 
 @kernel()
 def clean_streams(arrays, moments, most, marks):
-    """Run :func:`clean` for a batch of streams; fills ``marks``."""
+    """Run :func:`clean` for a batch of streams."""
     (keys, values, queries, weights, gates, ridge), (gram, cross) = arrays, moments
     lost, query_lost, end_lost, trace, cross_size = marks
+    anything = False
     for b in range(keys.shape[0]):
         ridges, is_lost = ridge[b if ridge.shape[0] > 1 else 0], False
         if not (is_finite(gram[b]) and is_finite(cross[b])):
-            is_lost = True
+            is_lost = anything = True
             scale(gram[b], 0.0)
             scale(cross[b], 0.0)
         h = g = 0.0
@@ -144,11 +152,13 @@ def clean_streams(arrays, moments, most, marks):
             for j in range(ridges.shape[1]):
                 sound_query = sound_query and math.isfinite(ridges[row, j])
             query_lost[b, t] = not sound_query
+            anything = anything or is_lost or not (sound and sound_query)
             # tr H_t = gate tr H + w |k|^2;  |G_t| <= gate |G| + w |v| |k|
             h = gates[b, t] * h + weights[b, t] * k
             g = gates[b, t] * g + weights[b, t] * math.sqrt(k * v)
             trace[b, t], cross_size[b, t] = h, g
         end_lost[b] = is_lost
+    return anything
 
 
 @kernel()

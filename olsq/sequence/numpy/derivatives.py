@@ -19,7 +19,7 @@ import numpy as np
 
 from olsq.arrays.checks import check_real
 from olsq.problem import Gradients
-from olsq.sequence.numpy.chunks import clean
+from olsq.sequence.numpy.chunks import Marks, clean
 from olsq.sequence.numpy.inputs import has_unique_solution, spread
 from olsq.sequence.numpy.solve import CHUNK, check, run_in_threads
 from olsq.solvers import ChunkExact, Solver
@@ -69,7 +69,8 @@ def solve_vjp(
         moments, gradients = (gram[part], cross[part]), Gradients(*(x[part] for x in slopes))
         some = streams.part(part)
         absent = ~(np.isfinite(some.keys).all(-1) & np.isfinite(some.values).all(-1))
-        marks = clean(some, moments, np.finfo(np.float64).max)
+        marks = Marks.of(last - first, length)
+        clean(some, moments, np.finfo(np.float64).max, marks)
         arriving = np.where((marks.lost | marks.query_lost)[..., None], 0, upstream[part])
         form.differentiate_streams(some, moments, arriving, gradients)
         gradients.keys[absent], gradients.values[absent], gradients.weight[absent] = 0, 0, 0

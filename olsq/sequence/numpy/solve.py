@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_real, check_streams
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
-from olsq.sequence.numpy.chunks import Streams, clean
+from olsq.sequence.numpy.chunks import Marks, Streams, clean
 from olsq.sequence.numpy.inputs import (
     check_gates,
     check_ridge,
@@ -162,7 +162,7 @@ def solve_whole(
             description.review(np.log(gates), gates)
     (count, length, d), m, dtype = streams.keys.shape, cross.shape[1], streams.keys.dtype
     value, norms = np.zeros((count, length, m), dtype), np.zeros((count, length, 2))
-    trace, cross_size = np.zeros((count, length)), np.zeros((count, length))
+    marks = Marks.of(count, length)
     steps = np.zeros((count, length), np.int32)
     # the ridge of a token is a lower bound of its system's eigenvalues
     ridges = streams.arrays()[-1]
@@ -171,22 +171,23 @@ def solve_whole(
         least = least_eigenvalue(gram).reshape(count, 1)
         floor = np.maximum(least, 0) * np.cumprod(gates, axis=1)
     form = description.numpy()
-
     most = float(np.finfo(np.float64 if form.wide else dtype).max)
 
     def piece(first: int, last: int) -> None:
         part = slice(first, last)
-        some, moments = streams.part(part), (gram[part], cross[part])
-        lost, query_lost, end_lost, trace[part], cross_size[part] = clean(some, moments, most)
+        some, moments, sizes = streams.part(part), (gram[part], cross[part]), marks.part(part)
+        anything = clean(some, moments, most, sizes)
         form.solve_streams(some, moments, (value[part], steps[part], norms[part]))
-        value[part][lost | query_lost] = np.nan
-        gram[part][end_lost], cross[part][end_lost] = np.nan, np.nan
+        if anything:
+            value[part][sizes.lost | sizes.query_lost] = np.nan
+            gram[part][sizes.end_lost], cross[part][sizes.end_lost] = np.nan, np.nan
 
     if d > 0:  # BLAS takes no matrix without columns
         run_in_threads(count, 16.0 * count * length * d * (d + m), piece, form.pieces)
     if discounted:
         value[~has_unique_solution(gates, streams.weight, d)] = np.nan
-    certificate = certify(streams.queries, value, norms, trace, cross_size, ridges, floor, out)
+    sizes = norms, marks.trace, marks.cross_size
+    certificate = certify(streams.queries, value, *sizes, ridges, floor, out)
     with np.errstate(over="ignore"):  # float64 moments of huge float32 samples
         final = Moments(*(s.reshape(*batch, *s.shape[1:]).astype(dtype) for s in (gram, cross)))
         stats = Stats(*(s.reshape(*batch, length) for s in (steps, *certificate)))
