@@ -86,11 +86,11 @@ def test_every_door_works_with_one_thread(door, monkeypatch, two_threads):
 
 
 def test_one_row_of_a_small_state_does_not_set_threads(monkeypatch):
-    est = olsq.RecursiveLeastSquares().fit(X[:, :4], y)
+    est, large = olsq.RecursiveLeastSquares().fit(X[:, :4], y), estimator()
     monkeypatch.setattr(type(one_blas_thread), "__enter__", None)
     est.step(X[0, :4], y[0])
     est.predict(X[:1, :4])
-    estimator().step(X[0], y[0])
+    large.step(X[0], y[0])
     with threads_for(100, 10):
         pass
 

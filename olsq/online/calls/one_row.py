@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.history import values_after_rows
-from olsq.online.files.frozen import IMMUTABLE, fingerprint, has_fingerprint
+from olsq.online.files.frozen import fingerprint, has_fingerprint, is_immutable
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.covariance_kernels import IN_FORM
@@ -45,17 +45,18 @@ UNUSUAL = (-1, -1)  # a shape that no array has, so that no row takes the fast p
 class Place(NamedTuple):
     """Arrays that a single row is written to for its engine.
 
-    The same for every row, as engines copy what they keep.  A complex row goes to ``row`` and
-    ``target``, and from there to ``rows`` as a pair of real ones.
+    The same for every row, as engines copy what they keep.  A complex row goes to ``regressors``
+    and ``target``, and from there to ``rows`` as a pair of real ones.
     """
 
-    row: NDArray  # (1, k)
+    regressors: NDArray  # (1, d), of the row (1, k), which has a 1 for an intercept before them
     target: NDArray  # (1, m)
     parts: NDArray[np.float64]  # of the row, (1, k) or (1, 2k): real, imaginary, real, ...
     target_parts: NDArray[np.float64]  # of the target, (1, m) or (m, 2)
     rows: Rows  # of weight 1, which read row and target, or a pair made of them
     pair: NDArray[np.float64]  # (2, 2k)
     targets: NDArray[np.float64]  # (2, m)
+    flat: tuple[NDArray[np.float64], NDArray[np.float64]]  # parts and target_parts, (k,) and (m,)
 
 
 class ShortWay(NamedTuple):
@@ -105,7 +106,7 @@ def _found(estimator: Any) -> ShortWay:
     values, engine, origin = parameters(estimator), estimator._engine, estimator._origin
     switch, shape, gates = engine.engine, UNUSUAL, ONE
     form = switch.latest_form if isinstance(switch, RollingWindow) else switch.form
-    mutable = [value for value in values if type(value) not in IMMUTABLE]
+    mutable = [value for value in values if not is_immutable(value)]
     mutable = [value for value in mutable if not isinstance(value, Forgetting)]
     if (
         estimator.ROW_BY_ROW
@@ -141,27 +142,22 @@ def _found(estimator: Any) -> ShortWay:
         dtype,
         read_only(gates),
         intercept,
-        _place(origin.n_features + int(intercept), max(origin.n_targets, 1), dtype, gates),
+        _place(origin.n_features, int(intercept), max(origin.n_targets, 1), dtype, gates),
         switch,
         by_kernel,
     )
 
 
-def _place(k: int, m: int, dtype: np.dtype, gates: NDArray) -> Place:
-    """Make the place of rows of k regressors and m targets."""
-    row, target = np.ones((1, k), dtype), np.empty((1, m), dtype)
-    pair, targets = np.empty((2, 2 * k)), np.empty((2, m))
-    if dtype != COMPLEX:
-        return Place(row, target, row, target, Rows.of(row, target, gates, ONE), pair, targets)
-    parts, target_parts = read_only(real_parts(row)), real_parts(target).reshape(m, 2)
-    rows = PairedRows.of(pair, targets, gates, TWO)
-    return Place(row, target, parts, target_parts, rows, pair, targets)
-
-
-def _square(values: NDArray[np.float64]) -> float:
-    """Return the sum of squares; not finite, or too large, if one of them is."""
-    values = values.reshape(-1)
-    return values.dot(values).item()
+def _place(d: int, first: int, m: int, dtype: np.dtype, gates: NDArray) -> Place:
+    """Make the place of rows of d regressors, after ``first`` columns of 1, and of m targets."""
+    row, target = np.ones((1, first + d), dtype), np.empty((1, m), dtype)
+    pair, targets = np.empty((2, 2 * row.size)), np.empty((2, m))
+    parts, target_parts, rows = row, target, Rows.of(row, target, gates, ONE)
+    if dtype == COMPLEX:
+        parts, target_parts = read_only(real_parts(row)), real_parts(target).reshape(m, 2)
+        rows = PairedRows.of(pair, targets, gates, TWO)
+    flat = parts.reshape(-1), target_parts.reshape(-1)
+    return Place(row[:, first:], target, parts, target_parts, rows, pair, targets, flat)
 
 
 def _fits(way: ShortWay, X: Any) -> bool:
@@ -240,9 +236,11 @@ def _learn_by_engine(
     if weight is not None and not (type(weight) in NUMBERS and 0 < weight <= SETTLED):
         return None
     place, rows = way.place, way.place.rows
-    place.row[0, int(way.intercept) :], place.target[0] = X[0], y
+    place.regressors[:], place.target[:] = X, y
     most = SETTLED if weight is None else SETTLED / max(weight, 1.0)
-    if not (_square(place.parts) <= most and _square(place.target_parts) <= most):
+    row, target = place.flat
+    # Sums of squares are not finite, or too large, if one of the numbers is.
+    if not (row.dot(row) <= most and target.dot(target) <= most):
         return None
     if not estimator._has_estimate() or (
         is_complex and way.switch.form.name != CovarianceForm.name

@@ -164,7 +164,7 @@ class StreamingRegressor(EstimatorState):
         if type(x) is not np.ndarray:
             inputs.check_row_names(x, getattr(self, "feature_names_in_", None))
         several = self._origin.n_targets > 0 if fitted else np.size(y) > 1
-        Y = np.atleast_2d(y) if several else np.atleast_1d(y)
+        Y = np.array(y, ndmin=2 if several else 1, subok=True)
         if X.shape[0] != 1 or Y.shape[0] != 1:
             raise ValueError(
                 f"step takes one row, got x of shape {np.shape(x)} and y of shape {np.shape(y)}"

@@ -59,6 +59,13 @@ def fingerprint(value: Any) -> Any:
     return value
 
 
+def is_immutable(value: Any) -> bool:
+    """Test whether nothing in a parameter can change in place."""
+    if type(value) is tuple:
+        return all(map(is_immutable, value))
+    return type(value) in IMMUTABLE
+
+
 def has_fingerprint(value: Any) -> bool:
     """Test whether :func:`fingerprint` notices every change in place."""
     if isinstance(value, (tuple, list)):

@@ -21,13 +21,14 @@ LOWER, FREE, UPPER = -1, 0, 1
 
 
 @kernel(forceinline=True)
-def face(problem, at, x, p, W, N):
+def face(problem, at, x, p, W, N, scratch):
     """Compute the step p from x to the minimum over the free variables; False: not ordinary.
 
     ``problem`` = (R, z, A, b): of ``|R x - z|`` under ``A x = b``.
     W (d, d + 1) then holds in its rows from the returned pivot on what lies outside of the span of
     the free columns: of every held column (at its own place but for the free ones before it, see
-    :func:`steepest`) and, last, of the residual.  N (d, q + 2 d) is scratch.
+    :func:`steepest`) and, last, of the residual.  N (d, q + 2 d) and scratch (4, q + 2 d) may hold
+    anything.
     """
     R, z, A, b = problem
     d, q = R.shape[0], b.shape[0]
@@ -38,8 +39,7 @@ def face(problem, at, x, p, W, N):
     pivots = free - q
     if free < q:
         return False, 0
-    u = np.empty(q + 2 * d)
-    off, s = np.empty(q), np.empty(d)
+    u, off, s, t = scratch[0], scratch[1], scratch[2], scratch[3]
     row = 0
     if q:  # rows of N: a free variable's column of the equations, of R, and its unit vector
         for j in range(d):
@@ -71,7 +71,6 @@ def face(problem, at, x, p, W, N):
         for i in range(d):
             W[i, column] = N[q + column, q + i]
     column = pivots
-    t = np.empty(q)
     for j in range(d):
         if at[j] == FREE:
             continue
@@ -150,11 +149,12 @@ def settle(R, z, A, b, lower, upper, x, search):
         raise ValueError("the shapes of the factor and the equations do not fit together")
     if lower.shape != (d,) or upper.shape != (d,):
         raise ValueError("the bounds do not have the shape of the coefficients")
-    length, rows = np.empty(d), np.empty((d, d))
-    equations, values = np.empty((q, d)), np.empty(q)
-    low, high, y, p = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
+    rows, equations, values = np.empty((d, d)), np.empty((q, d)), np.empty(q)
+    vectors = np.empty((6, d))
+    length, low, high, y, p = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
+    lengths = vectors[5]
     fixed, at = np.empty(d, np.bool_), np.empty(d, np.int64)
-    W, N, lengths = np.empty((d, d + 1)), np.empty((d, q + 2 * d)), np.empty(d + 1)
+    W, N, scratch = np.empty((d, d + 1)), np.empty((d, q + 2 * d)), np.empty((4, q + 2 * d))
     for j in range(d):
         if R[j, j] == 0:  # undetermined, and the minimiser of least norm is asked for
             return False
@@ -178,7 +178,7 @@ def settle(R, z, A, b, lower, upper, x, search):
         if polishing == 1:
             for j in range(d):
                 y[j] = low[j] if at[j] == LOWER else high[j] if at[j] == UPPER else 0.0
-        usual, pivots = face((rows, z, equations, values), at, y, p, W, N)
+        usual, pivots = face((rows, z, equations, values), at, y, p, W, N, scratch)
         if not usual:
             return False
         if polishing:
@@ -229,18 +229,19 @@ def settle(R, z, A, b, lower, upper, x, search):
 def walk(state, rows, start, limits, residual, trace, problem, out):
     """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 
-    ``problem`` = (A, b, lower, upper, first, slopes): ``slopes`` (m, d) are the last solution, and
-    the next; ``out`` (n, m, k) takes all of them, with the intercept's first if ``first`` is 1.
+    ``problem`` = (A, b, lower, upper, first, last): ``last`` (m, k) is the solution before, or a
+    point within the constraints; ``out`` (n, m, k) takes the solutions.  ``first`` is 1 where an
+    intercept stands first in both.
     """
     form, spread = state
     R, z = form[0], form[1]
-    A, b, lower, upper, first, slopes = problem
+    A, b, lower, upper, first, last = problem
     n, k, m, d = rows[0].shape[0], R.shape[0], z.shape[0], R.shape[0] - first
-    if slopes.shape != (m, d) or out.shape != (n, m, k) or A.shape != (b.shape[0], d):
+    if last.shape != (m, k) or out.shape != (n, m, k) or A.shape != (b.shape[0], d):
         raise ValueError("the shapes of solutions, equations and the state do not fit together")
     if lower.shape != (d,) or upper.shape != (d,):
         raise ValueError("the bounds do not have the shape of the coefficients")
-    held = 0
+    held, slopes = 0, last[:, first:].copy()
     for t in range(start, n):
         done, count = update(form, spread, rows, (t, t + 1), limits, residual, trace)
         held += count

@@ -15,6 +15,7 @@ from olsq.online.parameters import VariantParameters
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.variants.engine import Recorder, VariantSwitch
 from olsq.online.variants.steps import DONE, WAITING
+from olsq.threads import threads_for
 
 # Attributes of the plain estimators that a variant lacks, and why.
 _ERRORS = "the standard errors of least squares do not hold for its estimate"
@@ -117,17 +118,17 @@ class Variant(VariantParameters, StreamingRegressor):
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
         if self.RESIDUALS or not predicts:
             return super()._learn_row(rows, predicts=predicts)
-        prediction = rows.X @ self._solution(self._engine_or_raise().engine).T
-        if not (self.WALK_SOLVES and self._learns_and_solves(rows)):
+        engine: Any = self._engine.engine
+        before = self._solution(engine)
+        prediction = rows.X.dot(before.T)
+        if not (self.WALK_SOLVES and self._learns_and_solves(engine, rows, before.shape)):
             super()._learn_row(rows, predicts=False)
         return prediction, rows.Y - prediction
 
-    def _learns_and_solves(self, rows: Rows) -> bool:
+    def _learns_and_solves(self, engine: Any, rows: Rows, shape: tuple[int, ...]) -> bool:
         """Learn a row and solve for the next prediction in one kernel; False where it waits."""
-        engine: Any = self._engine_or_raise().engine
-        (n, m), k = rows.Y.shape, rows.X.shape[1]
         engine.fresh = False
-        ended, _ = self._walk(engine, rows, 0, np.empty((n, m)), np.empty((n, m, k)))
+        ended, _ = self._walk(engine, rows, 0, np.empty((1, shape[0])), np.empty((1, *shape)))
         engine.fresh = ended == DONE
         return ended != WAITING
 
@@ -177,14 +178,14 @@ class Variant(VariantParameters, StreamingRegressor):
         out: NDArray,
     ) -> tuple[int, int]:
         """Run a kernel's walk; the solution before the row where it ended starts the next one."""
-        form, (m, k) = engine.form, (residual.shape[1], rows.X.shape[1])
+        form = engine.form
         ended, t, held = kernel(
             (form.in_kernels, form.spread),
             tuple(rows),
             start,
             form.limits.square_root,
             residual,
-            Trace.none(m, k).arrays,
+            Trace.none(*out.shape[1:]).arrays,
             problem,
             out,
         )
@@ -247,7 +248,8 @@ class Variant(VariantParameters, StreamingRegressor):
         solved_for, theta = engine.solution or (None, np.empty(0))
         # Targets that part take the solution of all along: too many rows.
         if not (engine.fresh and solved_for == asked and len(theta) == engine.form.loss.size):
-            theta = self._solve(engine)
+            with threads_for(*engine.form.R.shape):
+                theta = self._solve(engine)
             engine.solution, engine.fresh = (asked, theta), True
         return theta
 

@@ -17,7 +17,6 @@ from olsq.online.forms.rows import Rows
 from olsq.online.variants import active_set_kernels
 from olsq.online.variants.active_set import Constraints, solve
 from olsq.online.variants.base import Variant, centred, with_intercept
-from olsq.threads import threads_for
 
 
 @dataclass(eq=False, repr=False, match_args=False)
@@ -191,49 +190,45 @@ class ConstrainedLeastSquares(Variant, Coefficients):
         form, intercept = engine.form, self._origin.intercept
         R, z = centred(form, intercept)
         limits = self._constraints(R.shape[0])
-        starts = self._starts(engine, limits, z.shape)
+        starts = self._starts(engine, limits, len(z))[:, self._first :]
         slopes = [solve(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
         return with_intercept(form, np.array(slopes), intercept)
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
-        if self._kept[0] != self._asked():  # which the general way checks first
-            return None
-        self._unchanged = self._kept[0]
+        # One fast path is for one set of parameters: no need to compare them again.
+        way = self.__dict__.get("_short_way")
+        if way is None or self._stepped[0] is not way:
+            if self._kept[0] != self._asked():  # which the general way checks first
+                return None
+            self._stepped = way, self._kept[0]
+        self._unchanged = self._stepped[1]
         try:
-            with threads_for(*rows.X.shape):
-                return super()._learn_row(rows, predicts=predicts)
+            return super()._learn_row(rows, predicts=predicts)
         finally:
             self._unchanged = None
 
     _unchanged = None  # what is asked, while a row is learnt: reading it takes microseconds
+    _stepped = None, None  # the last row's fast path, and what was asked then
 
     def _walk(
         self, engine: Any, rows: Rows, start: int, residual: NDArray, out: NDArray
     ) -> tuple[int, int]:
-        _, m, k = out.shape
-        limits = self._constraints(k - self._first)
-        slopes = np.array(self._starts(engine, limits, (m, k - self._first)), order="C")
-        return self._walked(
-            active_set_kernels.walk,
-            engine,
-            rows,
-            start,
-            residual,
-            (*limits, self._first, slopes),
-            out,
-        )
+        (_, m, k), first = out.shape, self._first
+        limits = self._constraints(k - first)
+        problem = (*limits, first, self._starts(engine, limits, m))
+        return self._walked(active_set_kernels.walk, engine, rows, start, residual, problem, out)
 
-    def _starts(self, engine: Any, limits: Constraints, shape: tuple[int, ...]) -> NDArray:
-        """Return points (m, d) that satisfy the constraints: the last solution if it does."""
+    def _starts(self, engine: Any, limits: Constraints, m: int) -> NDArray[np.float64]:
+        """Return coefficients (m, k) within the constraints: the last solution if it is."""
         asked, last = engine.solution or (None, None)
-        if asked == self._asked() and last is not None and len(last) == shape[0]:
-            return last[:, self._first :]
+        if asked == self._asked() and last is not None and len(last) == m:
+            return last
         start = self._kept[1] if self._kept[0] == self._asked() else limits.feasible()
         if start is None:
             raise ValueError(
                 "equality and bounds contradict each other: no coefficients satisfy both"
             )
-        return np.tile(start, (shape[0], 1))
+        return np.tile(np.append(np.zeros(self._first), start), (m, 1))
 
 
 def _pair(value: Any, name: str, what: str) -> tuple[Any, Any]:
