@@ -34,7 +34,8 @@ def init(n_features: int, *, ridge: ArrayLike = 1e-3, n: int | None = None) -> S
     ridge : float or array (d,), default 1e-3
         Penalty on the squared coefficients, forgotten with the data, in units of the regressors
         squared.  0 is ordinary least squares, of minimum norm until rows determine it, as
-        :class:`olsq.RecursiveLeastSquares` is by default.
+        :class:`olsq.RecursiveLeastSquares` is by default.  Where some columns are 1e8 times as
+        long as others, undetermined coefficients are not those of least norm.
     n : int, optional
         Number of filters.  Every array of the state then has a leading axis n;
         :func:`state_at` is one of them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -200,3 +202,42 @@ def test_a_ridge_far_from_the_units_costs_no_digits_for_good(door, kind, ridge, 
                     olsq.compiled.update(state, x, value, forget, 1.0)
                 coef = olsq.compiled.coef(state)
             np.testing.assert_allclose(coef * size, truth * size, rtol=0, atol=2e-12)
+
+
+def with_a_faint_column(seed, power):
+    """Make rows of a column, its double, one 10^power times as long, and others; and the answer.
+
+    The least norm shares what the two have in common as 1 to 2; other coefficients are determined.
+    """
+    rng = np.random.default_rng([seed, -power])
+    Z = rng.integers(-5, 6, (14, 5)).astype(float)
+    y = rng.integers(-9, 10, 14).astype(float)
+    coef, size = np.linalg.lstsq(Z, y, rcond=None)[0], np.array([1.0, 10.0**power, 1.0, 1.0, 1.0])
+    truth = np.append(coef / size, 0.4 * coef[0])
+    truth[0] *= 0.2
+    X, order = np.column_stack([Z * size, 2 * Z[:, 0]]), rng.permutation(6)
+    return X[:, order], y, truth[order]
+
+
+FAINT_DOORS = {
+    **{
+        method: Recursive(method=method, fit_intercept=False)
+        for method in ("auto", "covariance", "sqrt", "information")
+    },
+    "window": olsq.RollingLeastSquares(window=14, fit_intercept=False),
+    "bank": InABank(ridge=0.0, fit_intercept=False),
+    "group": InAGroup(ridge=0.0, fit_intercept=False),
+    "path": AlongAPath(fit_intercept=False),
+    "path of a window": AlongAPath(window=14, fit_intercept=False),
+}
+
+
+@pytest.mark.parametrize("power", [-10, -26, -30, -60, -100])
+@pytest.mark.parametrize("door", FAINT_DOORS)
+def test_a_faint_column_beside_dependent_ones(door, power):
+    """Rounding errors of long columns passed for multiples of the faint one: off by 10^30."""
+    for seed in range(20):
+        X, y, truth = with_a_faint_column(seed, power)
+        estimator = copy.deepcopy(FAINT_DOORS[door])
+        estimator.partial_fit(X, y)
+        np.testing.assert_allclose(estimator.coef_, truth, rtol=1e-9, atol=0, err_msg=str(seed))

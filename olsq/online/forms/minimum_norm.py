@@ -18,6 +18,8 @@ from olsq.kernels import kernel
 from olsq.online.forms.lapack import inverse_of_triangle
 from olsq.online.forms.triangular_kernels import inverse_diagonal, inverse_diagonals
 
+FAR = 1e8  # how many times longer a column is whose rounding errors may pass for another column
+
 
 @kernel(forceinline=True, strict=True)
 def length(x):
@@ -37,13 +39,14 @@ def take_out_rounding(T, F, noise):
     """Remove rounding error from columns F (r, f) that depend on those of the triangle T.
 
     Column j is ``T b``.  An error of ``noise`` times the column's length makes errors of
-    ``noise |F_j| |row i of T^-1|`` in b_i: what is smaller is not told from zero.
+    ``noise |F_j| |row i of T^-1|`` in b_i: what is smaller is not told from zero.  Below the last
+    row where b is more, F is zero, whatever subtracting would leave of it.
     """
     r, f = F.shape
     inverse, diagonal = np.zeros((r, r)), np.empty(r)
     inverse_diagonal(T, inverse, diagonal)
     B, found = np.zeros((r, f)), False
-    columns = np.empty(f)
+    columns, after = np.empty(f), np.zeros(f, np.int64)
     for j in range(f):
         columns[j] = length(F[:, j])
     for i in range(r):
@@ -55,12 +58,15 @@ def take_out_rounding(T, F, noise):
         for j in range(f):
             small = abs(B[i, j]) <= noise * (allowed * columns[j])
             found = found or (small and B[i, j] != 0)
-            B[i, j] = B[i, j] if small else 0.0
+            if not small:
+                B[i, j], after[j] = 0.0, i + 1
     if found:
         for i in range(r):
             for k in range(i, r):
                 for j in range(f):
                     F[i, j] -= T[i, k] * B[k, j]
+        for j in range(f):
+            F[after[j] :, j] = 0.0
 
 
 @kernel()
@@ -205,25 +211,74 @@ def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
 
 def solution(
     R: NDArray, z: NDArray, known: NDArray[np.bool_], noise: Any, intercept: bool
-) -> NDArray:
+) -> NDArray[np.float64]:
     """Solve ``R theta = z`` for theta (..., m, d) of minimum norm (intercept aside).
 
     R (..., d, d) and z (..., m, d) may be many at once, all with the same pivots ``known`` (d,);
     ``noise`` (...) is the relative rounding error of each.
     """
     (m, d), first = z.shape[-2:], int(intercept and known[0])
-    theta = np.empty(z.shape)
     count = z.size // (m * d) if z.size else 0
-    noises = np.broadcast_to(np.asarray(noise, np.float64), z.shape[:-2]).reshape(count)
-    minimum_norm(
-        np.ascontiguousarray(R).reshape(count, d, d),
-        np.ascontiguousarray(z).reshape(count, m, d),
-        known,
-        np.ascontiguousarray(noises),
-        first,
-        theta.reshape(count, m, d),
-    )
-    return theta
+    factors = np.ascontiguousarray(R).reshape(count, d, d)
+    targets = np.ascontiguousarray(z).reshape(count, m, d)
+    noises = np.ascontiguousarray(np.broadcast_to(noise, z.shape[:-2]), np.float64).reshape(count)
+    theta = np.empty_like(targets)
+    minimum_norm(factors, targets, known, noises, first, theta)
+    size = np.abs(factors).max(axis=1)
+    far = size.max(axis=1) > FAR * size.min(axis=1, initial=np.inf, where=size > 0)
+    for one in np.flatnonzero(far):
+        theta[one] = _solution_by_length(factors[one], targets[one], known, noises[one], first)
+    return theta.reshape(z.shape)
+
+
+def _solution_by_length(
+    R: NDArray, z: NDArray, known: NDArray[np.bool_], noise: float, first: int
+) -> NDArray[np.float64]:
+    """Solve as :func:`minimum_norm` does one R (d, d), z (m, d), with the longest columns first.
+
+    A column of R has errors of its length in all rows.  In the row of a column far shorter they
+    look like a large multiple of that one, which they are not: rows of shorter columns come last,
+    where a longer column has nothing.
+    """
+    d, length = R.shape[0], np.abs(R).max(axis=0)
+    length[length == 0] = 1.0
+    noise += 8 * d * float(np.finfo(np.float64).eps)
+    by_length = np.argsort(-length, kind="stable")
+    if first:
+        by_length = np.append(0, by_length[by_length != 0])
+    pivots_first = np.append(by_length[known[by_length]], by_length[~known[by_length]])
+    for order, least in ((by_length, noise), (pivots_first, 0.0)):
+        T, target = triangularise((R / length)[known][:, order], z[:, known].T, least)
+        pivots = np.diagonal(T) != 0
+        if pivots.sum() == known.sum():
+            break
+    theta = np.empty((1, *z.shape))
+    minimum_norm((T * length[order])[None], target[None], pivots, np.full(1, noise), first, theta)
+    return theta[0][:, np.argsort(order)]
+
+
+def triangularise(X: NDArray, Y: NDArray, noise: float) -> tuple[NDArray, NDArray]:
+    """Triangularise observations X (r, d), Y (r, m) to R (d, d), z (m, d) by Householder
+    reflections.
+
+    X has columns of unit length.  A column with no more than ``noise`` left of it depends on those
+    before it, and what is left is error.  (Rotating the rows in one at a time, as a stream does,
+    would have to judge each row for itself.)
+    """
+    d, m = X.shape[1], Y.shape[1]
+    R, rest = np.zeros((d, d + m)), np.hstack([X, Y])
+    for j in range(d):
+        size = np.linalg.norm(rest[:, j])
+        if not size > noise:
+            rest[:, j] = 0.0
+            continue
+        mirror = rest[:, j].copy()
+        mirror[0] += np.copysign(size, mirror[0])
+        rest -= np.outer(mirror, mirror @ rest) * (2.0 / (mirror @ mirror))
+        R[j] = rest[0] if rest[0, j] > 0 else -rest[0]
+        R[j, :j] = 0.0
+        rest = rest[1:]
+    return R[:, :d], np.ascontiguousarray(R[:, d:].T)
 
 
 def inverse_root(R: NDArray, known: NDArray[np.bool_]) -> NDArray:

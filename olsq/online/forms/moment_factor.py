@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.lapack import cholesky
-from olsq.online.forms.minimum_norm import triangular_inverse
+from olsq.online.forms.minimum_norm import triangular_inverse, triangularise
 from olsq.online.forms.square_root_kernels import COUNT
 
 ASSUMED_ROWS = 10_000  # number of rows assumed behind singular moments
@@ -48,7 +48,7 @@ def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float,
     noise = (8 * error + lost) / values[kept].min() if kept.any() else 0.0
     noise = min(max(float(noise), 3 * eps * ASSUMED_ROWS**0.5), eps**0.5)
     with np.errstate(over="ignore", invalid="ignore"):
-        R, z = _triangularise(root[:, None] * V.T, ((G / scale) @ V / root).T, noise)
+        R, z = triangularise(root[:, None] * V.T, ((G / scale) @ V / root).T, noise)
     return R * length, z, noise, values[0] / max(values[-1], np.finfo(np.float64).tiny)
 
 
@@ -60,27 +60,3 @@ def tally_of(error: float, tally: NDArray[np.float64], dtype: str = "float64") -
     counted = tally.copy()
     counted[COUNT] = max(counted[COUNT], (error / (3 * float(np.finfo(dtype).eps))) ** 2)
     return counted
-
-
-def _triangularise(X: NDArray, Y: NDArray, noise: float) -> tuple[NDArray, NDArray]:
-    """Triangularise observations X (r, d), Y (r, m) to R (d, d), z (m, d) by Householder
-    reflections.
-
-    X has columns of unit length.  A column with no more than ``noise`` left of it depends on those
-    before it, and what is left is error.  (Rotating the rows in one at a time, as a stream does,
-    would have to judge each row for itself.)
-    """
-    d, m = X.shape[1], Y.shape[1]
-    R, rest = np.zeros((d, d + m)), np.hstack([X, Y])
-    for j in range(d):
-        size = np.linalg.norm(rest[:, j])
-        if not size > noise:
-            rest[:, j] = 0.0
-            continue
-        mirror = rest[:, j].copy()
-        mirror[0] += np.copysign(size, mirror[0])
-        rest -= np.outer(mirror, mirror @ rest) * (2.0 / (mirror @ mirror))
-        R[j] = rest[0] if rest[0, j] > 0 else -rest[0]
-        R[j, :j] = 0.0
-        rest = rest[1:]
-    return R[:, :d], np.ascontiguousarray(R[:, d:].T)

@@ -16,6 +16,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.edges import check_call, check_spread, check_trace
+from olsq.online.forms.minimum_norm import FAR
 from olsq.online.forms.square_root_kernels import (
     COUNT,
     absorb,
@@ -31,8 +32,7 @@ LEFT, TAKEN, UNTRACED, LAST = 0, 1, 2, 3
 # Part of a row, in units of its columns' lengths, that must be outside of the space of the rows
 # before it: what is left of less has lost half of its digits.
 SMALLEST_PART = 1e-8
-# Rows, in units of d, after which dependent columns are no start: in raw units the basis rounds
-# where columns are 1e10 times each other, which minimum_norm does not.
+# Rows, in units of d, after which dependent columns are no start.
 LONGEST_START = 4.0
 LARGEST_STEP = 1e-10  # of the last refinement, in relation to the solution
 DETERMINED = 2e-4  # share of a direction of the null space from which a coefficient is free
@@ -77,13 +77,20 @@ def take_out(basis, count, q):
 def shortest_solution(R, z, columns, basis, count, first, theta, scratch):
     """Solve ``R theta_l = z_l`` for theta (m, d) of minimum norm; False if it is not accurate.
 
+    It is not where columns are ``FAR`` times as long as others: the basis rounds in raw units.
+
     The solution that is 0 at zero pivots is projected on the basis; both are repeated for what is
     left of z, which takes back the rounding errors of a large first solution.
     """
     rest, step, inside = scratch
     d, m = R.shape[0], z.shape[0]
-    accurate = True
-    for target in range(m):
+    longest, shortest = 0.0, math.inf  # of the slopes' columns, squared
+    for k in range(first, d):
+        longest = max(longest, columns[0, k])
+        if columns[0, k] > 0:
+            shortest = min(shortest, columns[0, k])
+    accurate = longest <= FAR * FAR * shortest
+    for target in range(m if accurate else 0):
         for k in range(d):
             theta[target, k] = 0.0
             rest[k] = z[target, k]
