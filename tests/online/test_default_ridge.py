@@ -82,6 +82,7 @@ RIDGES = 1e-3, 1e-5
 CONSTRAINTS = {
     "nonnegative": {"bounds": "nonnegative"},
     "box": {"bounds": (-0.3, 0.5)},
+    "wide box": {"bounds": (-30.0, 30.0)},
     "sum in a box": {"equality": (1.0, 1.0), "bounds": (-0.5, 1.0)},
     "sum": {"equality": (1.0, 1.0)},
 }

@@ -190,9 +190,16 @@ class ConstrainedLeastSquares(Variant, Coefficients):
         form, intercept = engine.form, self._origin.intercept
         R, z = centred(form, intercept)
         limits = self._constraints(R.shape[0])
+        if not (limits.b.size or np.diagonal(R).all()):  # a search for the least norm takes long
+            free = form.coefficients()
+            slopes = free[:, self._first :]
+            if ((limits.lower <= slopes) & (slopes <= limits.upper)).all():
+                return free
         starts = self._starts(engine, limits, len(z))[:, self._first :]
-        slopes = [solve(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
-        return with_intercept(form, np.array(slopes), intercept)
+        slopes = np.array(
+            [solve(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
+        )
+        return with_intercept(form, slopes, intercept)
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
         # One fast path is for one set of parameters: no need to compare them again.
