@@ -11,7 +11,7 @@ import llvmlite.binding
 from numba import config, njit, types
 from numba.core.ccallback import CFunc
 
-from olsq import first_call
+from olsq import first_call, kernel_references
 from olsq.kernel_cache import KernelCache, attach
 from olsq.whole_kernels import Kernel
 
@@ -20,22 +20,25 @@ FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def kernel(
-    signatures: Sequence[Any] = (), *, strict: bool = False, borrows: bool = False, **options: Any
+    signatures: Sequence[Any] = (),
+    *,
+    strict: bool = False,
+    called: bool = False,
+    makes_arrays: bool = False,
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function with Numba and keep the code on disk.
 
     A kernel holds the code of all kernels that it calls (:mod:`olsq.whole_kernels`). With
     ``signatures`` that code is for those types only, and compiled at once. ``forceinline=True`` is
-    for what every row calls: no call is left of it. ``strict=True`` keeps the order of operations
-    as written, also where it is inlined: for scaling against overflow, which a compiler free to
-    reorder would undo.
-    ``borrows=True`` is for functions that make no arrays but views: these are not counted as
-    references.  A count is an atomic operation, 4 ns each (measured at 4 to 20 coefficients, where
-    the views of one row took a third of its time).
+    for what every row calls: no call is left of it. ``called=True`` is for larger functions that a
+    kernel needs in several places: its code has them once. ``strict=True`` keeps the order of
+    operations as written, also where it is inlined: for scaling against overflow, which a compiler
+    free to reorder would undo.
+    ``makes_arrays=True`` is for functions that return arrays, or call kernels that do:
+    :mod:`olsq.kernel_references` finds those that make arrays by themselves.
     """
     options["no_cfunc_wrapper"] = True
-    if borrows:
-        options["_nrt"] = False
     # Division follows NumPy (no exception half-way through an update).
     compiled = njit(
         nogil=True,
@@ -48,7 +51,9 @@ def kernel(
         plain = compiled(function)
         if not hasattr(plain, "targetoptions"):  # NUMBA_DISABLE_JIT
             return plain
-        dispatcher = Kernel(function, {}, plain.targetoptions)
+        counts = makes_arrays or kernel_references.makes_arrays(function)
+        more = {"_nrt": counts} | ({"called": True} if called else {})
+        dispatcher = Kernel(function, {}, plain.targetoptions | more)
         attach(dispatcher, function)
         attach(dispatcher.inside, function, "inside")
         for signature in signatures:

@@ -90,7 +90,7 @@ def test_a_missing_stub_says_what_to_do(monkeypatch):
 
 
 BASE = {"problem", "arrays", "files", "threads", "first_call", "public_names"}
-BASE |= {"kernels", "whole_kernels", "kernel_cache"}
+BASE |= {"kernels", "whole_kernels", "kernel_cache", "kernel_references"}
 ROOMS = {
     **dict.fromkeys(BASE, BASE),
     "solvers": BASE,

@@ -64,7 +64,7 @@ def coef_all(states):
     return theta
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def state_at(states, i):
     """Return filter i of n as a view."""
     return view(states, i)
@@ -88,7 +88,7 @@ def ridge_of_vector(d, ridge):
     return check_ridge(ridge.copy())
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def check_ridge(ridge):
     """Raise ValueError for a negative ridge, or one whose square overflows; return it."""
     for value in ridge:

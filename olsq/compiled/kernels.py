@@ -74,14 +74,14 @@ def start(state, ridge):
     counts[RETRY] = counts[WAITS] = 1 if positive else covariance_kernels.rows_to_determine(d)
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def form_of(state):
     """Return the arrays of a state as the forms' kernels take them."""
     matrix, coefs, columns, totals, _ = state
     return matrix, coefs, columns, totals[:LOSS], totals[LOSS : LOSS + 1]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def learn_row(state, scratch, x, y, forget, weight):
     """Absorb the row x (d,), y; return its a-priori residual, NaN where it cannot be learned.
 

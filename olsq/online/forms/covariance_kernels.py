@@ -218,7 +218,7 @@ def retry(form, clock, rows, limits):
     return clock[TO_RETRY] == 0 and enter(form, clock, limits)
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def multiply(P, x, out):
     """Compute P x into out."""
     for i in range(P.shape[0]):
@@ -228,7 +228,7 @@ def multiply(P, x, out):
         out[i] = total
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def rank_one(P, h, sign, scale, x, out):
     """Compute ``scale (P + sign h h^T)`` into P, bitwise symmetric, and P x of it into out, in one
     pass.
@@ -336,7 +336,7 @@ def update(form, spread, sandwich, rows, span, limits, residual, trace):
     return stop
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def absorb_row(form, x, y, gate, weight, limits, u, error):
     """Absorb one row x (d,), y (m,) as :func:`update` does; False if the form must not take it.
 
@@ -386,7 +386,7 @@ def absorb_row(form, x, y, gate, weight, limits, u, error):
     return True
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def predicted(theta, x, intercept):
     """Return the prediction for a row x (d,) by coefficients (k,), the intercept's first if any."""
     first = 1 if intercept else 0

@@ -175,7 +175,7 @@ def follow_noise(strategy, judged, ratio, d):
 # predicts as well, the coefficients had not changed, and it is what goes on.
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def state_aside(aside, d, m):
     """Return the form and the trial's sums (4 m + 1,) as views of ``aside``."""
     own = aside[0]
@@ -211,7 +211,7 @@ def copy_form(form, into):
         into_loss[target] = loss[target]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def start_trial(aside, memory, form):
     """Store the state before an alarm's row in ``aside``."""
     form_aside, sums = state_aside(aside, form[0].shape[0], form[1].shape[0])
@@ -221,7 +221,7 @@ def start_trial(aside, memory, form):
     memory[TRIAL] = 2.0
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def learn_aside(aside, options, row, targets, weight, limits, scratch):
     """Absorb a row into the state aside as if there had been no alarm; its noise is in scratch."""
     form, _ = state_aside(aside, row.shape[0], targets.shape[0])
@@ -242,7 +242,7 @@ def bayes_factor(sums, rows, m):
     return score
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def continue_trial(strategy, form, row, targets, judged, limits, noise, scratch):
     """Compare the state aside and the reset one on a row that neither has learned; maybe decide.
 

@@ -36,7 +36,7 @@ CARRIED_FROM, CARRIED, MOST_INFLATION = 48, 2.0**-44, 1e6
 RANK, USED = 4, 5  # a trace's row of counts goes on with the rank and tr(P S)
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def rotate(R, z, x, y, root_gate, noise):
     """Scale R, z by root_gate and rotate the row (x, y) into them; x and y are destroyed.
 
@@ -82,7 +82,7 @@ def rotate(R, z, x, y, root_gate, noise):
         rotate_pair(z[:, j], y, c, s, g)
 
 
-@kernel()
+@kernel(called=True)
 def keep_determined(form, pin, floor, scratch):
     """Hold coefficients that forgetting is about to lose (stabilised forgetting).
 
@@ -140,7 +140,7 @@ def count_row(tally, gate, weight):
     tally[WEIGHT] = gate * tally[WEIGHT] + weight
 
 
-@kernel()
+@kernel(called=True)
 def absorb_squares(spread, X, gates, weights, start, stop):
     """Rotate rows start..stop, times their weights, into ``spread``; gates forget them squared."""
     d = spread.shape[0]
@@ -157,7 +157,7 @@ def absorb_squares(spread, X, gates, weights, start, stop):
         rotate(spread, z, x, y, gates[t], noise)
 
 
-@kernel()
+@kernel(called=True)
 def sandwich_diagonal(spread, inverse, out):
     """Compute the diagonal of ``P S P`` into ``out``; return ``tr(P S)``.
 
@@ -252,7 +252,7 @@ def noise_level(limits, d, tally):
     return limits[0] * (2 * math.sqrt(d) + 3 * math.sqrt(tally[COUNT])) + limits[2]
 
 
-@kernel()
+@kernel(called=True)
 def carry_variances(R, p, gate, gain, columns, variances):
     """Update the diagonal of P for a row ``x = R^T p``, in O(d^2); False where digits are lost.
 

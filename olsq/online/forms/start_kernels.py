@@ -48,7 +48,7 @@ def count_pivots(R):
     return rank
 
 
-@kernel()
+@kernel(called=True)
 def is_basis_of(basis, count):
     """Test whether the basis has as many rows as directions are known."""
     s = basis.shape[0]
@@ -61,7 +61,7 @@ def is_basis_of(basis, count):
     return last and not following
 
 
-@kernel()
+@kernel(called=True)
 def take_out(basis, count, q):
     """Subtract from q (s,) its part inside the basis, row by row."""
     for i in range(count):
@@ -73,7 +73,7 @@ def take_out(basis, count, q):
             q[k] -= total * row[k]
 
 
-@kernel()
+@kernel(called=True)
 def shortest_solution(R, z, columns, basis, count, first, theta, scratch):
     """Solve ``R theta_l = z_l`` for theta (m, d) of minimum norm; False if it is not accurate.
 
@@ -140,7 +140,7 @@ def shortest_solution(R, z, columns, basis, count, first, theta, scratch):
     return accurate
 
 
-@kernel()
+@kernel(called=True)
 def outside_of(R, columns, basis, count, first, weight, x, q):
     """Compute the part q (s,) of a row x (d,) outside of the basis; return its square, or 0.
 
@@ -169,7 +169,7 @@ def outside_of(R, columns, basis, count, first, weight, x, q):
     return square if part > SMALLEST_PART and square < math.inf else 0.0
 
 
-@kernel()
+@kernel(called=True)
 def nothing_is_determined(R, columns, scratch):
     """Test whether no coefficient is determined, on some directions of the null space.
 

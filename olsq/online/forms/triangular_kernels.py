@@ -14,7 +14,7 @@ from olsq.kernels import kernel
 SMALLEST = 2.0**-1022  # a normal number: those below it have lost digits, and their inverse is inf
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def forward_solve(R, x, p, columns, tolerance, noise):
     """Solve ``R^T p = x`` in place (x is destroyed), skipping zero pivots.
 
@@ -50,7 +50,7 @@ def forward_solve(R, x, p, columns, tolerance, noise):
     return new
 
 
-@kernel()
+@kernel(called=True)
 def carried_noise(R, noise, columns, level, j):
     """Return the noise of x_j at a zero pivot, with what it takes over from the columns before.
 
@@ -70,7 +70,7 @@ def carried_noise(R, noise, columns, level, j):
     return math.sqrt(total)
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def back_substitute(R, z, theta):
     """Solve ``R theta_l = z_l`` for every target, with theta_j = 0 at zero pivots."""
     d, m = R.shape[0], z.shape[0]
@@ -87,7 +87,7 @@ def back_substitute(R, z, theta):
             theta[target, i] = total / pivot
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def inverse_diagonal(R, inverse, out):
     """Compute the diagonal of ``(R^T R)^-1``: squared row lengths of the triangular inverse.
 

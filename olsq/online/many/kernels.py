@@ -64,7 +64,7 @@ def check(state, turns, rows, residual, intercept):
             raise ValueError("a row is outside of the shape of X")
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def form_of(state, f):
     """Return the arrays of filter f as the forms' kernels take them."""
     _, matrix, coefs, columns, tally, loss, _, _, _, _ = state
@@ -106,7 +106,7 @@ def gather(rows, t, stop, most, intercept, buffer):
     return n, t
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def retry(state, f, rows, covariance_limits):
     """Count rows that filter f has learned in square-root form; change its form if that is due."""
     forms, clock = state[0], state[7]
@@ -114,7 +114,7 @@ def retry(state, f, rows, covariance_limits):
         forms[f] = COVARIANCE
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def advance_square_root(state, f, stop, t, settings, buffer, error, trace):
     """Learn the next rows in square-root form in filter f, a block at most.
 
@@ -134,7 +134,7 @@ def advance_square_root(state, f, stop, t, settings, buffer, error, trace):
     return done, places[done] if done < stop else t
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def learn_by_filter(state, turns, rows, settings, begin, end, residual, scratch):
     """Run :func:`learn`; ``scratch`` = (k,) of ones, (m,), (k,) and (m,)."""
     forms, matrix, coefs, columns, tally, loss, _, clock, seen, _ = state
@@ -188,7 +188,7 @@ def learn(state, turns, rows, settings, begin, end, residual):
     learn_by_filter(state, turns, rows, settings, begin, end, residual, scratch)
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def learn_square_root(state, turns, rows, settings, begin, end, residual):
     """Learn as :func:`learn` does, for filters in square-root form."""
     members, position, ends = turns
@@ -255,7 +255,7 @@ def try_all(state, filters, covariance_limits):
         retry(state, f, 1, covariance_limits)
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def leave_each(state, filters):
     """Convert ``filters`` of covariance form to square-root form."""
     forms, matrix, coefs, _, tally, _, _, clock, _, _ = state

@@ -40,7 +40,7 @@ def trace_for(size, m, k, path, robust):
     )
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def first_rows(trace, n):
     """Return the first n rows of a trace's arrays."""
     coef, variance, loss, counts, recursive, sandwich = trace
@@ -103,7 +103,7 @@ def write_rows(seen, rows, written, buffer, error, trace, residual, path):
                 path_coef[row, target, j] = trace[0][s, target, j]
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def learn_starts(state, turns, rows, settings, begin, end, residual, path):
     """Learn the first rows of filters that know nothing yet, while coefficients are undetermined.
 

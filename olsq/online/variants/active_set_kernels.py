@@ -225,7 +225,7 @@ def settle(R, z, A, b, lower, upper, x, search):
     return True
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def walk(state, rows, start, limits, residual, trace, problem, out):
     """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 

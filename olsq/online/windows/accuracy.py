@@ -32,7 +32,7 @@ SAFETY = 4.0
 SHARE = 0.125
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def is_accurate(bound, tolerance, sizes, loss):
     """Note the sizes after a row; test whether coefficients and losses are within the tolerance.
 
@@ -51,7 +51,7 @@ def is_accurate(bound, tolerance, sizes, loss):
     return fine
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def refine(form, window, tolerance, scratch):
     """Measure P's error with the window's rows and refine all else; return whether P is accurate.
 

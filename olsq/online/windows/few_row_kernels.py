@@ -32,7 +32,7 @@ UNMADE = -1  # age of factors that are not those of the rows in the window
 REFRESHED_AFTER = 4  # windows of rows: roundings in Q add up, and factors anew cost a quarter
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def project(Q, count, x, p, q):
     """Compute p (count,) and q (s,) with ``x = Q^T p + q``, q orthogonal to Q; return |q| / |x|."""
     s = x.shape[0]
@@ -60,7 +60,7 @@ def project(Q, count, x, p, q):
     return math.sqrt(square / whole) if FAINTEST_SQUARE < whole < math.inf else 0.0
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def append(Q, R, count, p, q):
     """Add the row ``Q^T p + q`` as the last one."""
     square = 0.0
@@ -74,7 +74,7 @@ def append(Q, R, count, p, q):
         Q[count, k] = q[k] / length
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def remove_first(Q, R, count, p):
     """Take the first of ``count`` rows out; p (count,) goes on belonging to the rows of Q.
 
@@ -95,7 +95,7 @@ def remove_first(Q, R, count, p):
         p[k], p[k + 1] = c * p[k] + s * p[k + 1], c * p[k + 1] - s * p[k]
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def solve_transposed(R, count, b):
     """Solve ``R^T b = b`` in place."""
     for k in range(count):
@@ -106,7 +106,7 @@ def solve_transposed(R, count, b):
             b[i] -= row[i] * factor
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def solve(R, ring, intercept, b, constants, u):
     """Fill b (m, w) and the intercepts (m,) from the targets in the ring; u = R^-T 1 if wanted."""
     _, ring_Y, _, place = ring
@@ -132,7 +132,7 @@ def solve(R, ring, intercept, b, constants, u):
                 b[target, i] -= constants[target] * u[i]
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def factor(Q, R, ring, first, scratch):
     """Factor the rows in the ring; False where one is too close to the space of the others."""
     ring_X, _, ring_w, place = ring
@@ -148,7 +148,7 @@ def factor(Q, R, ring, first, scratch):
     return True
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def nothing_is_determined(Q, count, intercept, u):
     """Test whether every coefficient is free, beyond doubt.
 
@@ -169,7 +169,7 @@ def nothing_is_determined(Q, count, intercept, u):
     return True
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def record_few(Q, count, ring, solution, trace, t, scratch):
     """Record the coefficients after row t; False where one of them may be determined."""
     _, _, ring_w, place = ring

@@ -31,7 +31,7 @@ LARGEST_REMOVED_LEVERAGE = 1.0 - 1e-6
 FAINT_RIDGE = 1e-12
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def store(ring_X, ring_Y, ring_w, slot, x, y, weight):
     """Write a row into the window."""
     for k in range(x.shape[0]):
@@ -41,7 +41,7 @@ def store(ring_X, ring_Y, ring_w, slot, x, y, weight):
     ring_w[slot] = weight
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def count_leaving(leaving, t, enters, filled, window):
     """Count the rows that leave when row t comes."""
     if leaving.shape[0] > 0:
@@ -69,7 +69,7 @@ def update(form, window, rows, span, limits, residual, trace):
     return take_rows(form, window, rows, span, limits, residual, trace, scratch)
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def take_rows(form, window, rows, span, limits, residual, trace, scratch):
     """Run :func:`update` on checked arrays; ``scratch`` are three vectors (d,)."""
     P, theta, columns, tally, loss = form
@@ -180,7 +180,7 @@ def take_rows(form, window, rows, span, limits, residual, trace, scratch):
     return stop, DONE
 
 
-@kernel(forceinline=True, borrows=True)
+@kernel(forceinline=True)
 def left_to_ridge(R, columns, ridge):
     """Test whether a faint ridge is all that determines a coefficient beside those before it."""
     share = 0.0

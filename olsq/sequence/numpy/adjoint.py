@@ -198,7 +198,7 @@ def slopes_of(slopes, b):
     return keys[b], values[b], queries[b], gates[b], weights[b], ridge[b], gram[b], cross[b]
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def gradient_of_solutions(blas, arrays, size, before, pairs, slopes):
     """Run :func:`gradient_of_blocks` for every stream of a batch."""
     keys, values, queries, weights, gates, ridge = arrays

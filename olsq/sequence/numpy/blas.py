@@ -139,7 +139,7 @@ def scale(A, factor):
             A[i, j] = A[i, j] * number(factor) if factor else number(0)
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def copy(A, into):
     """Copy A (n, m) into the upper left of ``into``, in its dtype; returns ``into``."""
     for i in range(A.shape[0]):

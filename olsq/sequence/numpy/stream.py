@@ -203,7 +203,7 @@ def solve_stream(blas, stream, options, moments, outputs):
             gram[i, j] = gram[j, i]
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def solve_streams(blas, arrays, options, moments, outputs):
     """Solve a batch of streams."""
     keys, values, queries, weights, gates, ridge = arrays
