@@ -338,7 +338,7 @@ def test_a_kernel_in_its_callers_is_the_one_that_python_calls(tmp_path):
     """Its errors too, whose texts hold a value; loaded from disk, and where a caller is missing."""
     tiny = Tiny(tmp_path)
     raises = "    if x < 0:\n        raise ValueError(f'below zero: {x}')\n    return"
-    inlined = FILES["helper.py"].replace("kernel()", "kernel(forceinline=True)")
+    inlined = FILES["helper.py"].replace("kernel()", "kernel(forceinline=True, makes_arrays=True)")
     second = "\n\n@kernel()\ndef second(x):\n    return 3 * helper(x)\n"
     (tiny.root / "helper.py").write_text(inlined.replace("    return", raises))
     (tiny.root / "caller.py").write_text(FILES["caller.py"] + second)

@@ -21,8 +21,10 @@ N, D, M, WINDOW = 16, 3, 2, 5
 rng = np.random.default_rng(0)
 
 
-def trace(traced, sandwich=False):
-    return tuple(np.zeros_like(a) for a in Trace.empty(N if traced else 0, M, D, sandwich))
+def trace(traced, sandwich=False, d=D):
+    if not traced:
+        return None
+    return tuple(np.zeros_like(a) for a in Trace.empty(N, M, d, sandwich))
 
 
 def state(d=D):
@@ -95,7 +97,7 @@ def calls(traced):
     yield rolling_blocks.update_in_blocks, [
         state(), full_ring(), (X, Y, w, EVERY_ROW), span, within, residual, record,
     ]  # fmt: skip
-    wide = tuple(np.zeros_like(a) for a in Trace.empty(N if traced else 0, M, 2 * D))
+    wide = trace(traced, d=2 * D)
     pair = np.hstack([X, X]), Y, w, w
     spread_of_pairs = np.zeros((2 * D, 2 * D))
     yield pairs.update_pairs, [

@@ -118,11 +118,12 @@ def update(form, strategy, rows, span, limits, residual, trace):
     d, m = R.shape[0], z.shape[0]
     check_trace(trace, X.shape[0], d, m)
     check_strategy(strategy, d, m)
-    coefs, diags, _, _, recursive, _ = trace
-    want_path = coefs.shape[0] > 0
+    want_path, want_variances = trace is not None, False
+    if trace is not None:
+        want_variances = trace[1].shape[0] > 0
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta, row, rest, g = np.empty((m, d)), np.empty(d), np.empty(m), np.empty(d)
-    inverse = np.empty((d, d) if diags.shape[0] > 0 or kind == BOUNDED else (0, 0))
+    inverse = np.empty((d, d) if want_variances or kind == BOUNDED else (0, 0))
     absorbing, forgetting = (noise, x, y, theta), (theta, row, rest, g, inverse)
     # What rounding may make of errors; noise, x and p of the state aside.
     floor, own = np.empty(m), np.empty((3, d if kind == RESET else 0))
@@ -220,8 +221,8 @@ def update(form, strategy, rows, span, limits, residual, trace):
             set_targets(R, z, aside)
         for target in range(m):
             loss[target] = counted * loss[target] + y[target] * y[target]
-            if want_path:
-                recursive[t, target] = math.copysign(y[target], residual[t, target])
+            if trace is not None:
+                trace[4][t, target] = math.copysign(y[target], residual[t, target])
             if not in_range:
                 residual[t, target] = math.nan
         count_row(tally, counted, weight)
@@ -237,7 +238,8 @@ def update(form, strategy, rows, span, limits, residual, trace):
                 memory[LAST_TRACE] = 0.0
                 if by_increments:
                     set_targets(R, z, aside)
-        if want_path:
+        if trace is not None:
+            diags = trace[1]
             if by_increments:
                 for target in range(m):
                     for k in range(d):

@@ -89,12 +89,13 @@ class CovarianceForm(Form):
             start, settled = self._update_by_pairs(rows, start, stop, residual, trace)
             if settled:
                 return start
-        V, used = np.empty((0, 0)), np.zeros(1)
+        sandwich = None
         if len(trace.sandwich):
             half = self.spread @ self.P
-            V, used[0] = half.T @ half, (half * self.spread).sum()
-        if self.P.shape[0] < BLOCKED_FROM or V.size:  # blocks do not carry V along
-            return self._update_by_rows((V, used), rows, (start, stop), residual, trace)
+            sandwich = half.T @ half, np.array([(half * self.spread).sum()])
+        # blocks do not carry the sandwich along
+        if self.P.shape[0] < BLOCKED_FROM or sandwich is not None:
+            return self._update_by_rows(sandwich, rows, (start, stop), residual, trace)
         if self.P.shape[0] < products.BLOCKED_FROM or trace.wanted:
             return self._update_by_eights(rows, start, stop, residual, trace)
         t, most = start, products.BLOCK if self.P.shape[0] < products.LARGE else 2 * products.BLOCK
@@ -118,7 +119,7 @@ class CovarianceForm(Form):
 
     def _update_by_rows(
         self,
-        sandwich: tuple[NDArray, NDArray],
+        sandwich: tuple[NDArray, NDArray] | None,
         rows: Rows,
         span: tuple[int, int],
         residual: NDArray,
@@ -126,7 +127,7 @@ class CovarianceForm(Form):
     ) -> int:
         return kernels.update(
             self.in_kernels,
-            self.spread,
+            self.spread_in_kernels,
             sandwich,
             tuple(rows),
             span,
@@ -149,13 +150,12 @@ class CovarianceForm(Form):
         """
         t = start
         if t % 2:  # the second row of a pair, within which another form stopped
-            sandwich = np.empty((0, 0)), np.zeros(1)
-            t = self._update_by_rows(sandwich, rows, (t, t + 1), residual, trace)
+            t = self._update_by_rows(None, rows, (t, t + 1), residual, trace)
             if t in (start, stop):
                 return t, True
         return pair_kernels.update_pairs(
             self.in_kernels,
-            self.spread,
+            self.spread_in_kernels,
             tuple(rows),
             (t, stop),
             self.limits.covariance,
@@ -184,16 +184,13 @@ class CovarianceForm(Form):
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
         """Run :meth:`update`, eight rows at a time and the last ones one at a time."""
-        form, bounds = self.in_kernels, self.limits.covariance
-        sandwich = np.empty((0, 0)), np.zeros(1)
+        form, spread, bounds = self.in_kernels, self.spread_in_kernels, self.limits.covariance
         arrays, record = tuple(rows), trace.arrays
         t = start
         while t < stop:
-            t = blocks.update_blocked(
-                form, self.spread, arrays, (t, stop), bounds, residual, record
-            )
+            t = blocks.update_blocked(form, spread, arrays, (t, stop), bounds, residual, record)
             single_rows_end = min(t + blocks.BLOCK, stop)
-            done = self._update_by_rows(sandwich, rows, (t, single_rows_end), residual, trace)
+            done = self._update_by_rows(None, rows, (t, single_rows_end), residual, trace)
             if done < single_rows_end:
                 return done
             t = done

@@ -13,7 +13,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE, trusted
-from olsq.online.forms.edges import check_call, check_spread, check_trace
+from olsq.online.forms.edges import check_call, check_spread, check_trace, wants_sandwich
 from olsq.online.forms.square_root_kernels import absorb_squares, count_row, record_counts
 
 BLOCK = 8  # rows of a block; the loops are unrolled by hand
@@ -102,8 +102,8 @@ def solve_block(U, inverse, scale, N):
 
 
 @kernel(forceinline=True)
-def add_rows(theta, target, eps, N, coefs, t):
-    """Add eps_0 n_0 + ... to one target's theta; write all partial sums into rows t.. of coefs."""
+def add_rows(theta, target, eps, N, trace, t):
+    """Add eps_0 n_0 + ... to one target's theta; write all partial sums to rows t.. of a trace."""
     e0, e1, e2, e3, e4, e5, e6, e7 = (
         eps[0],
         eps[1],
@@ -114,7 +114,7 @@ def add_rows(theta, target, eps, N, coefs, t):
         eps[6],
         eps[7],
     )
-    if coefs.shape[0] == 0:
+    if trace is None:
         for j in range(N.shape[1]):
             theta[target, j] += (
                 (e0 * N[0, j] + e1 * N[1, j])
@@ -123,6 +123,7 @@ def add_rows(theta, target, eps, N, coefs, t):
                 + (e6 * N[6, j] + e7 * N[7, j])
             )
         return
+    coefs = trace[0]
     for j in range(N.shape[1]):
         y0 = theta[target, j] + e0 * N[0, j]
         y1 = y0 + e1 * N[1, j]
@@ -256,11 +257,9 @@ def update_blocked(form, spread, rows, span, limits, residual, trace):
     start, stop = span
     d, m = P.shape[0], theta.shape[0]
     check_trace(trace, X.shape[0], d, m)
-    coefs, diags, losses, counts, recursive, sandwich = trace
     check_spread(spread, d, False)
-    if coefs.shape[0] > 0 and sandwich.shape[0] > 0:
+    if wants_sandwich(trace):
         raise ValueError("blocks of rows do not trace a sandwich: its shape must be (0, d)")
-    want_path = coefs.shape[0] > 0
     N, E = np.empty((BLOCK, d)), np.empty((BLOCK, m))
     S, U = np.empty((BLOCK, BLOCK)), np.empty((BLOCK, BLOCK))
     root_w, decay, inverse_decay = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
@@ -284,8 +283,8 @@ def update_blocked(form, spread, rows, span, limits, residual, trace):
         for i in range(BLOCK):
             inverse_decay[i] = 1.0 / decay[i]
             count_row(tally, gates[t + i], weights[t + i])
-            if want_path:
-                record_counts(counts, t + i, tally, d, 0.0)
+            if trace is not None:
+                record_counts(trace[3], t + i, tally, d, 0.0)
         for target in range(m):
             for i in range(BLOCK):
                 scaled = (Y[t + i, target] - E[i, target]) * root_w[i]
@@ -294,14 +293,13 @@ def update_blocked(form, spread, rows, span, limits, residual, trace):
                 eps[i] = step = scaled * inverse[i]
                 residual[t + i, target] = scaled / root_w[i]
                 loss[target] = gates[t + i] * loss[target] + decay[i] * step**2
-                if want_path:
-                    losses[t + i, target] = loss[target]
-                    recursive[t + i, target] = step * math.sqrt(decay[i])
-            add_rows(theta, target, eps, N, coefs, t)
-        if want_path and diags.shape[0] > 0:
-            variances(P, N, inverse_decay, diags, t)
-        if spread.shape[0] > 0:
-            absorb_squares(spread, X, gates, weights, t, t + BLOCK)
+                if trace is not None:
+                    trace[2][t + i, target] = loss[target]
+                    trace[4][t + i, target] = step * math.sqrt(decay[i])
+            add_rows(theta, target, eps, N, trace, t)
+        if trace is not None and trace[1].shape[0] > 0:
+            variances(P, N, inverse_decay, trace[1], t)
+        absorb_squares(spread, X, gates, weights, t, t + BLOCK)
         # P' = (P - N^T N) / zeta
         subtract_block(P, N, inverse_decay[BLOCK - 1], 1.0)
         t += BLOCK

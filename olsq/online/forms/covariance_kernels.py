@@ -273,19 +273,17 @@ def update(form, spread, sandwich, rows, span, limits, residual, trace):
     One pass over P a row: it is updated and multiplied by the next regressor together.
     ``form`` = (P, theta, columns, tally, loss); ``spread``, ``rows``, ``span``, ``residual`` and
     ``trace`` as in the square-root kernels; ``limits`` = (largest leverage, largest inflation
-    factor, largest P_jj).  ``sandwich`` = (V, used): V (d, d) holds ``P S P`` and ``used``
-    [tr(P S)] where the trace wants them, else V is (0, 0).
+    factor, largest P_jj).  ``sandwich`` = (V, used): V (d, d) holds ``P S P`` and ``used`` (1,)
+    tr(P S), where the trace wants them; else V is (0, 0), or ``sandwich`` None.
     """
     check_call(form, rows, span, residual)
     P, theta, columns, tally, loss = form
     X, Y, gates, weights = rows
-    (start, stop), (V, used) = span, sandwich
+    start, stop = span
     d, m = P.shape[0], theta.shape[0]
     check_trace(trace, X.shape[0], d, m)
-    coefs, diags, _, _, recursive, robust_diags = trace
     check_spread(spread, d, False)
-    check_sandwich(V, used, trace, d)
-    want_path = coefs.shape[0] > 0
+    check_sandwich(sandwich, trace, d)
     u, h, v = np.empty(d), np.empty(d), np.empty(d)
     fresh = True
     for t in range(start, stop):
@@ -314,8 +312,10 @@ def update(form, spread, sandwich, rows, span, limits, residual, trace):
             for k in range(d):
                 theta[target, k] += step * u[k]
             loss[target] = gate * loss[target] + weight * error**2 * (gate / innovation)
-        if V.shape[0] > 0:
-            carry_sandwich(V, used, u, v, x, gate, weight, innovation)
+        if sandwich is not None:
+            V, used = sandwich
+            if V.shape[0] > 0:
+                carry_sandwich(V, used, u, v, x, gate, weight, innovation)
         root_gain = math.sqrt(weight / innovation)
         for k in range(d):
             h[k] = root_gain * u[k]
@@ -324,12 +324,17 @@ def update(form, spread, sandwich, rows, span, limits, residual, trace):
         rank_one(P, h, -1.0, 1.0 / gate, X[min(t + 1, stop - 1)], u)
         count_row(tally, gate, weight)
         absorb_squares(spread, X, gates, weights, t, t + 1)
-        if want_path:
-            record(trace, t, theta, loss, tally, d, used[0])
+        if trace is not None:
+            _, diags, _, _, recursive, robust_diags = trace
+            used_rows = 0.0
+            if sandwich is not None:
+                V, used = sandwich
+                used_rows = used[0]
+                for k in range(V.shape[0]):
+                    robust_diags[t, k] = V[k, k]
+            record(trace, t, theta, loss, tally, d, used_rows)
             for k in range(d if diags.shape[0] > 0 else 0):
                 diags[t, k] = P[k, k]
-            for k in range(V.shape[0]):
-                robust_diags[t, k] = V[k, k]
             root = math.sqrt(weight * gate / innovation)
             for target in range(m):
                 recursive[t, target] = residual[t, target] * root

@@ -51,10 +51,10 @@ def check_call(form, rows, span, residual):
 
 @kernel(forceinline=True)
 def check_trace(trace, n, d, m):
-    """Check a trace of n rows, with variances or without them; an empty one passes."""
-    coefs, diags, losses, counts, recursive, sandwich = trace
-    if coefs.shape[0] == 0:
+    """Check a trace of n rows, with variances or without them, or None."""
+    if trace is None:
         return
+    coefs, diags, losses, counts, recursive, sandwich = trace
     if (
         coefs.shape != (n, m, d)
         or losses.shape != (n, m)
@@ -68,20 +68,38 @@ def check_trace(trace, n, d, m):
 
 @kernel(forceinline=True)
 def check_spread(spread, d, needed):
-    """Check spread (d, d), or (0, 0) where it is not ``needed``."""
+    """Check spread (d, d), or (0, 0) or None where it is not ``needed``."""
+    if spread is None:
+        if needed:
+            raise ValueError("the trace of a sandwich needs a spread of shape (d, d)")
+        return
     if spread.shape != (d, d) and (needed or spread.shape != (0, 0)):
         raise ValueError("spread does not have a shape that fits state and trace")
 
 
 @kernel(forceinline=True)
-def check_sandwich(V, used, trace, d):
-    """Check V (d, d) where the trace wants it, else (0, 0); used (1,)."""
-    coefs, _, _, _, _, sandwich = trace
-    wanted = coefs.shape[0] > 0 and sandwich.shape[0] > 0
+def check_sandwich(sandwich, trace, d):
+    """Check ``sandwich`` = (V, used (1,)), V (d, d) where the trace wants it, else (0, 0); or None
+    where it does not.
+    """
+    wanted = wants_sandwich(trace)
+    if sandwich is None:
+        if wanted:
+            raise ValueError("the trace of a sandwich needs V of shape (d, d)")
+        return
+    V, used = sandwich
     if V.shape != (d, d) if wanted else V.shape != (0, 0):
         raise ValueError("V does not have a shape that fits state and trace")
     if used.shape != (1,):
         raise ValueError("used does not have the shape (1,)")
+
+
+@kernel(forceinline=True)
+def wants_sandwich(trace):
+    """Test whether a trace, or None, takes up the diagonal of the sandwich."""
+    if trace is None:
+        return False
+    return trace[5].shape[0] > 0
 
 
 @kernel(forceinline=True)

@@ -49,6 +49,11 @@ class Form(ABC):
     def in_kernels(self) -> tuple[NDArray, ...]:
         """The arrays as the kernels take them: matrix, coefficients, columns, tally, loss."""
 
+    @property
+    def spread_in_kernels(self) -> NDArray | None:
+        """``spread``, or None where nobody asks for it: kernels are compiled without it then."""
+        return self.spread if self.spread.size else None
+
     @abstractmethod
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows from start on; return the first one that is not taken, or stop."""

@@ -140,7 +140,8 @@ class InformationForm(Form):
             held = kernels.gates_and_counts(
                 self.columns, self.tally, X, gates, weights, self.floor, effective, left
             )
-            kernels.absorb_squares(self.spread, X, effective, weights, 0, gates.size)
+            if self.spread.size:
+                kernels.absorb_squares(self.spread, X, effective, weights, 0, gates.size)
             after = np.ones_like(effective)  # product of the gates after each row
             after[:-1] = np.cumprod(effective[:0:-1])[::-1]
             decay = after[0] * effective[0]
@@ -287,7 +288,7 @@ class InformationForm(Form):
         limits, t, single = (self.floor, self._lost, MOST_LEVERAGE), start, SINGLE_ROWS
         while t < stop:
             done = moment_blocks.update_in_blocks(
-                (self.in_kernels, self.spread),
+                (self.in_kernels, self.spread_in_kernels),
                 (self.ridge, self.discounted),
                 tuple(rows),
                 (t, stop),
@@ -312,7 +313,7 @@ class InformationForm(Form):
         lost = max(self._lost, self._faint)
         while t < stop:
             t, solved = kernels.update_solving(
-                (self.in_kernels, self.spread),
+                (self.in_kernels, self.spread_in_kernels),
                 (self.ridge, self.discounted),
                 theta,
                 tuple(rows),

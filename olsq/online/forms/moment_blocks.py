@@ -131,8 +131,7 @@ def update_in_blocks(state, penalty, rows, span, block, limits, residual):
                 for k in range(d):
                     G[target, k] = gate * G[target, k] + yw * X[i, k]
         absorb_moments(H, X, root_w, gates, t, block)
-        if spread.shape[0] > 0:
-            absorb_squares(spread, X, gates, weights, t, t + block)
+        absorb_squares(spread, X, gates, weights, t, t + block)
         t += block
     return t
 

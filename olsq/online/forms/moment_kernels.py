@@ -7,7 +7,13 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.edges import check_call, check_gates, check_spread, check_trace
+from olsq.online.forms.edges import (
+    check_call,
+    check_gates,
+    check_spread,
+    check_trace,
+    wants_sandwich,
+)
 from olsq.online.forms.square_root_kernels import (
     DECAY,
     absorb_squares,
@@ -237,8 +243,7 @@ def update_solving(state, penalty, theta, rows, span, limits, residual, trace):
     check_trace(trace, X.shape[0], d, m)
     if theta.shape != (m, d) or ridge.shape != (d,):
         raise ValueError("theta and ridge do not have shapes that fit the moments")
-    coefs, diags, _, _, recursive, sandwich = trace
-    check_spread(spread, d, sandwich.shape[0] > 0)
+    check_spread(spread, d, wants_sandwich(trace))
     R, inverse = np.empty((d, d)), np.empty((d, d))
     x, p, noise, loss = np.empty(d), np.empty(d), np.empty(d), np.empty(m)
     shares = np.empty(d)
@@ -252,7 +257,7 @@ def update_solving(state, penalty, theta, rows, span, limits, residual, trace):
             residual[t, target] = error
         gate, weight = effective_gate(gates[t], columns, floor), weights[t]
         effective[t] = gate
-        if coefs.shape[0] > 0:
+        if trace is not None:
             leverage = math.inf
             if factored:
                 for k in range(d):
@@ -264,7 +269,7 @@ def update_solving(state, penalty, theta, rows, span, limits, residual, trace):
             # recursive residual: e sqrt(w gamma / (gamma + w x.P x))
             share = weight * gate / (gate + weight * leverage) if weight * gate > 0 else 0.0
             for target in range(m):
-                recursive[t, target] = residual[t, target] * math.sqrt(share)
+                trace[4][t, target] = residual[t, target] * math.sqrt(share)
         held = sinks(gate, columns, floor)
         if held:
             fill_shares(gate, columns, floor, shares)
@@ -291,7 +296,8 @@ def update_solving(state, penalty, theta, rows, span, limits, residual, trace):
         if not factored:
             return t + 1, False
         solve(R, G, theta)
-        if coefs.shape[0] > 0:
+        if trace is not None:
+            _, diags, _, _, _, sandwich = trace
             used = 0.0
             if diags.shape[0] > 0:
                 inverse_diagonal(R, inverse, diags[t])

@@ -19,7 +19,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE, UNEXCITED
-from olsq.online.forms.edges import check_call, check_spread, check_trace
+from olsq.online.forms.edges import check_call, check_spread, check_trace, wants_sandwich
 from olsq.online.forms.square_root_kernels import absorb_squares, count_row, record
 
 # Largest relative difference from the structure above that is rounding.  Conversions leave 1e-11
@@ -120,11 +120,10 @@ def update_pairs(form, spread, rows, span, limits, residual, trace):
     start, stop = span
     d, m = P.shape[0], theta.shape[0]
     check_trace(trace, X.shape[0], d, m)
-    coefs, diags, _, _, recursive, sandwich = trace
     check_spread(spread, d, False)
-    if d % 2 or (coefs.shape[0] > 0 and sandwich.shape[0] > 0):
+    if d % 2 or wants_sandwich(trace):
         raise ValueError("pairs of rows have a shape (n, 2k), and no sandwich in their trace")
-    k, want_path = d // 2, coefs.shape[0] > 0
+    k = d // 2
     A, B = np.empty((k, k)), np.empty((k, k))
     if not read_blocks(P, A, B):
         return start, False
@@ -185,7 +184,8 @@ def update_pairs(form, spread, rows, span, limits, residual, trace):
         absorb_squares(spread, X, gates, weights, t, t + 2)
         for row in range(t, t + 2):
             count_row(tally, gates[row], weight)
-            if want_path:
+            if trace is not None:
+                _, diags, _, _, recursive, _ = trace
                 record(trace, row, theta, loss, tally, d, 0.0)
                 for j in range(k if diags.shape[0] > 0 else 0):
                     diags[row, j] = diags[row, k + j] = A[j, j]

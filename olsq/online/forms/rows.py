@@ -95,8 +95,9 @@ class Trace(NamedTuple):
         return self.coef.shape[0] > 0
 
     @property
-    def arrays(self) -> tuple[NDArray, ...]:
-        return tuple(self)  # kernels are compiled for a plain tuple
+    def arrays(self) -> tuple[NDArray, ...] | None:
+        """The arrays as kernels take them, a plain tuple; None where no trace is wanted."""
+        return tuple(self) if self.wanted else None
 
 
 def forgotten(loss: NDArray, decay: float) -> NDArray:

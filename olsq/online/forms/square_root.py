@@ -143,7 +143,7 @@ class SquareRootForm(Form):
         while t < stop:
             t, held = kernels.update(
                 self.in_kernels,
-                self.spread,
+                self.spread_in_kernels,
                 tuple(rows),
                 (t, stop),
                 self.limits.square_root,
@@ -176,7 +176,7 @@ class SquareRootForm(Form):
         t = start
         while t < stop and self.basis is not None:
             t, done, held = start_kernels.update(
-                (self.in_kernels, self.spread),
+                (self.in_kernels, self.spread_in_kernels),
                 self.basis,
                 tuple(rows),
                 (t, stop),
@@ -207,7 +207,13 @@ class SquareRootForm(Form):
         x, target, gate, weight = (a[t] for a in rows)
         residual[t] = target - (self.coefficients() if theta is None else theta) @ x
         share, held = kernels.take_alone(
-            self.in_kernels, self.spread, x, target, gate, weight, self.limits.square_root
+            self.in_kernels,
+            self.spread_in_kernels,
+            x,
+            target,
+            gate,
+            weight,
+            self.limits.square_root,
         )
         self.held += held
         if trace.wanted:

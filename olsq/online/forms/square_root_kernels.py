@@ -20,7 +20,13 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import givens, rotate_pair
-from olsq.online.forms.edges import check_call, check_form, check_spread, check_trace
+from olsq.online.forms.edges import (
+    check_call,
+    check_form,
+    check_spread,
+    check_trace,
+    wants_sandwich,
+)
 from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
 
 COUNT, COUNT_SQUARED, DECAY, WEIGHT = 0, 1, 2, 3
@@ -142,7 +148,12 @@ def count_row(tally, gate, weight):
 
 @kernel(called=True)
 def absorb_squares(spread, X, gates, weights, start, stop):
-    """Rotate rows start..stop, times their weights, into ``spread``; gates forget them squared."""
+    """Rotate rows start..stop, times their weights, into ``spread``; gates forget them squared.
+
+    ``spread`` may be None, or (0, 0): that of nobody.
+    """
+    if spread is None:
+        return
     d = spread.shape[0]
     if d == 0:
         return
@@ -157,12 +168,14 @@ def absorb_squares(spread, X, gates, weights, start, stop):
         rotate(spread, z, x, y, gates[t], noise)
 
 
-@kernel(called=True)
+@kernel()
 def sandwich_diagonal(spread, inverse, out):
     """Compute the diagonal of ``P S P`` into ``out``; return ``tr(P S)``.
 
-    ``spread^T spread = S`` and ``inverse inverse^T = P``, both upper triangular.
+    ``spread^T spread = S`` and ``inverse inverse^T = P``, both upper triangular.  None makes 0.
     """
+    if spread is None:
+        return 0.0
     d = inverse.shape[0]
     half = np.zeros((d, d))  # spread @ inverse
     used = 0.0
@@ -283,7 +296,8 @@ def update(form, spread, rows, span, limits, residual, trace):
     ``span`` = (start, stop) are learned.  ``limits`` = (epsilon of the stored state, floor of a
     column's information, relative rounding error of the data).
     ``residual`` (n, m) receives the a-priori errors ``y - z . R^-T x``.
-    ``trace`` is an ``olsq.online.forms.rows.Trace`` as a plain tuple; empty arrays: not wanted.
+    ``trace`` is an ``olsq.online.forms.rows.Trace`` as a plain tuple, or None, without which Numba
+    compiles half as much.  So does ``spread``, which may be None without a sandwich.
     Stops before a row whose treatment needs minimum-norm coefficients (a new direction, a reset,
     or a trace while some coefficient is undetermined): the caller takes that row alone.
     """
@@ -292,16 +306,16 @@ def update(form, spread, rows, span, limits, residual, trace):
     X, Y, gates, weights = rows
     d, m = R.shape[0], z.shape[0]
     check_trace(trace, X.shape[0], d, m)
-    coefs, diags, _, _, recursive, sandwich = trace
-    check_spread(spread, d, sandwich.shape[0] > 0)
-    want_path = coefs.shape[0] > 0
+    check_spread(spread, d, wants_sandwich(trace))
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta = np.empty((m, d))
     scratch = noise, x, y, theta
-    want_variances = diags.shape[0] > 0
-    inverse = np.empty((d, d) if want_variances else (0, 0))
-    carrying = want_variances and d >= CARRIED_FROM and sandwich.shape[0] == 0
-    carried, variances = False, np.empty((2, d))
+    if trace is not None:
+        _, diags, _, _, recursive, sandwich = trace
+        want_variances = diags.shape[0] > 0
+        inverse = np.empty((d, d) if want_variances else (0, 0))
+        carrying = want_variances and d >= CARRIED_FROM and sandwich.shape[0] == 0
+        carried, variances = False, np.empty((2, d))
     held = 0
     for t in range(span[0], span[1]):
         full = True
@@ -309,7 +323,9 @@ def update(form, spread, rows, span, limits, residual, trace):
             full = full and R[j, j] != 0
             x[j] = X[t, j]
             noise[j] = abs(x[j])
-        if gates[t] == 0 or (want_path and not full):
+        if trace is not None and not full:
+            return t, held
+        if gates[t] == 0:
             return t, held
         if forward_solve(R, x, p, columns, noise_level(limits, d, tally), noise) >= 0:
             return t, held
@@ -318,7 +334,7 @@ def update(form, spread, rows, span, limits, residual, trace):
             for k in range(d):
                 total -= z[target, k] * p[k]
             residual[t, target] = total
-        if want_path:
+        if trace is not None:
             leverage = 0.0
             for k in range(d):
                 leverage += p[k] * p[k]
@@ -330,7 +346,7 @@ def update(form, spread, rows, span, limits, residual, trace):
         count = absorb(form, X[t], Y[t], gates[t], weights[t], limits, scratch)
         held += count
         absorb_squares(spread, X, gates, weights, t, t + 1)
-        if want_path:
+        if trace is not None:
             back_substitute(R, z, theta)
             used = 0.0
             if want_variances:
@@ -349,13 +365,6 @@ def update(form, spread, rows, span, limits, residual, trace):
                         diags[t, k] = math.inf
             record(trace, t, theta, loss, tally, d, used)
     return span[1], held
-
-
-@kernel(forceinline=True)
-def no_trace(m, d):
-    """Return the trace of m targets and d coefficients that writes nothing."""
-    rows = np.empty((0, m))
-    return np.empty((0, m, d)), np.empty((0, d)), rows, np.empty((0, 6)), rows, np.empty((0, d))
 
 
 @kernel()
@@ -387,7 +396,8 @@ def absorb_alone(form, spread, row, targets, gate, weight, limits):
         columns[:] = 0.0
         tally[:] = 0.0
         loss[:] = 0.0
-        spread[:] = 0.0
+        if spread is not None:
+            spread[:] = 0.0
         gate = 1.0
     held = absorb(
         form, row, targets, gate, weight, limits, (noise, x, np.empty(m), np.empty((m, d)))

@@ -302,8 +302,7 @@ def update(state, basis, rows, span, limits, intercept, residual, trace):
     d, m = R.shape[0], z.shape[0]
     check_trace(trace, rows[0].shape[0], d, m)
     check_spread(spread, d, False)
-    coefs, diags, _, _, recursive, sandwich = trace
-    path = coefs.shape[0] > 0
+    path = trace is not None
     s = d - 1 if intercept else d
     if basis.shape != (s, s):
         raise ValueError("the shape of the basis does not fit the state")
@@ -325,7 +324,8 @@ def update(state, basis, rows, span, limits, intercept, residual, trace):
         if done == LEFT:
             return t, LEFT, total_held
         rank = count_pivots(R)
-        if path:
+        if trace is not None:
+            _, diags, _, _, recursive, sandwich = trace
             for target in range(m):
                 recursive[t, target] = residual[t, target] * scale
             if sandwich.shape[0] > 0 or done == LAST or rank == d or not known:

@@ -71,9 +71,18 @@ def form_of(state, f):
     return matrix[f], coefs[f], columns[f], tally[f], loss[f]
 
 
+def rows_in_buffer(k: int) -> int:
+    """Return how many rows of k regressors a buffer holds."""
+    return max(1, min(BLOCK, BLOCK_ENTRIES // k))
+
+
+buffer_size = kernel(forceinline=True)(rows_in_buffer)
+
+
 @kernel(forceinline=True)
-def buffer_for(size, m, k):
+def buffer_for(m, k):
     """Make the arrays that :func:`gather` fills, and errors (size, m)."""
+    size = buffer_size(k)
     return (
         np.ones((size, k)),
         np.empty((size, m)),
@@ -115,18 +124,19 @@ def retry(state, f, rows, covariance_limits):
 
 
 @kernel(forceinline=True, makes_arrays=True)
-def advance_square_root(state, f, stop, t, settings, buffer, error, trace):
+def advance_square_root(state, spread, f, place, settings, buffer, error, trace):
     """Learn the next rows in square-root form in filter f, a block at most.
 
+    ``spread`` is the filter's, or None, and ``trace`` may be None.  ``place`` = (stop, t):
     ``buffer`` holds ``stop`` rows and t is where to go on after them.  Returns the number of
     rows taken and where to go on; fewer than stop means that the next row must be taken alone.
     """
-    held, spread = state[6], state[9]
+    held, (stop, t) = state[6], place
     covariance_limits, square_root_limits, switching, _, _ = settings
     x, y, gate, weight, places = buffer
     rows = x[:stop], y[:stop], gate[:stop], weight[:stop]
     done, count = square_root_kernels.update(
-        form_of(state, f), spread[f], rows, (0, stop), square_root_limits, error[:stop], trace
+        form_of(state, f), spread, rows, (0, stop), square_root_limits, error[:stop], trace
     )
     held[f] += count
     if switching:
@@ -196,16 +206,17 @@ def learn_square_root(state, turns, rows, settings, begin, end, residual):
     order, _, _, _, weights, _ = rows
     _, _, switching, intercept, _ = settings
     m, k = coefs.shape[1], coefs.shape[2]
-    size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
-    buffer, error = buffer_for(size, m, k)
-    trace = square_root_kernels.no_trace(m, k)
+    buffer, error = buffer_for(m, k)
+    size = error.shape[0]
     for i in range(begin, end):
         f = members[i]
         t, stop = position[i], ends[i]
         while t < stop and forms[f] == SQUARE_ROOT:
             most = min(size, clock[f, TO_RETRY]) if switching else size
             n, following = gather(rows, t, stop, most, intercept, buffer)
-            done, t = advance_square_root(state, f, n, following, settings, buffer, error, trace)
+            done, t = advance_square_root(
+                state, None, f, (n, following), settings, buffer, error, None
+            )
             for s in range(done):
                 row = order[buffer[4][s]]
                 seen[f] += 1 if weights[row] > 0 else 0

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from olsq.online.files import frozen
 from olsq.online.files.frozen import IMMUTABLE
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
-from olsq.online.forms.rows import read_only
+from olsq.online.forms.rows import Trace, read_only
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.forms.start_kernels import UNTRACED
 from olsq.online.many import batch_kernels, decision_kernels, kernels, path_kernels
@@ -181,14 +181,19 @@ def _learn(
     if robust and path is None:  # the rows alone decide these squares: apart, in one go
         arrays = (*arrays[:-1], np.empty((len(state), 0, 0)))
 
-    def run(kernel: Any, *more: Any) -> None:
+    def run(kernel: Any, path: BankPath | None = None) -> None:
         """Run the kernel on the rows left, then keep only the filters that stopped before a row."""
         nonlocal members, position, ends
         arguments = arrays, (members, position, ends), data, settings
         if not members.size:
             return
         bounds = share((ends - position) * k**2, PARALLEL_FROM)
-        in_pieces(lambda begin, end: kernel(*arguments, begin, end, residual, *more), bounds)
+
+        def learn_piece(begin: int, end: int) -> None:
+            traces = () if path is None else (_traces(state, path),)
+            kernel(*arguments, begin, end, residual, *traces)
+
+        in_pieces(learn_piece, bounds)
         stopped = position < ends
         members, position, ends = members[stopped], position[stopped], ends[stopped]
 
@@ -202,7 +207,7 @@ def _learn(
             run(kernels.learn_square_root)
             alone = state.forms[members] == SQUARE_ROOT
         else:
-            run(path_kernels.learn_path, (*path, state.ridge))
+            run(path_kernels.learn_path, path)
             alone = state.forms[members] == SQUARE_ROOT
             kernels.leave_each(arrays, members[~alone])
         if alone.any():
@@ -213,6 +218,16 @@ def _learn(
         kernels.learn_squares(
             state.spread, rows.members, rows.begins, rows.ends, data, kind.intercept
         )
+
+
+def _traces(state: BankState, path: BankPath | None) -> tuple[Any, Any]:
+    """Return a path and the trace of a buffer's rows, as kernels take them; both may be None."""
+    if path is None:
+        return None, None
+    m, k = state.coefs.shape[1:]
+    statistics, sandwich = len(path.stderr) > 0, state.spread.shape[1] > 0
+    block = Trace.empty(kernels.rows_in_buffer(k), m, k, sandwich, statistics)
+    return (*path, state.ridge), block.arrays
 
 
 def _learn_starts(
@@ -238,7 +253,6 @@ def _learn_starts(
     at = at[~state.matrix[rows.members[at]].any(axis=(1, 2))]
     k = state.matrix.shape[1]
     bases = np.zeros((at.size, k - int(kind.intercept), k - int(kind.intercept)))
-    trace = (*(path or BankPath.empty(0, rows.Y.shape[1], k, None)), state.ridge)
     while at.size:
         turns = (
             rows.members[at],
@@ -250,7 +264,7 @@ def _learn_starts(
         arguments = arrays, turns, rows.data, kind.settings
         in_pieces(
             lambda begin, end, arguments=arguments: path_kernels.learn_starts(
-                *arguments, begin, end, residual, trace
+                *arguments, begin, end, residual, _traces(state, path)
             ),
             share((turns[2] - turns[1]) * k**2, PARALLEL_FROM),
         )

@@ -180,7 +180,7 @@ class Variant(VariantParameters, StreamingRegressor):
         """Run a kernel's walk; the solution before the row where it ended starts the next one."""
         form = engine.form
         ended, t, held = kernel(
-            (form.in_kernels, form.spread),
+            (form.in_kernels, form.spread_in_kernels),
             tuple(rows),
             start,
             form.limits.square_root,

@@ -96,19 +96,18 @@ def eliminate(S, w, largest, U, scale, rounding, growth):
 
 
 @kernel(forceinline=True)
-def inflations(form, N, block, squares, inflation, diags, t):
+def inflations(form, N, block, squares, inflation, trace, t):
     """Compute the largest inflation factors after each of four rows, ``inflation`` = (largest,
     grown), (4,) each.
 
     ``grown`` are those with the columns' largest squares; ``block`` as :func:`gather` fills it.
-    squares (2, d) receives the columns' after the block, rows t.. of ``diags`` (if any) the
+    squares (2, d) receives the columns' after the block, rows t.. of ``trace`` (if any) the
     diagonal of P after each row.  False where it is not positive.
     """
     (P, _, columns, _, _), (K, _, w), (largest, grown) = form, block, inflation
     w0, w1, w2, w3, w4, w5, w6, w7 = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
     l0 = l1 = l2 = l3 = g0 = g1 = g2 = g3 = 0.0
     outside = 0  # counted, for a loop that may return early does not vectorise
-    want = diags.shape[0] > 0
     for k in range(P.shape[0]):
         p0 = P[k, k] - N[0, k] * N[0, k] + N[1, k] * N[1, k]
         p1 = p0 - N[2, k] * N[2, k] + N[3, k] * N[3, k]
@@ -129,15 +128,17 @@ def inflations(form, N, block, squares, inflation, diags, t):
         l3, g3 = max(l3, p3 * c), max(g3, p3 * most)
         squares[0, k], squares[1, k] = c, most
         outside += 0 if (p0 > 0) & (p1 > 0) & (p2 > 0) & (p3 > 0) else 1
-        if want:
-            diags[t, k], diags[t + 1, k], diags[t + 2, k], diags[t + 3, k] = p0, p1, p2, p3
+        if trace is not None:
+            diags = trace[1]
+            if diags.shape[0] > 0:
+                diags[t, k], diags[t + 1, k], diags[t + 2, k], diags[t + 3, k] = p0, p1, p2, p3
     largest[0], largest[1], largest[2], largest[3] = l0, l1, l2, l3
     grown[0], grown[1], grown[2], grown[3] = g0, g1, g2, g3
     return outside == 0
 
 
 @kernel(forceinline=True)
-def errors_of(loss, factors, targets, residual, recursive, eps, after, t):
+def errors_of(loss, factors, targets, residual, trace, eps, after, t):
     """Compute residuals, eps (8, m), and the losses (4, m) ``after`` each row.
 
     ``factors`` = (E, U, scale): predictions (8, m) and what :func:`eliminate` fills.
@@ -154,8 +155,8 @@ def errors_of(loss, factors, targets, residual, recursive, eps, after, t):
                 if i == 2 * r:
                     residual[t + r, target] = error
                     before += eps[i, target] ** 2
-                    if recursive.shape[0] > 0:
-                        recursive[t + r, target] = eps[i, target]
+                    if trace is not None:
+                        trace[4][t + r, target] = eps[i, target]
                 else:
                     before -= eps[i, target] ** 2
             after[r, target] = before
@@ -183,20 +184,20 @@ def are_accurate(monitor, sizes, targets, w, amplified, inflation, limits, after
 
 
 @kernel(forceinline=True)
-def add_pairs(theta, target, eps, N, coefs, t):
+def add_pairs(theta, target, eps, N, trace, t):
     """Add eps_0 n_0 - eps_1 n_1 + ... to one target's theta, N (8, d).
 
-    The sum after every second one goes into rows t.. of coefs, if any.
+    The sum after every second one goes into rows t.. of a trace, if any.
     """
     e0, e1, e2, e3 = eps[0, target], eps[1, target], eps[2, target], eps[3, target]
     e4, e5, e6, e7 = eps[4, target], eps[5, target], eps[6, target], eps[7, target]
-    want = coefs.shape[0] > 0
     for j in range(N.shape[1]):
         y0 = theta[target, j] + (e0 * N[0, j] - e1 * N[1, j])
         y1 = y0 + (e2 * N[2, j] - e3 * N[3, j])
         y2 = y1 + (e4 * N[4, j] - e5 * N[5, j])
         y3 = y2 + (e6 * N[6, j] - e7 * N[7, j])
-        if want:
+        if trace is not None:
+            coefs = trace[0]
             coefs[t, target, j], coefs[t + 1, target, j] = y0, y1
             coefs[t + 2, target, j], coefs[t + 3, target, j] = y2, y3
         theta[target, j] = y3
@@ -214,8 +215,6 @@ def update_in_blocks(form, window, rows, span, limits, residual, trace):
     ring_X, ring_Y, ring_w, place, _, monitor, sizes = window
     (X, Y, _, _), (start, stop) = rows, span
     d, m, slots = P.shape[0], theta.shape[0], ring_X.shape[0]
-    coefs, diags, losses, counts, recursive, _ = trace
-    want_path = coefs.shape[0] > 0
     K, N, squares = np.empty((BLOCK, d)), np.empty((BLOCK, d)), np.empty((2, d))
     targets, E, eps, after = (
         np.empty((BLOCK, m)),
@@ -242,10 +241,10 @@ def update_in_blocks(form, window, rows, span, limits, residual, trace):
         if not eliminate(S, w, limits[0], U, scale, rounding, growth):
             return t
         solve_block(U, scale, ones, N)
-        if not inflations(form, N, block, squares, inflation, diags, t):
+        if not inflations(form, N, block, squares, inflation, trace, t):
             return t
         multiply_block(K, 0, theta, 0, m, E)
-        errors_of(loss, (E, U, scale), targets, residual, recursive, eps, after, t)
+        errors_of(loss, (E, U, scale), targets, residual, trace, eps, after, t)
         bounds[:], heights[:] = monitor, sizes
         if not are_accurate(
             bounds, heights, targets, w, (rounding, growth), inflation, limits, after
@@ -253,17 +252,17 @@ def update_in_blocks(form, window, rows, span, limits, residual, trace):
             return t
         monitor[:], sizes[:], columns[:] = bounds, heights, squares
         for target in range(m):
-            add_pairs(theta, target, eps, N, coefs, t)
+            add_pairs(theta, target, eps, N, trace, t)
             loss[target] = after[ROWS - 1, target]
         for r in range(ROWS):
             came, left = w[2 * r], w[2 * r + 1]
             tally[COUNT] += (1.0 if came > 0 else 0.0) - (1.0 if left > 0 else 0.0)
             tally[COUNT_SQUARED] = tally[COUNT]
             tally[WEIGHT] = max(tally[WEIGHT] + came - left, 0.0)
-            if want_path:
-                record_counts(counts, t + r, tally, d, 0.0)
+            if trace is not None:
+                record_counts(trace[3], t + r, tally, d, 0.0)
                 for target in range(m):
-                    losses[t + r, target] = after[r, target]
+                    trace[2][t + r, target] = after[r, target]
             store(ring_X, ring_Y, ring_w, (place[SLOT] + r) % slots, X[t + r], Y[t + r], came)
         place[SLOT] = (place[SLOT] + ROWS) % slots
         subtract_block(P, N, 1.0, -1.0)

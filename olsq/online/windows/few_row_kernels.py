@@ -216,7 +216,7 @@ def update(form, factors, window, rows, span, residual, trace):
     (X, Y, weights, leaving), (start, stop) = rows, span
     d, m, slots = X.shape[1], Y.shape[1], ring_X.shape[0]
     most, s = Q.shape
-    path, first, intercept = trace[0].shape[0] > 0, d - s, s < d
+    first, intercept = d - s, s < d
     if not 0 <= first <= 1 or most != min(slots, d - 1) or R.shape != (most, most) or age.size != 1:
         raise ValueError("the shapes of the factors do not fit the window")
     p, q, u, b = np.empty(most), np.empty(s), np.empty(most), np.empty((m, most))
@@ -234,9 +234,9 @@ def update(form, factors, window, rows, span, residual, trace):
             made = 0
         # The one place that solves: where a call ends must not decide about the last bit.
         solve(R, ring, intercept, b, constants, u)
-        if path and t > start:
-            scratch = theta, tally, loss
-            if not record_few(Q, count, ring, (b, constants, u), trace, t - 1, scratch):
+        if trace is not None:
+            scratch, solution = (theta, tally, loss), (b, constants, u)
+            if t > start and not record_few(Q, count, ring, solution, trace, t - 1, scratch):
                 age[0] = made
                 return t
         enters = weights[t] > 0
@@ -262,7 +262,7 @@ def update(form, factors, window, rows, span, residual, trace):
             for i in range(count):
                 total -= b[target, i] * p[i]
             residual[t, target] = total
-            if path:
+            if trace is not None:
                 trace[4][t, target] = 0.0
         if enters:
             for _ in range(out):

@@ -76,7 +76,6 @@ def take_rows(form, window, rows, span, limits, residual, trace, scratch):
     ring_X, ring_Y, ring_w, place, _, monitor, sizes = window
     (X, Y, weights, leaving), (start, stop) = rows, span
     d, m, slots = P.shape[0], theta.shape[0], ring_X.shape[0]
-    coefs, diags, _, _, recursive, _ = trace
     u, h, _ = scratch
     fresh = True
     for t in range(start, stop):
@@ -97,19 +96,17 @@ def take_rows(form, window, rows, span, limits, residual, trace, scratch):
             for k in range(d):
                 error -= theta[target, k] * x[k]
             residual[t, target] = error
-            if coefs.shape[0] > 0:
+            if trace is not None:
                 scale = math.sqrt(weight / innovation) if innovation >= 1.0 else 0.0
-                recursive[t, target] = error * scale
+                trace[4][t, target] = error * scale
             step = error * weight / innovation
             for k in range(d):
                 theta[target, k] += step * u[k]
             loss[target] += step * error
             sizes[SUM, target] += weight * Y[t, target] * Y[t, target]
         if not enters and out == 0:  # not a sample: it only gets its residual
-            if coefs.shape[0] > 0:
-                record(trace, t, theta, loss, tally, d, 0.0)
-                for k in range(d if diags.shape[0] > 0 else 0):
-                    diags[t, k] = P[k, k]
+            if trace is not None:
+                record_with_variances(trace, t, P, theta, loss, tally)
             fresh = True
             continue
         root = math.sqrt(weight / innovation) if good else 0.0
@@ -173,11 +170,17 @@ def take_rows(form, window, rows, span, limits, residual, trace, scratch):
             if not refine(form, window, limits[2], scratch):
                 return t + 1, REBUILD
             fresh = True  # u has been in use
-        if coefs.shape[0] > 0:
-            record(trace, t, theta, loss, tally, d, 0.0)
-            for k in range(d if diags.shape[0] > 0 else 0):
-                diags[t, k] = P[k, k]
+        if trace is not None:
+            record_with_variances(trace, t, P, theta, loss, tally)
     return stop, DONE
+
+
+@kernel(forceinline=True)
+def record_with_variances(trace, t, P, theta, loss, tally):
+    """Write the state after row t into the trace, with variances where they are wanted."""
+    record(trace, t, theta, loss, tally, P.shape[0], 0.0)
+    for k in range(P.shape[0] if trace[1].shape[0] > 0 else 0):
+        trace[1][t, k] = P[k, k]
 
 
 @kernel(forceinline=True)
@@ -206,7 +209,6 @@ def update_square_root(form, window, rows, span, tolerance, residual, trace):
     ring_X, ring_Y, ring_w, place, ridge, monitor, sizes = window
     X, Y, weights, leaving = rows
     d, m, slots = R.shape[0], z.shape[0], ring_X.shape[0]
-    coefs, diags, _, _, recursive, _ = trace
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.zeros(d)
     theta = np.empty((m, d))
     inverse = np.empty((d, d))
@@ -225,13 +227,13 @@ def update_square_root(form, window, rows, span, tolerance, residual, trace):
             for k in range(d):
                 error -= z[target, k] * p[k]
             residual[t, target] = error
-            if coefs.shape[0] > 0:
-                recursive[t, target] = error * math.sqrt(weight / (1.0 + weight * leverage))
+            if trace is not None:
+                trace[4][t, target] = error * math.sqrt(weight / (1.0 + weight * leverage))
         if not enters and out == 0:
-            if coefs.shape[0] > 0:
+            if trace is not None:
                 back_substitute(R, z, theta)
-                if diags.shape[0] > 0:
-                    inverse_diagonal(R, inverse, diags[t])
+                if trace[1].shape[0] > 0:
+                    inverse_diagonal(R, inverse, trace[1][t])
                 record(trace, t, theta, loss, tally, d, 0.0)
             continue
         root = math.sqrt(weight)
@@ -286,9 +288,9 @@ def update_square_root(form, window, rows, span, tolerance, residual, trace):
             R, columns, ridge
         ):
             return t + 1, REBUILD
-        if coefs.shape[0] > 0:
+        if trace is not None:
             back_substitute(R, z, theta)
-            if diags.shape[0] > 0:
-                inverse_diagonal(R, inverse, diags[t])
+            if trace[1].shape[0] > 0:
+                inverse_diagonal(R, inverse, trace[1][t])
             record(trace, t, theta, loss, tally, d, 0.0)
     return span[1], DONE
