@@ -117,7 +117,7 @@ class KernelFlags(Flags):
     """Flags of a kernel; Numba copies them for the functions within it."""
 
     def copy(self) -> Flags:
-        flags = OverloadFlags(self)
+        flags: Any = OverloadFlags(self)
         # One ``np.empty`` serves all kernels, whatever becomes of them in their callers.
         for name in ("forceinline", "no_cpython_wrapper", "no_cfunc_wrapper", "nrt"):
             flags.discard(name)

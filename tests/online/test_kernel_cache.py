@@ -354,3 +354,38 @@ def test_a_kernel_in_its_callers_is_the_one_that_python_calls(tmp_path):
         path.unlink()
     assert ask() == "1 1"
     assert ask() == "1 0"
+
+
+REFERENCES = """
+import numpy as np
+from numba.core.errors import TypingError
+from olsq.kernels import kernel
+
+@kernel()
+def make(n):
+    return np.empty(n)
+
+@kernel()
+def cut(x):
+    return x, x[1:]
+
+@kernel()
+def use_made(n):
+    return make(n)[0]
+
+@kernel()
+def make_and_cut(n):
+    return cut(np.empty(n))[1][0]
+
+for call in (lambda: use_made(2), lambda: make_and_cut(2), lambda: cut(np.ones(2))):
+    try:
+        call()
+    except TypingError as error:
+        assert "makes_arrays=True" in str(error), error
+        print("refused")
+"""
+
+
+def test_references_that_one_side_does_not_count_are_refused(tmp_path):
+    """An array made for a caller that drops none, a view for one that drops it, a view to Python."""
+    assert Tiny(tmp_path).run(REFERENCES).stdout.split() == ["refused"] * 3

@@ -203,13 +203,13 @@ def _learn(
     while members.size:
         if path is None:
             run(kernels.learn)
-            kernels.leave_each(arrays, members[state.forms[members] == COVARIANCE])
+            _leave(arrays, members[state.forms[members] == COVARIANCE])
             run(kernels.learn_square_root)
             alone = state.forms[members] == SQUARE_ROOT
         else:
             run(path_kernels.learn_path, path)
             alone = state.forms[members] == SQUARE_ROOT
-            kernels.leave_each(arrays, members[~alone])
+            _leave(arrays, members[~alone])
         if alone.any():
             stopped_rows = members[alone], position[alone]
             _take_alone(state, arrays, kind, rows, *stopped_rows, residual, path)
@@ -218,6 +218,12 @@ def _learn(
         kernels.learn_squares(
             state.spread, rows.members, rows.begins, rows.ends, data, kind.intercept
         )
+
+
+def _leave(arrays: Any, filters: NDArray) -> None:
+    """Convert some filters to square-root form; what does that compiles for seconds."""
+    if filters.size:
+        kernels.leave_each(arrays, filters)
 
 
 def _traces(state: BankState, path: BankPath | None) -> tuple[Any, Any]:
