@@ -7,7 +7,8 @@ import pytest
 
 import olsq
 from olsq import attention, linalg
-from olsq.arrays.masked import fill_masked, takes_masked
+from olsq.arrays.masked import fill_masked
+from olsq.sequence.jax.meshes import takes_arrays
 
 rng = np.random.default_rng(0)
 K, V, GATES = rng.standard_normal((8, 3)), rng.standard_normal((8, 2)), rng.uniform(0.5, 1, 8)
@@ -77,7 +78,7 @@ def test_what_lies_under_a_mask_is_not_read(door):
 @pytest.mark.parametrize("name", [n for n in attention.__all__ if n[0].islower()])
 def test_every_rule_takes_masked_arrays(name):
     """All have the decorator that the doors above were tried with."""
-    assert getattr(attention, name).__code__ is takes_masked(len).__code__
+    assert getattr(attention, name).__code__ is takes_arrays(len).__code__
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,19 @@ def fill_masked(x: Any) -> Any:
     return filled
 
 
+def fill_arguments(args: Any, kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a call's arguments with :func:`fill_masked` applied where one is masked."""
+    if has_mask(args) or any(map(has_mask, kwargs.values())):
+        return fill_masked(args), {n: fill_masked(x) for n, x in kwargs.items()}
+    return args, kwargs
+
+
 def takes_masked(function: Callable[P, Result]) -> Callable[P, Result]:
     """Decorate a function so that masked entries of its arguments are missing values, NaN."""
 
     @functools.wraps(function)
     def with_filled(*args: P.args, **kwargs: P.kwargs) -> Result:
-        if has_mask(args) or any(map(has_mask, kwargs.values())):
-            call: Any = function
-            return call(*fill_masked(args), **{n: fill_masked(x) for n, x in kwargs.items()})
+        args, kwargs = fill_arguments(args, kwargs)  # pyright: ignore[reportAssignmentType]
         return function(*args, **kwargs)
 
     return with_filled

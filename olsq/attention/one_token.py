@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.checks import check_real
-from olsq.arrays.masked import takes_masked
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 P = ParamSpec("P")
 State = TypeVar("State")
@@ -54,7 +53,7 @@ def one_token(
     step.__annotations__ = {n: t for n, t in rule.__annotations__.items() if n != "segment_ids"}
     step.__signature__ = signature  # type: ignore[attr-defined]
     step.__wrapped__ = rule  # type: ignore[attr-defined] # whose module has the names of the types
-    return takes_masked(on_automatic_axes(step))
+    return takes_arrays(step)
 
 
 def run_one_token(

@@ -197,9 +197,9 @@ def online_lstsq(
     }
     check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
     if holds_jax(*arguments):
-        from olsq.sequence.jax import solve
+        from olsq.sequence.jax import online_lstsq as solve_in_jax
 
-        return solve.online_lstsq(keys, values, queries, **common, solver=solver, adjoint=adjoint)
+        return solve_in_jax(keys, values, queries, **common, solver=solver, adjoint=adjoint)
     if adjoint == "unrolled" and solver is not None and solver.truncates:
         solver.check_unrolled()
     from olsq.sequence.numpy.solve import solve_whole

@@ -87,7 +87,7 @@ def test_jax_solves_what_is_jaxs_and_nothing_else(monkeypatch):
 
     kvq = [x[0, 0].astype(np.float32) for x in (K, V, Q)]
     state = olsq.Moments(np.eye(D), np.ones((M, D)))
-    monkeypatch.setattr("olsq.sequence.jax.solve.online_lstsq", take)
+    monkeypatch.setattr("olsq.sequence.jax.online_lstsq", take)
     for options in (
         {},
         {"solver": olsq.ChunkExact()},

@@ -36,7 +36,7 @@ from olsq.sequence.jax.control import (
     vary_together,
     while_loop,
 )
-from olsq.sequence.jax.factor import Factor, apply_inverses, factorise, save_factors
+from olsq.sequence.jax.factor import Factor, apply_inverses, factorise_roughly, save_factors
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
@@ -303,7 +303,7 @@ def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tu
             nothing,
             nothing,
         )
-        return factorise(chunks, None, None, chunks.ridge, exact=False)
+        return factorise_roughly(chunks, None, None, chunks.ridge)
 
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(symmetric_factor))
 

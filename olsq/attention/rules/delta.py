@@ -5,7 +5,6 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
@@ -17,12 +16,11 @@ from olsq.attention.states import (
     restore_layout,
     unfolded_streams,
 )
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.signed import remove_signs
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def gated_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -113,8 +111,7 @@ gated_delta_step = one_token(
 )
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def delta(
     q: ArrayLike,
     k: ArrayLike,

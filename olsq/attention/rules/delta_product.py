@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 
 from olsq.arrays import checks
 from olsq.arrays.checks import check_real
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -29,12 +28,11 @@ from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
 from olsq.sequence.jax.inputs import all_ones
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.tiles import finite
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def gated_delta_product(
     q: ArrayLike,
     k: ArrayLike,

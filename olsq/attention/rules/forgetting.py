@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_forget
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     check_segments,
@@ -23,7 +22,7 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces
 from olsq.attention.recurrences.window import map_blocks
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -67,8 +66,7 @@ class ForgettingKeyValues(NamedTuple):
         return ForgettingKeyValues(keys, values, log_decay, present, self.length)
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def forgetting(
     q: ArrayLike,
     k: ArrayLike,

@@ -7,7 +7,6 @@ from typing import Any
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Tokens, check_inputs
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
@@ -20,12 +19,11 @@ from olsq.attention.states import (
     restore_layout,
     unfolded_streams,
 )
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.signed import remove_signs
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def gla(
     q: ArrayLike,
     k: ArrayLike,

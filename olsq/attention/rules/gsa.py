@@ -11,7 +11,6 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     check_gates,
     check_inputs,
@@ -24,7 +23,7 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated
 from olsq.attention.states import drop_unwritten, restore_layout
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 
 class SlotMemory(NamedTuple):
@@ -42,8 +41,7 @@ class SlotMemory(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def gsa(
     q: ArrayLike,
     k: ArrayLike,

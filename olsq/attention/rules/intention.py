@@ -10,7 +10,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import concrete
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     check_heads,
     check_positive,
@@ -23,14 +22,13 @@ from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import running_sum
 from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def intention(
     q: ArrayLike,
     k: ArrayLike,

@@ -9,21 +9,19 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import concrete, refuse
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
 from olsq.problem import Moments
-from olsq.sequence.jax import online_lstsq
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.platform import in_full_precision
+from olsq.sequence.jax.solve import online_lstsq
 from olsq.solvers import Chebyshev, Solver
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 @in_full_precision
 def kalman(
     q: ArrayLike,

@@ -10,7 +10,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import check_choice
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_count, check_inputs, check_state
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
@@ -22,7 +21,7 @@ from olsq.attention.states import (
     restore_layout,
     unfolded_streams,
 )
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
 
@@ -39,8 +38,7 @@ def features(x: Array, feature_map: str, nu: int) -> Array:
     return jnp.concatenate([r * jnp.roll(r, i, -1) for i in range(1, nu + 1)], -1)
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def linear(
     q: ArrayLike,
     k: ArrayLike,

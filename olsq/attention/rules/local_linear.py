@@ -5,17 +5,15 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_positive, check_segments, check_streams, per_token
 from olsq.attention.local import attend_locally
 from olsq.attention.one_token import one_token
 from olsq.attention.rules.sliding_window import RecentTokens
 from olsq.attention.rules.softmax import KeyValues
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def local_linear(
     q: ArrayLike,
     k: ArrayLike,

@@ -10,13 +10,12 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import restore_layout
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import running_max
 from olsq.sequence.jax.tiles import finite
 
@@ -39,8 +38,7 @@ class LogLinearState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def log_linear_mamba2(
     q: ArrayLike,
     k: ArrayLike,

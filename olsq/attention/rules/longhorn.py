@@ -6,17 +6,15 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, check_weight
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def longhorn(
     q: ArrayLike,
     k: ArrayLike,

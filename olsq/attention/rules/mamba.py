@@ -9,17 +9,15 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.tiles import finite
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def mamba(
     q: ArrayLike,
     k: ArrayLike,

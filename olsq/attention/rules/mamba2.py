@@ -5,16 +5,14 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.one_token import one_token
 from olsq.attention.rules.gla import gated_memory
 from olsq.attention.states import Memory
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def mamba2(
     q: ArrayLike,
     k: ArrayLike,

@@ -11,7 +11,6 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real, refuse
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -24,7 +23,7 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import restore_layout
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite
 
@@ -47,8 +46,7 @@ class Mamba3State(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def mamba3(
     q: ArrayLike,
     k: ArrayLike,

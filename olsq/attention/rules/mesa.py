@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_positive
 from olsq.attention.one_token import run_one_token
 from olsq.attention.regression import (
@@ -18,15 +17,15 @@ from olsq.attention.regression import (
     moments_or_zero,
 )
 from olsq.problem import DecodeState, Moments
-from olsq.sequence.jax import online_lstsq, query, update
+from olsq.sequence.jax import query, update
 from olsq.sequence.jax.inputs import promoted
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.signed import signed_lstsq
+from olsq.sequence.jax.solve import online_lstsq
 from olsq.solvers import Solver
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def mesa(
     q: ArrayLike,
     k: ArrayLike,
@@ -144,8 +143,7 @@ def mesa_step(
     weight: ArrayLike = 1.0,
     state: DecodeState,
 ) -> tuple[Array, DecodeState[Array]]: ...
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def mesa_step(
     q: ArrayLike,
     k: ArrayLike,

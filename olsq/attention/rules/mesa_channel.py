@@ -9,7 +9,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     check_inputs,
     check_positive,
@@ -22,7 +21,7 @@ from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.attention.states import empty_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.platform import in_full_precision
 
 
@@ -43,8 +42,7 @@ class MesaChannelState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 @in_full_precision
 def mesa_channel(
     q: ArrayLike,

@@ -10,7 +10,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     check_count,
@@ -26,7 +25,7 @@ from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
 from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.tiles import finite
@@ -54,8 +53,7 @@ class RecentSamples(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 @in_full_precision
 def mesa_window(
     q: ArrayLike,

@@ -11,7 +11,6 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     check_gates,
     check_inputs,
@@ -25,7 +24,7 @@ from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import empty_memory, reset_mask, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 
 class PreconditionedState(NamedTuple):
@@ -44,8 +43,7 @@ class PreconditionedState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def preconditioned_delta(
     q: ArrayLike,
     k: ArrayLike,

@@ -11,7 +11,6 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Tokens,
     check_heads,
@@ -25,7 +24,7 @@ from olsq.attention.arguments import (
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import diagonal
 from olsq.attention.states import restore_layout
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.tiles import finite
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so
@@ -55,8 +54,7 @@ def bounded_sqrt(x: Array) -> Array:
     )
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def rg_lru(
     x: ArrayLike,
     *,

@@ -7,18 +7,16 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.states import Memory, open_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def rwkv7(
     q: ArrayLike,
     k: ArrayLike,

@@ -10,7 +10,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Layout,
     check_count,
@@ -22,7 +21,7 @@ from olsq.attention.caches import attend, unfold
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -68,8 +67,7 @@ def keep_recent(
     return cache, order, RecentTokens(*map(last_tokens, now, past))
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def sliding_window(
     q: ArrayLike,
     k: ArrayLike,

@@ -9,7 +9,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import Layout, check_segments, check_streams, fold_state
 from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
 from olsq.attention.one_token import one_token
@@ -17,7 +16,7 @@ from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -114,8 +113,7 @@ def append_tokens(
     return Appended(keys, values, present, orders, order, taken, past), kept
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def softmax(
     q: ArrayLike,
     k: ArrayLike,

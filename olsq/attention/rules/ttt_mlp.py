@@ -9,11 +9,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import check_inputs
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ttt import initial_weights, train
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 
 
 class TTTMLPState(NamedTuple):
@@ -42,8 +41,7 @@ class TTTMLPState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def ttt_mlp(
     q: ArrayLike,
     k: ArrayLike,

@@ -9,7 +9,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import check_real
-from olsq.arrays.masked import takes_masked
 from olsq.attention.arguments import (
     Tokens,
     check_gates,
@@ -28,12 +27,11 @@ from olsq.attention.states import (
     restore_layout,
 )
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def hgrn2(
     q: ArrayLike,
     v: ArrayLike,
@@ -107,8 +105,7 @@ def hgrn2(
 hgrn2_step = one_token(hgrn2, "forget", "log_forget", example="x, x, forget=0.5 * x", gives=0.75)
 
 
-@takes_masked
-@on_automatic_axes
+@takes_arrays
 def rwkv6(
     q: ArrayLike,
     k: ArrayLike,

@@ -10,7 +10,10 @@ from olsq.sequence.jax.decode import (
     start_decoding,
     update,
 )
-from olsq.sequence.jax.solve import online_lstsq
+from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.solve import online_lstsq as _online_lstsq
+
+online_lstsq = on_automatic_axes(_online_lstsq)
 
 __all__ = [
     "merge_moments",

@@ -18,6 +18,7 @@ from olsq.sequence.jax.factor import (
     Factor,
     apply_inverses,
     factorise,
+    factorise_roughly,
     reference_ridge,
     sums_of_logs,
 )
@@ -87,7 +88,7 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
     if p.harsh is None:
         return lambda r: apply_inverses(p.first, r)
     where, ridge = references(p.sums, p.harsh), reference_ridge(chunks)
-    at = partial(factorise, chunks, p.sums, ridge=ridge, limit=LIMIT, exact=False)
+    at = partial(factorise_roughly, chunks, p.sums, ridge=ridge, limit=LIMIT)
     both = cond(  # a loop over the references, which compiles once
         p.harsh,
         partial(jax.lax.map, at, jnp.stack(where.centres)),
@@ -297,9 +298,6 @@ class JaxChunkExact(JaxSolver):
         x, steps, done = solve_preconditioned_by_ridge(
             chunks, b, max_steps=most, trial=jnp.where(near, TRIAL, 4 * d), tol=tol
         )
-
-        def refine() -> tuple[Array, Array]:
-            y, more = by_factors(x)
-            return y, jnp.where(done[..., 0], steps, steps + more)
-
-        return cond(max_over_vmap((~done).any()), refine, lambda: (x, steps))
+        unfinished = max_over_vmap((~done).any())
+        x, more = cond(unfinished, by_factors, lambda x: (x, jnp.zeros_like(steps)), x)
+        return x, jnp.where(done[..., 0], steps, steps + more)

@@ -69,46 +69,15 @@ def reference_ridge(chunks: Chunks) -> Array | None:
     return jnp.exp(jnp.log(jnp.maximum(chunks.ridge, tiny)).mean(2, keepdims=True))
 
 
-def factorise(
-    chunks: Chunks,
-    sums: Any,
-    centre: Any,
-    ridge: Any,
-    limit: float = jnp.inf,
-    exact: bool = True,
-) -> Factor:
+def factorise(chunks: Chunks, sums: Any, centre: Any, ridge: Any, limit: float = jnp.inf) -> Factor:
     """Factorise every chunk at the reference ``zeta_r = exp(centre)``, centre (B, n).
 
-    Keys are scaled up by at most ``sqrt(limit)``; tokens beyond that are not covered.  Factors
-    that need not be ``exact`` only precondition: half the work to compile.
+    Keys are scaled up by at most ``sqrt(limit)``; tokens beyond that are not covered.  R, N and
+    growth are computed from ``S = 1 + (K~ R) K~^T`` while that keeps its digits: the entries of S
+    carry an error of ``|R| |k~|^2 eps``, and where that is not small, S may come out indefinite and
+    the chunk is factorised by :func:`_factorise_robustly`.
     """
-    keys, system = chunks.keys, chunks.gram
-    scale = None
-    if sums is not None:
-        system = jnp.exp(centre)[..., None, None] * system
-        gap = centre[..., None] - sums
-        scale = jnp.exp(gap)[..., None]
-        # k~_i = sqrt(weight_i zeta_r / zeta_i) k_i
-        keys = keys * jnp.exp(jnp.minimum(gap, jnp.log(limit)) / 2)[..., None]
-    if chunks.weight is not None:
-        keys = keys * jnp.sqrt(chunks.weight)[..., None]
-    if ridge is not None:
-        system = system + ridge * jnp.eye(keys.shape[-1], dtype=keys.dtype)
-    parts = (
-        _factorise_chunks(system, keys, ridge is not None)
-        if exact
-        else _factorise_robustly(system, keys)
-    )
-    inverse, rows, growth = (checkpoint_name(part, FACTOR) for part in parts)
-    return Factor(inverse, rows, scale, growth)
-
-
-def _factorise_chunks(system: Array, keys: Array, floor: bool) -> tuple[Array, Array, Array]:
-    """Compute R, N and growth from ``S = 1 + (K~ R) K~^T``, while that keeps its digits.
-
-    The entries of S carry an error of ``|R| |k~|^2 eps``. Where that is not small, S may come out
-    indefinite, and the chunk is factorised by :func:`_factorise_robustly`.
-    """
+    system, keys, scale = _scale_to_reference(chunks, sums, centre, ridge, limit)
     eps = jnp.finfo(system.dtype).eps
     half = inverse_cholesky(system)
     inverse = inverse_from_factor(half)
@@ -123,11 +92,44 @@ def _factorise_chunks(system: Array, keys: Array, floor: bool) -> tuple[Array, A
 
     def care() -> tuple[Array, ...]:
         masks = unsafe[..., None, None], unsafe[..., None, None], unsafe
-        careful = _factorise_robustly(system, keys, *_find_singular(half, keys, floor))
+        careful = _factorise_robustly(system, keys, *_find_singular(half, keys, ridge is not None))
         pairs = zip(masks, careful, (inverse, rows, growth), strict=True)
         return tuple(jnp.where(*three) for three in pairs)
 
-    return cond(max_over_vmap(unsafe.any()), care, lambda: (inverse, rows, growth))
+    return _factor(cond(max_over_vmap(unsafe.any()), care, lambda: (inverse, rows, growth)), scale)
+
+
+def factorise_roughly(
+    chunks: Chunks, sums: Any, centre: Any, ridge: Any, limit: float = jnp.inf
+) -> Factor:
+    """Compute :func:`factorise` as far as preconditioning needs it: half the work to compile."""
+    system, keys, scale = _scale_to_reference(chunks, sums, centre, ridge, limit)
+    return _factor(_factorise_robustly(system, keys), scale)
+
+
+def _scale_to_reference(
+    chunks: Chunks, sums: Any, centre: Any, ridge: Any, limit: float
+) -> tuple[Array, Array, Any]:
+    """Return ``zeta_r H + L``, the keys k~ and f of every chunk; f is None where it is 1."""
+    keys, system = chunks.keys, chunks.gram
+    scale = None
+    if sums is not None:
+        system = jnp.exp(centre)[..., None, None] * system
+        gap = centre[..., None] - sums
+        scale = jnp.exp(gap)[..., None]
+        # k~_i = sqrt(weight_i zeta_r / zeta_i) k_i
+        keys = keys * jnp.exp(jnp.minimum(gap, jnp.log(limit)) / 2)[..., None]
+    if chunks.weight is not None:
+        keys = keys * jnp.sqrt(chunks.weight)[..., None]
+    if ridge is not None:
+        system = system + ridge * jnp.eye(keys.shape[-1], dtype=keys.dtype)
+    return system, keys, scale
+
+
+def _factor(parts: tuple[Array, ...], scale: Any) -> Factor:
+    """Return the factor of R, N and growth, named for what a backward pass keeps."""
+    inverse, rows, growth = (checkpoint_name(part, FACTOR) for part in parts)
+    return Factor(inverse, rows, scale, growth)
 
 
 def _find_singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:

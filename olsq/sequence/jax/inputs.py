@@ -19,6 +19,7 @@ from olsq.arrays.checks import (
     shape_error,
 )
 from olsq.problem import Moments
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.triangular import inverse_cholesky
 
 
@@ -189,6 +190,7 @@ def check(
     return Stream(k, v, q, *gates, weight, ridge, start, floor), batch, out_dtype
 
 
+@compile_once
 def inverse_norm(gram: jax.Array) -> jax.Array:
     """Compute ``1 / trace(gram^-1)``, a lower bound of the eigenvalues.
 

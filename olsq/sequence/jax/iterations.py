@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVarTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.control import cond, fori_loop, scan, while_loop
+from olsq.sequence.jax.control import fori_loop, scan, while_loop
 
-UNROLLED = 3  # Chebyshev steps compiled one by one: a loop of so few takes a tenth longer
 UNSOUND = -1  # steps of a token whose system was found not to be positive definite
 Product = Callable[[Array], Array]
 Rest = TypeVarTuple("Rest")
@@ -166,9 +164,8 @@ def conjugate_gradient(
 def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array | int) -> Array:
     """Run ``steps`` Chebyshev steps after x = b / middle, for a spectrum in [low, high].
 
-    The bounds hold per token.  With equal bounds it is exact at once.  Traced ``steps`` are at
-    least 1.  Error in the energy norm
-    at most ``2 rho^(steps + 1)``, ``rho = (sqrt(k) - 1) / (sqrt(k) + 1)``, ``k = high / low``.
+    The bounds hold per token.  With equal bounds it is exact at once.  Error in the energy norm at
+    most ``2 rho^(steps + 1)``, ``rho = (sqrt(k) - 1) / (sqrt(k) + 1)``, ``k = high / low``.
     """
     middle, half = (high + low) / 2, (high - low) / 2
 
@@ -185,9 +182,4 @@ def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array 
         for i in range(steps):
             state = step(i, state)
         return state[0]
-    looped_from = 0
-    if not isinstance(steps, int):
-        looped_from, state = UNROLLED, step(0, state)
-        for i in range(1, UNROLLED):
-            state = cond(steps > i, partial(step, i), lambda state: state, state)
-    return fori_loop(looped_from, steps, step, state)[0]
+    return fori_loop(0, steps, step, state)[0]

@@ -10,6 +10,8 @@ import jax
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
+from olsq.arrays.masked import fill_arguments
+
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
@@ -27,20 +29,43 @@ def on_automatic_axes(function: Callable[P, Result]) -> Callable[P, Result]:
         mesh = _explicit_mesh((args, kwargs))
         if mesh is None:
             return function(*args, **kwargs)
-        like: Any = next(filter(_split, (*args, *kwargs.values())), None)
-        explicit = dict.fromkeys(mesh.explicit_axes, jax.sharding.AxisType.Auto)
-        automatic = mesh.update_axis_types(explicit)
-        # Where axes are automatic, an empty specification leaves the array where it is.
-        with jax.sharding.use_abstract_mesh(automatic):
-            args, kwargs = _reshard((args, kwargs), lambda x: NamedSharding(automatic, _WHOLE))
-            results = function(*args, **kwargs)
-        with jax.sharding.use_abstract_mesh(mesh):
-            return _reshard(results, lambda x: NamedSharding(mesh, _spec_like(like, x)))
+        return _run_on_automatic_axes(mesh, function, args, kwargs)
 
     return run
 
 
+def takes_arrays(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorate a rule: masked entries of its arguments are missing values, NaN, and explicit axes
+    of a mesh are automatic while it runs, as with :func:`on_automatic_axes`.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        args, kwargs = fill_arguments(args, kwargs)  # pyright: ignore[reportAssignmentType]
+        mesh = _explicit_mesh((args, kwargs))
+        if mesh is None:
+            return function(*args, **kwargs)
+        return _run_on_automatic_axes(mesh, function, args, kwargs)
+
+    return call
+
+
 _WHOLE = PartitionSpec()
+
+
+def _run_on_automatic_axes(
+    mesh: Any, function: Callable[..., Result], args: Any, kwargs: Any
+) -> Result:
+    """Run a function with the explicit axes of ``mesh`` automatic, and split its results again."""
+    like: Any = next(filter(_split, (*args, *kwargs.values())), None)
+    explicit = dict.fromkeys(mesh.explicit_axes, jax.sharding.AxisType.Auto)
+    automatic = mesh.update_axis_types(explicit)
+    # Where axes are automatic, an empty specification leaves the array where it is.
+    with jax.sharding.use_abstract_mesh(automatic):
+        args, kwargs = _reshard((args, kwargs), lambda x: NamedSharding(automatic, _WHOLE))
+        results = function(*args, **kwargs)
+    with jax.sharding.use_abstract_mesh(mesh):
+        return _reshard(results, lambda x: NamedSharding(mesh, _spec_like(like, x)))
 
 
 def _explicit_mesh(arguments: Any) -> Any:

@@ -19,7 +19,6 @@ from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.jax.control import in_shard_map
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import Stream, check
-from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     join_pieces,
@@ -51,7 +50,6 @@ from olsq.sequence.jax.walk import moments_after, solve_by_jax
 from olsq.solvers import ChunkExact, Solver
 
 
-@on_automatic_axes
 def online_lstsq(
     keys: ArrayLike,
     values: ArrayLike,

@@ -20,13 +20,12 @@ from olsq.sequence.jax.control import compile_once, cond, max_over_vmap
 from olsq.sequence.jax.platform import by_platform
 
 SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
-# As SMALLEST, where a factorisation is a fallback that seldom runs: half of the program to compile,
-# and a tenth to a third slower.
-SMALLEST_OF_FALLBACK = 16
+# As SMALLEST, where a factorisation is a fallback that seldom runs: a third of the program to
+# compile, and up to a third slower.
+SMALLEST_OF_FALLBACK = 32
 FUSED = 4  # products up to this inner width are faster as one fused sum
 
 
-@partial(compile_once, static_argnames="smallest")
 def inverse_cholesky(a: Array, smallest: int = SMALLEST) -> Array:
     """Compute X, lower triangular, with ``X a X^T = 1`` for positive definite (..., n, n), else
     NaN.
