@@ -27,7 +27,7 @@ from jax import Array
 from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks, read_out, system_product
 from olsq.sequence.jax.control import cond, max_over_vmap
-from olsq.sequence.jax.gates import gate_gradient, gate_products, piece_products
+from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import Carry, Tile, finite, finite_queries, open_tile
 from olsq.solvers.thresholds import MILD_LOG_SCALE
@@ -111,7 +111,7 @@ def tile_gradient(
 
     b, n = keys.shape[:2]
     factor = jnp.ones((b, n), keys.dtype) if zeta is None else zeta[..., -1]
-    through, from_first = piece_products(factor)
+    through, from_first = gate_products(factor)
     after = [jnp.concatenate([o[:, 1:], d[:, None]], 1) for o, d in zip(inside, d_end, strict=True)]
     d_gram, d_cross = (jnp.einsum("bts,btpq->bspq", through, a) for a in after)
     before = [

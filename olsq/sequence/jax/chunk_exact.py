@@ -177,20 +177,15 @@ class JaxChunkExact(JaxSolver):
         return ChunkFactors(factor, sums, harsh, needs_cg, *bounds)
 
     def saved(self, prepared: Any) -> Any:
-        """Return R, N and the growth, which hold the two Cholesky factorisations."""
-        factor: Factor = prepared.first
-        return factor.inverse, factor.rows, factor.growth
+        """Return the factors: R, N, f where there are gates, and the growth."""
+        return tuple(jax.tree.leaves(prepared.first))
 
     def restored(self, chunks: Chunks, saved: Any) -> ChunkFactors:
         """Rebuild the result of :meth:`prepare` without its factorisations."""
         sums = sums_of_logs(chunks)
-        inverse, rows, growth = saved
-        harsh = self._is_harsh(sums)
-        scale = None
-        if sums is not None:
-            scale = jnp.exp(_log_middle(sums)[..., None] - sums)[..., None]
-            scale = scale if harsh is None else jnp.where(harsh, 0, scale)
-        return self._add_bounds(chunks, Factor(inverse, rows, scale, growth), sums, harsh)
+        inverse, rows, *scale, growth = saved
+        factor = Factor(inverse, rows, scale[0] if scale else None, growth)
+        return self._add_bounds(chunks, factor, sums, self._is_harsh(sums))
 
     def _loses_digits(self, factor: Factor) -> Array:
         """Test whether ``R - sum n n^T`` cancels more digits than ``tol`` leaves: () bool.

@@ -11,14 +11,15 @@ from olsq.sequence.jax.pieces import running_max
 RUN = 16  # pieces whose states one product computes; those of more are joined run by run
 
 
-def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
+def gate_products(gates: Array, logs: Array | None = None) -> tuple[Array, Array]:
     """Compute products of C gates: D[t, i] = gates i+1..t, zeta_t = gates 0..t.
 
     D (..., C, C) is computed from products only, so that its derivatives of any order are right at
     a gate that is exactly 0, where those of quotients or logs are not. (A custom derivative rule
     would take one line, but JAX 0.10 drops custom rules in forward over reverse mode inside a
-    scan.) The value of zeta (..., C) comes from ``logs``, which carry no gradient and may resolve
-    more than the gates do: its error is the one that accumulates from chunk to chunk.
+    scan.) The value of zeta (..., C) comes from ``logs`` where they are given, which carry no
+    gradient and may resolve more than the gates do: its error is the one that accumulates from
+    chunk to chunk.
     """
     c = size = gates.shape[-1]
     # Blocks of at most 8 gates are multiplied row by row, then doubled by products of whole tables.
@@ -26,31 +27,27 @@ def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
         size //= 2
     blocks = gates.reshape(*gates.shape[:-1], c // size, size)
     unit = jnp.eye(size, dtype=gates.dtype)
-    rows, start = [jnp.broadcast_to(unit[0], blocks.shape)], [blocks[..., 0]]
+    rows = [jnp.broadcast_to(unit[0], blocks.shape)]
     for t in range(1, size):
         rows.append(blocks[..., t, None] * rows[-1] + unit[t])
-        start.append(blocks[..., t] * start[-1])
-    table, start = jnp.stack(rows, -2), jnp.stack(start, -1)
+    table = jnp.stack(rows, -2)
     while size < c:  # blocks (..., C / size, size, size) to blocks twice as wide
         first, second = table[..., 0::2, :, :], table[..., 1::2, :, :]
-        low = start[..., 1::2, :, None] * first[..., -1:, :]
+        # the gates up to t of the second block: its first gate times column 0 of its table
+        up_to = gates[..., size :: 2 * size, None] * second[..., :, 0]
+        low = up_to[..., :, None] * first[..., -1:, :]
         upper = jnp.concatenate([first, jnp.zeros_like(first)], -1)
         table = jnp.concatenate([upper, jnp.concatenate([low, second], -1)], -2)
-        later = start[..., 0::2, -1:] * start[..., 1::2, :]
-        start = jnp.concatenate([start[..., 0::2, :], later], -1)
         size *= 2
-    zeta = start[..., 0, :]
+    table = table[..., 0, :, :]
+    zeta = gates[..., :1] * table[..., 0]
+    if logs is None:
+        return table, zeta
     constant = jax.lax.stop_gradient(gates)
     # The value of zeta from the logs, with the derivative of the product.
     sums = jnp.cumsum(jnp.where(constant == 0, 0, logs), axis=-1)
     value = jnp.where(jnp.cumsum(constant == 0, axis=-1) == 0, jnp.exp(sums), 0)
-    return table[..., 0, :, :], zeta + jax.lax.stop_gradient(value - zeta)
-
-
-def piece_products(factor: Array) -> tuple[Array, Array]:
-    """Compute :func:`gate_products` of whole pieces from the product ``factor`` (B, n) of each."""
-    constant = jax.lax.stop_gradient(factor)
-    return gate_products(factor, jnp.log(jnp.where(constant == 0, 1, constant)))
+    return table, zeta + jax.lax.stop_gradient(value - zeta)
 
 
 def gate_gradient(table: Array, zeta: Array, d_table: Array, d_zeta: Array) -> Array:
@@ -76,7 +73,7 @@ def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array
     n = factor.shape[1]
     if n > RUN:
         return _states_before_runs(factor, add, start)
-    table, zeta = piece_products(factor)
+    table, zeta = gate_products(factor)
     after = jnp.einsum("bts,bspq->btpq", table, add) + zeta[..., None, None] * start[:, None]
     before = jnp.concatenate([start[:, None], after[:, :-1]], 1)
     return before, after[:, -1]
