@@ -33,16 +33,16 @@ from olsq.sequence.jax.tiles import Carry, Tile, finite, finite_queries, open_ti
 from olsq.solvers.thresholds import MILD_LOG_SCALE
 
 
-class TileGradient(NamedTuple):
-    """Cotangents of a tile's arrays, each in the shape of its array."""
+class Cotangents(NamedTuple):
+    """Cotangents of the arrays of a tile or a stream, each in the shape of its array."""
 
     keys: Array
     values: Array
     queries: Array
     forget: Any  # None where nothing is forgotten
     weight: Any  # None without weights
-    ridge: Array  # (B, n, C, d), for every token
-    gram: Array  # (B, d, d), of the moments before the tile
+    ridge: Any  # (B, n, C, d) of a tile, for every token; of a stream None without a ridge
+    gram: Array  # (B, d, d), of the moments before it
     cross: Array  # (B, m, d)
 
 
@@ -81,7 +81,7 @@ def tile_gradient(
     do: Array,
     d_end: Moments[Array],
     solver: JaxSolver,
-) -> TileGradient:
+) -> Cotangents:
     """Compute the cotangents of ``tile`` from those of its outputs and of the moments after it.
 
     ``kept`` as for :func:`_recall`. Costs one solve and 14 to 15 products of a chunk.
@@ -137,7 +137,7 @@ def tile_gradient(
         forget, weight = _gradient_of_gates(
             tile, chunks, change * scores, d_tail, d_zeta, after, states, (through, from_first)
         )
-    return TileGradient(
+    return Cotangents(
         jnp.where(fine[..., None], d_keys, 0),
         jnp.where(fine[..., None], d_values, 0),
         jnp.where(query_finite, e, 0),

@@ -21,7 +21,7 @@ from jax import Array
 from jax.extend.core import jaxpr_as_fun
 
 from olsq.problem import Moments
-from olsq.sequence.jax.adjoint import tile_gradient, tile_tangent
+from olsq.sequence.jax.adjoint import Cotangents, tile_gradient, tile_tangent
 from olsq.sequence.jax.chunks import Chunks, system_product
 from olsq.sequence.jax.control import custom_linear_solve, scan, vary_together
 from olsq.sequence.jax.factor import save_factors
@@ -166,6 +166,11 @@ class Kept(NamedTuple):
         """Return the carries before all tiles."""
         return Carry(self.gram, self.cross, self.lost[:, :-1])
 
+    def without_lost(self, at: int, moved: Any) -> Moments[Array]:
+        """Zero tangents of moments that are lost: at 0 before the first tile, at -1 at the end."""
+        lost = self.lost[:, at, None, None]
+        return Moments(*(jnp.where(lost, 0, d) for d in moved))
+
 
 def forward(stream: Stream, solver: JaxSolver) -> tuple[Array, Moments[Array], TokenSizes, Kept]:
     """Solve a stream: outputs (B, T, m), final moments, sizes (B, T), and what derivatives need."""
@@ -268,13 +273,8 @@ def tangent(
     arrays, d_arrays = (
         pad_tokens(s, grid.length - length, one) for s, one in ((stream, 1.0), (moved, 0.0))
     )
-    lost = kept.lost[:, 0, None, None]
-    start = Moments(
-        *(
-            jnp.zeros_like(s) if d is None else jnp.where(lost, 0, d)
-            for s, d in zip(stream.state, moved.state, strict=True)
-        )
-    )
+    pairs = zip(stream.state, moved.state, strict=True)
+    start = kept.without_lost(0, (jnp.zeros_like(s) if d is None else d for s, d in pairs))
 
     def step(before: Moments[Array], part: Parts) -> tuple[Moments[Array], Parts]:
         (tile, d_tile, x), (ridge, d_ridge) = part.tokens, part.streams
@@ -290,21 +290,7 @@ def tangent(
         streams=(arrays[1], d_arrays[1]),
     )
     ends, outputs = walk(grid, step, start, parts)
-    lost = kept.lost[:, -1, None, None]
-    return outputs.tokens[:, :length], Moments(*(jnp.where(lost, 0, d) for d in ends))
-
-
-class Cotangents(NamedTuple):
-    """Cotangents of every differentiable part of a stream; None where it has none."""
-
-    keys: Any
-    values: Any
-    queries: Any
-    forget: Any
-    weight: Any
-    ridge: Any
-    gram: Array
-    cross: Array
+    return outputs.tokens[:, :length], kept.without_lost(-1, ends)
 
 
 def backward(
@@ -315,28 +301,22 @@ def backward(
     length = stream.keys.shape[1]
     tile, ridge = pad_tokens(stream, grid.length - length)
     d_value = jnp.pad(d_value, [(0, 0), (0, grid.length - length), (0, 0)])
-    d_last = Moments(*(jnp.where(kept.lost[:, -1, None, None], 0, d) for d in d_moments))
 
     def step(state: Any, part: Parts) -> tuple[Any, Parts]:
         (tile, x, do), (d_end, d_ridge) = part.tokens, state
         gradient = tile_gradient(
             tile, part.streams, part.tiles, (x, part.chunks), do, d_end, solver
         )
-        by_token = gradient[:5]
         if part.streams is not None:
             d_ridge = d_ridge + gradient.ridge.sum((1, 2))[:, None]
-        elif tile.ridge is not None:
-            by_token = gradient[:6]
+        token_ridge = None if tile.ridge is None else gradient.ridge
+        by_token = *gradient[:5], token_ridge
         return (Moments(gradient.gram, gradient.cross), d_ridge), Parts(by_token)
 
     parts = Parts((tile, kept.solution, d_value), kept.factors, kept.carries(), ridge)
-    start = d_last, None if ridge is None else jnp.zeros_like(ridge[:, :, 0])
-    (d_start, d_ridge), cotangents = walk(grid, step, start, parts, reverse=True)
-    keys, values, queries, forget, weight, *by_token = (
-        None if x is None else x[:, :length] for x in cotangents.tokens
-    )
-    lost = kept.lost[:, 0, None, None]
-    d_start = (jnp.where(lost, 0, d) for d in d_start)
-    return Cotangents(
-        keys, values, queries, forget, weight, by_token[0] if by_token else d_ridge, *d_start
-    )
+    d_ridge = None if ridge is None else jnp.zeros_like(ridge[:, :, 0])
+    start = kept.without_lost(-1, d_moments), d_ridge
+    (d_start, d_ridge), results = walk(grid, step, start, parts, reverse=True)
+    *by_token, token_ridge = jax.tree.map(lambda x: x[:, :length], results.tokens)
+    d_ridge = d_ridge if token_ridge is None else token_ridge
+    return Cotangents._make((*by_token, d_ridge, *kept.without_lost(0, d_start)))
