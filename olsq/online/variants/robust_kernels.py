@@ -24,19 +24,47 @@ def scales_of(recent, count, quartile, out):
     no sample of any noise, but where at least nine tenths are 0 the scale is 0: the rest are
     outliers from an exact fit.  The residual at nine tenths of all bounds the scale on the way.
     """
+    sizes = np.empty(count)
     for target in range(recent.shape[1]):
-        sizes = np.abs(recent[:count, target])
         zeros = 0
         for i in range(count):
+            sizes[i] = abs(recent[i, target])
             zeros += sizes[i] == 0
-        if zeros == 0:
-            out[target] = np.median(sizes) / quartile
-            continue
-        sizes = np.sort(sizes)
-        most = sizes[(9 * count) // 10]
-        if most > 0:
-            most = min(most, np.median(sizes[zeros:]))
-        out[target] = most / quartile
+        scale = math.inf if zeros == 0 else smallest(sizes, (9 * count) // 10)
+        if scale > 0:
+            middle = zeros + (count - zeros) // 2
+            median = smallest(sizes, middle)
+            if (count - zeros) % 2 == 0:
+                lower = 0.0
+                for i in range(middle):
+                    lower = max(lower, sizes[i])
+                median = (lower + median) / 2
+            scale = min(scale, median)
+        out[target] = scale / quartile
+
+
+# np.median and np.sort take two seconds to compile.
+@kernel(called=True)
+def smallest(values, k):
+    """Return entry k of the sorted values; none before it is larger then (Hoare's selection)."""
+    low, high = 0, values.shape[0] - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return values[k]
 
 
 @kernel(forceinline=True)
