@@ -35,7 +35,7 @@ from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagon
 SMALLEST_SQUARE, LARGEST_SQUARE = 1e-250, 1e250  # between these no square has lost digits
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def inflate(R, z, g, step, row, rest):
     """Update R, z from P to ``P + step^2 g g^T``, leaving the coefficients R theta = z unchanged.
 
@@ -90,7 +90,7 @@ def scale_columns(R, factors):
             own[k] *= part[k]
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def set_targets(R, z, theta):
     """Set z to ``R theta``, so that the coefficients become theta."""
     d, m = R.shape[0], z.shape[0]
@@ -104,7 +104,7 @@ def set_targets(R, z, theta):
             z[target, i] = total
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def observe_as_they_are(R, z, shares, first, count, scratch):
     """Add ``shares[j]`` of information to coefficients first..first + count, which do not move."""
     theta, x, y, noise = scratch

@@ -70,7 +70,7 @@ def check_strategy(strategy, d, m):
         raise ValueError("the arrays of a way of forgetting do not have shapes that fit the state")
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def column_lengths(R, columns, x):
     """Compute the squared lengths of R's columns, also as last excited where x has an entry."""
     d = R.shape[0]

@@ -43,7 +43,7 @@ DECISIVE, LONGEST_TRIAL = 3.0, 4.0  # a Bayes factor of 20; at most so many time
 CHANCE = 3.0  # standard deviations of an estimated variance beyond which it is another one
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def standardised(strategy, judged, first, squares):
     """Compute ``z^2 = w e^2 / (s sigma2)`` per target into ``squares``; return whether they can be
     judged.
@@ -193,7 +193,7 @@ def state_aside(aside, d, m):
     return form, own[e + m :]
 
 
-@kernel(forceinline=True)
+@kernel(called=True)
 def copy_form(form, into):
     """Copy a square-root form, (R, z, columns, tally, loss), into the arrays of another."""
     R, z, columns, tally, loss = form
