@@ -387,5 +387,5 @@ for call in (lambda: use_made(2), lambda: make_and_cut(2), lambda: cut(np.ones(2
 
 
 def test_references_that_one_side_does_not_count_are_refused(tmp_path):
-    """An array made for a caller that drops none, a view for one that drops it, a view to Python."""
+    """An array made for a caller that drops none; a view for one that drops it, or for Python."""
     assert Tiny(tmp_path).run(REFERENCES).stdout.split() == ["refused"] * 3
