@@ -310,6 +310,15 @@ def variances(R: NDArray, root: NDArray) -> NDArray:
     return variance
 
 
+def sandwich_of(spread: NDArray, root: NDArray) -> tuple[NDArray, NDArray]:
+    """Compute the diagonal (..., d) of ``P S P`` and ``tr(P S)`` (...), ``S = spread^T spread``.
+
+    ``root`` is that of P, of :func:`inverse_root`.
+    """
+    half = spread.astype(np.float64) @ root
+    return ((half @ _transposed(root)) ** 2).sum(-2), (half**2).sum((-2, -1))
+
+
 def _transposed(matrices: NDArray) -> NDArray:
     return np.swapaxes(matrices, -1, -2)
 

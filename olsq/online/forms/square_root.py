@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from olsq.online.forms import schema, start_kernels
+from olsq.online.forms import schema, singular_path, start_kernels
 from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
-from olsq.online.forms.minimum_norm import inverse_root, row_space, solution, variances
+from olsq.online.forms.minimum_norm import inverse_root, row_space, sandwich_of, solution, variances
 from olsq.online.forms.rows import Rows, Trace, clip_to
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.problem import Moments
@@ -156,12 +156,17 @@ class SquareRootForm(Form):
                 break
             first = t
             t = self._update_undetermined(rows, t, stop, residual, trace)
-            if t == first:
+            if t > first:
+                continue
+            if trace.wanted and stop - t > 1 and not self.full_rank:
                 # Coefficients that this row's trace asks for are the next one's to predict with.
-                before = theta if theta_at == t else None
-                theta = self._take_alone(rows, t, residual, trace, before)
-                t += 1
+                if theta is None or theta_at != t:
+                    theta = self.coefficients()
+                t, theta = singular_path.take(self, rows, t, stop, residual, trace, theta)
                 theta_at = t
+            else:
+                self._take_alone(rows, t, residual, trace)
+                t += 1
         return stop
 
     def _update_undetermined(
@@ -197,15 +202,10 @@ class SquareRootForm(Form):
         super().absorb(rows, residual, trace)
         self.narrow()
 
-    def _take_alone(
-        self, rows: Rows, t: int, residual: NDArray, trace: Trace, theta: NDArray | None = None
-    ) -> NDArray | None:
-        """Absorb one row that is a reset, a new direction, or on a path while undetermined.
-
-        ``theta`` may be the coefficients before it; returns those after it, on a path.
-        """
+    def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
+        """Absorb one row that is a reset, a new direction, or on a path while undetermined."""
         x, target, gate, weight = (a[t] for a in rows)
-        residual[t] = target - (self.coefficients() if theta is None else theta) @ x
+        residual[t] = target - singular_path.predict(self.coefficients()[None], x[None])[0]
         share, held = kernels.take_alone(
             self.in_kernels,
             self.spread_in_kernels,
@@ -219,8 +219,6 @@ class SquareRootForm(Form):
         if trace.wanted:
             trace.write(t, self)
             trace.recursive[t] = residual[t] * np.sqrt(share)
-            return trace.coef[t]
-        return None
 
     def absorb_observations(
         self, X: NDArray, Y: NDArray, errors: NDArray, largest: NDArray, faintest: float
@@ -286,19 +284,13 @@ class SquareRootForm(Form):
         if self.basis is not None and start_kernels.determines_nothing(R, self.columns):
             return np.full(R.shape[0], np.inf)
         variance = variances(self.R.astype(np.float64), self.inverse_root())
-        d, limits = variance.size, self.limits.square_root
-        now, excited = self.columns
-        for j in np.flatnonzero(np.isfinite(variance)):
-            if kernels.is_held(variance[j], now[j], excited[j], limits, d, self.tally):
-                variance[j] = np.inf
+        singular_path.hide_held(variance, self.columns, self.tally, self.limits.square_root)
         return variance
 
     def sandwich(self) -> tuple[NDArray, float]:
         """Return the diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
-        root = self.inverse_root()
-        half = self.spread.astype(np.float64) @ root
-        diagonal = ((half @ root.T) ** 2).sum(0)
-        return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())
+        diagonal, used = sandwich_of(self.spread, self.inverse_root())
+        return np.where(self.determined(), diagonal, np.inf), float(used)
 
     def explained(self) -> NDArray:
         # Column 0 of R is the intercept's: what it explains alone is the first entry of z.

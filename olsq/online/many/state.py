@@ -12,7 +12,7 @@ from olsq.online.forms.covariance import CovarianceForm, square_root_of
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.limits import Limits, limits_for, rows_to_determine
-from olsq.online.forms.minimum_norm import inverse_root, solution, variances
+from olsq.online.forms.minimum_norm import inverse_root, sandwich_of, solution, variances
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import FitArrays
@@ -239,10 +239,8 @@ class BankState:
             )
             variance[places], rank[places] = diagonals, int(pivots.sum())
             if robust:
-                half = self.spread[which].astype(np.float64) @ root
-                diagonal = ((half @ np.swapaxes(root, 1, 2)) ** 2).sum(axis=1)
+                diagonal, used[places] = sandwich_of(self.spread[which], root)
                 sandwich[places] = np.where(np.isfinite(diagonals), diagonal, np.inf)
-                used[places] = (half**2).sum(axis=(1, 2))
         return Estimates(self.theta(filters, kind), variance, sandwich, rank, used)
 
     def statistics(
