@@ -78,11 +78,12 @@ class InsideLibrary(JITCodeLibrary):
 class CalledLibrary(InsideLibrary):
     """The same, of a function that stays one in its callers: each has its code once."""
 
-    def _finalize_final_module(self) -> None:
-        for function in self._final_module.functions:
-            if not function.is_declaration and function.linkage == Linkage.external:
-                function.add_function_attribute("noinline")
-        super()._finalize_final_module()
+    def add_ir_module(self, ir_module: Any) -> None:
+        # In the text: what llvmlite 0.43 adds to a parsed function, it adds to what that returns.
+        for function in ir_module.functions:
+            if not function.is_declaration and not function.linkage:
+                function.attributes.add("noinline")
+        super().add_ir_module(ir_module)
 
 
 class WholeLibrary(JITCodeLibrary):
