@@ -37,12 +37,13 @@ def take(
     R, z = np.empty((stop - start, d, d)), np.empty((stop - start, m, d))
     noise, columns = np.empty(len(R)), np.empty((len(R), *form.columns.shape))
     spread = np.empty((len(R), *form.spread.shape))
-    t, rank = start, 1
-    while t < stop and 0 < rank < d:
+    t, undetermined = start, True
+    while t < stop and undetermined:
         i, (x, target, gate, weight) = t - start, (a[t] for a in rows)
         share, held = take_alone(form.in_kernels, form.spread, x, target, gate, weight, level)
         form.held += held
         rank = form.rank
+        undetermined = 0 < rank < d
         R[i], z[i], columns[i], spread[i] = form.R, form.z, form.columns, form.spread
         noise[i] = noise_level(level, d, form.tally)
         trace.loss[t], trace.counts[t] = form.loss, (*form.tally, rank, 0.0)
