@@ -84,13 +84,12 @@ class AdaptiveForm(SquareRootForm):
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
-        t, elapsed = start, rows.gates  # the times elapsed, where coefficients walk; no factors
-        rows = rows._replace(gates=(gates := np.ones(rows.X.shape[0])))
+        t, factors = start, None
         while t < stop:
             t, held, gate = kernels.update(
                 self.in_kernels,
                 (*self.strategy, self.memory, self.variances, self.aside),
-                (rows.X, rows.Y, elapsed, rows.weights),
+                tuple(rows),  # whose gates are times elapsed, where coefficients walk; no factors
                 (t, stop),
                 self.limits.square_root,
                 residual,
@@ -98,8 +97,10 @@ class AdaptiveForm(SquareRootForm):
             )
             self.held += held
             if t < stop:  # a new direction, or on a path while undetermined
-                gates[t] = gate
-                self._take_alone(rows, t, residual, trace)
+                if factors is None:
+                    factors = rows._replace(gates=np.ones(rows.X.shape[0]))
+                factors.gates[t] = gate
+                self._take_alone(factors, t, residual, trace)
                 self.memory[LAST_TRACE] = 0.0
                 if self.strategy[0] == PER_COEFFICIENT:
                     self.memory[KNOWN] = 0.0
