@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.minimum_norm import inverse_root, sandwich_of, solution, variances
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import (
-    DECAY,
-    USED,
-    is_held,
-    noise_level,
-    take_alone,
-)
+from olsq.online.forms.square_root_kernels import USED, noise_level, take_alone
 
 ENTRIES = 2**18  # of the factors that are read together
 ROWS = 256
@@ -63,8 +58,7 @@ def take(
             continue
         root = inverse_root(factors, pivots)
         variance = variances(factors, root)
-        for i, row in zip(at, variance, strict=True):
-            hide_held(row, columns[i - start], trace.counts[i, :4], level)
+        hide_held(variance, columns[places], trace.counts[at, :4], level)
         trace.variance[at] = variance
         if len(trace.sandwich):
             diagonal, trace.counts[at, USED] = sandwich_of(spread[places], root)
@@ -80,13 +74,3 @@ def take(
 def predict(theta: NDArray, X: NDArray) -> NDArray:
     """Predict rows X (n, d) by theta (n, m, d) as (n, m), with the same bits for any n."""
     return np.matmul(theta, X[:, :, None])[:, :, 0]
-
-
-def hide_held(variance: NDArray, columns: NDArray, tally: NDArray, limits: Any) -> None:
-    """Set entries of a variance (d,) to inf where wind-up protection holds the coefficient."""
-    if tally[DECAY] >= 1:  # nothing was forgotten: as the kernel says, but sooner
-        return
-    now, excited = columns
-    for j in np.flatnonzero(np.isfinite(variance)):
-        if is_held(variance[j], now[j], excited[j], limits, variance.size, tally):
-            variance[j] = np.inf

@@ -18,6 +18,7 @@ from olsq.online.forms import schema, singular_path, start_kernels
 from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms.form import Form
+from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.lapack import solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, row_space, sandwich_of, solution, variances
@@ -284,7 +285,7 @@ class SquareRootForm(Form):
         if self.basis is not None and start_kernels.determines_nothing(R, self.columns):
             return np.full(R.shape[0], np.inf)
         variance = variances(self.R.astype(np.float64), self.inverse_root())
-        singular_path.hide_held(variance, self.columns, self.tally, self.limits.square_root)
+        hide_held(variance[None], self.columns[None], self.tally[None], self.limits.square_root)
         return variance
 
     def sandwich(self) -> tuple[NDArray, float]:

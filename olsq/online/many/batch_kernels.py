@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.square_root_kernels import absorb_alone, is_held
+from olsq.online.forms.square_root_kernels import absorb_alone
 from olsq.online.forms.statistics import fill_statistics
 from olsq.online.forms.triangular_kernels import back_substitute
 from olsq.online.many.kernels import form_of
@@ -59,18 +59,6 @@ def solve_determined(R, z, theta):
     """Solve ``R theta = z`` for R (b, k, k) without zero pivots, z and theta (b, m, k)."""
     for i in range(R.shape[0]):
         back_substitute(R[i], z[i], theta[i])
-
-
-@kernel()
-def hide_held(variance, columns, tally, limits):
-    """Set variance (b, k) to inf where wind-up protection holds the coefficient."""
-    b, k = variance.shape
-    for i in range(b):
-        for j in range(k):
-            if math.isfinite(variance[i, j]) and is_held(
-                variance[i, j], columns[i, 0, j], columns[i, 1, j], limits, k, tally[i]
-            ):
-                variance[i, j] = math.inf
 
 
 @kernel()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from olsq.online.forms.covariance import CovarianceForm, square_root_of
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.form_switch import FormSwitch
+from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.limits import Limits, limits_for, rows_to_determine
 from olsq.online.forms.minimum_norm import inverse_root, sandwich_of, solution, variances
 from olsq.online.forms.rows import clip_to
@@ -234,9 +235,7 @@ class BankState:
             R = self.matrix[which].astype(np.float64)
             root = inverse_root(R, pivots)
             diagonals = np.ascontiguousarray(variances(R, root))
-            batch_kernels.hide_held(
-                diagonals, self.columns[which], self.tally[which], kind.limits.square_root
-            )
+            hide_held(diagonals, self.columns[which], self.tally[which], kind.limits.square_root)
             variance[places], rank[places] = diagonals, int(pivots.sum())
             if robust:
                 diagonal, used[places] = sandwich_of(self.spread[which], root)
