@@ -1,4 +1,4 @@
-"""Which kernels count references to arrays, and a check that none is lost or dropped twice.
+"""Counting of references to arrays in kernels, with a check that none is lost or dropped twice.
 
 Numba counts a reference for every array that a function is given and every view that it takes: a
 third of what is compiled, and an atomic operation of 4 ns each when it runs (measured at 4 to 20
