@@ -1,9 +1,10 @@
-"""How deep calls go: frames of the package while a rule is traced, its files, and what it compiles.
+"""Depth of calls: frames and files of the package in a gradient's trace, and what it compiles.
 
     python -m benchmarks.reports.call_depth            # prints a table; two minutes
     python -m benchmarks.reports.call_depth --chain    # also the deepest chain of calls of each
 
-Every frame counts, decorators and nested functions too.  Files are those whose functions ran.
+Every frame counts, decorators and nested functions too, while JAX traces and lowers.  Files are
+those whose functions ran.
 Seconds are of the processor, for loss and gradient of 4 blocks (``training_step``), traced and
 compiled; lines are of the program as XLA compiles it and of ``olsq/sequence``.
 """
@@ -54,19 +55,22 @@ def deepest_chain(function: Callable[[], Any]) -> tuple[list[CodeType], set[str]
     return longest, files
 
 
+def lower(function: Callable[[Any], Any], x: Any) -> None:
+    """Trace and lower a gradient: what a primitive computes is traced where it is lowered."""
+    jax.jit(jax.grad(function)).lower(x)
+
+
 def calls() -> dict[str, Callable[[], Any]]:
     """Gradients to trace, by name: gates that are arrays, as those of a layer are."""
     hidden = jnp.ones((2, 64, 16))
     x, gates = jnp.ones((2, 64, 2, 8)), jnp.full((2, 64, 2), 0.9)
     layer = nn.Mesa(16, heads=2, key=jax.random.key(0))
     return {
-        "gla": lambda: jax.make_jaxpr(
-            jax.grad(lambda x: attention.gla(x, x, x, forget=gates)[0].sum())
-        )(x),
-        "mesa": lambda: jax.make_jaxpr(
-            jax.grad(lambda x: attention.mesa(x, x, x, ridge=1.0, forget=gates)[0].sum())
-        )(x),
-        "nn.Mesa": lambda: jax.make_jaxpr(jax.grad(lambda h: layer(h).sum()))(hidden),
+        "gla": lambda: lower(lambda x: attention.gla(x, x, x, forget=gates)[0].sum(), x),
+        "mesa": lambda: lower(
+            lambda x: attention.mesa(x, x, x, ridge=1.0, forget=gates)[0].sum(), x
+        ),
+        "nn.Mesa": lambda: lower(lambda h: layer(h).sum(), hidden),
     }
 
 

@@ -31,7 +31,7 @@ def wavy(tree):
 
 
 @pytest.mark.slow
-def test_derivatives_of_long_sequences_are_those_of_short_ones(monkeypatch):
+def test_gradients_of_long_sequences_are_those_of_short_ones(monkeypatch):
     monkeypatch.setattr(tiles, "MOST_CHUNKS", 2)
     arrays, given, state = streams()
     stream, *_ = check(
@@ -45,10 +45,9 @@ def test_derivatives_of_long_sequences_are_those_of_short_ones(monkeypatch):
         @jax.jit
         def run(stream):
             value, moments, _, kept = walk.forward(stream, solver)
-            moved = wavy(stream._replace(log_forget=None))
             back = walk.backward(stream, solver, kept, *wavy((value, moments)))
             assert (kept.solution is None) == (longest < T)
-            return value, moments, walk.tangent(stream, solver, kept, moved), back
+            return value, moments, back
 
         return run(stream)
 
@@ -70,8 +69,8 @@ def test_the_gradient_of_a_long_sequence_solves_again(monkeypatch):
 
     k, ridge = jnp.asarray(k), jnp.asarray(0.5)
     by_key, by_ridge = jax.grad(loss, (0, 1))(k, ridge)
-    # Once for the program of a CPU, once for that of accelerators.
-    assert [kept.solution for kept in walked] == [None, None]
+    assert walked
+    assert all(kept.solution is None for kept in walked)
     step, along = 1e-6, rng.normal(size=k.shape)
     ends = (loss(k + s * step * along, ridge + s * step) for s in (1, -1))
     want = (next(ends) - next(ends)) / (2 * step)

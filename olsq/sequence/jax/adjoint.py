@@ -20,12 +20,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments
-from olsq.sequence.jax.chunks import Chunks, read_out, system_product
+from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, max_over_vmap
 from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.solver import JaxSolver
@@ -146,45 +145,6 @@ def tile_gradient(
         -e * x,
         *before,
     )
-
-
-def tile_tangent(
-    tile: Tile,
-    ridge: Any,
-    carry: Carry,
-    kept: Any,
-    d_tile: Tile,
-    d_ridge: Any,
-    d_start: Moments[Array],
-    solver: JaxSolver,
-) -> tuple[Array, Moments[Array]]:
-    """Compute the tangents of a tile's outputs and of the moments after it: ``M dx = dq - dM x``.
-
-    A field of ``d_tile`` that is None has no tangent; ``kept`` as for :func:`_recall`.
-    """
-    fields = {n: t for n, t in d_tile._asdict().items() if t is not None}
-    if ridge is not None and d_ridge is None:
-        d_ridge = jnp.zeros_like(ridge)
-
-    def opened(fields: dict[str, Array], ridge: Any, start: Moments[Array]) -> Any:
-        begun = Carry(start.gram, start.cross, carry.state_lost)
-        chunks, after = open_tile(tile._replace(**fields), ridge, begun)
-        end = Moments(after.gram, after.cross)
-        return (chunks._replace(output_lost=None), end), chunks.output_lost
-
-    at = {n: getattr(tile, n) for n in fields}, ridge, Moments(carry.gram, carry.cross)
-    (chunks, _), (d_chunks, d_end), lost = jax.jvp(
-        opened, at, (fields, d_ridge, d_start), has_aux=True
-    )
-    lossy = chunks._replace(output_lost=lost)
-    prepared, x = _recall(solver, lossy, kept)
-    # dM x, with x held fixed
-    d_product = jax.jvp(lambda c: system_product(c, x), (chunks,), (d_chunks,))[1]
-    query_finite = finite(tile.queries)[..., None]
-    d_query = jnp.where(query_finite, d_chunks.queries, 0)
-    d_x = solver.solve(lossy, prepared, d_query - d_product)[0]
-    d_value = jax.jvp(read_out, (chunks, x), (d_chunks, d_x))[1]
-    return jnp.where(query_finite & ~lost[..., None], d_value, 0), d_end
 
 
 def _gradient_of_gates(

@@ -152,13 +152,18 @@ class JaxChunkExact(JaxSolver):
         if harsh is None:
             factor = factorise(chunks, sums, _log_middle(sums), ridge)
         else:
-            parts = chunks.gram, chunks.keys, sums[..., None], sums[..., 0]
             factor = cond(
                 harsh,
-                lambda: Factor(*map(jnp.zeros_like, parts)),
+                lambda: jax.tree.map(jnp.zeros_like, self.like_prepared(chunks).first),
                 partial(factorise, chunks, sums, _log_middle(sums), ridge, LIMIT),
             )
         return self._add_bounds(chunks, factor, sums, harsh)
+
+    def like_prepared(self, chunks: Chunks) -> ChunkFactors:
+        """Return arrays of the shapes of R, N, f and growth, and nothing else."""
+        scale = None if chunks.zeta is None else chunks.zeta[..., None]
+        first = Factor(chunks.gram, chunks.keys, scale, chunks.gram[..., 0, 0])
+        return ChunkFactors(first, None, None, None, None, None)
 
     def _is_harsh(self, sums: Any) -> Any:
         """Test whether a chunk forgets too much for one reference: () bool, or None where it cannot

@@ -3,8 +3,11 @@
 Three primitives: the outputs, their tangents, and the cotangents of the arrays.  The tangents are
 linear, and the transpose of that map is the third; the transpose of the third is the second again.
 So reverse mode runs the loop of :func:`~olsq.sequence.jax.walk.backward`, and forward mode stays.
-The derivatives of tangents and cotangents by the arrays themselves are taken of the functions that
-JAX differentiates: derivatives of any order are right, whatever they are made of.
+Tangents, and the derivatives of tangents and cotangents by the arrays themselves, are JAX's own of
+:func:`~olsq.sequence.jax.walk.solve_by_jax`: right to any order.
+
+Measured on a CPU: JAX's gradient takes up to 1.3 times as long as the one by hand, and four times
+the memory at a million tokens; its tangents take .8 to 1.1 times as long as ones by hand did.
 
 ``jax.custom_vjp`` would take forward mode away, ``jax.custom_derivatives.linear_call`` the second
 order, and JAX 0.10 drops custom rules in forward over reverse mode inside a ``scan``.
@@ -29,6 +32,7 @@ from jax.interpreters import ad, batching, mlir
 
 from olsq.problem import Moments
 from olsq.sequence.jax import walk
+from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.platform import Target, full_precision, given_target, tuned_for
 from olsq.sequence.jax.solver import JaxSolver
@@ -81,13 +85,9 @@ def _solve(*arrays: Array, setting: Setting) -> list[Array]:
 
 @partial(jax.jit, static_argnames=("setting", "wrt"))
 def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
-    """Compute the outputs' tangents from the arrays, kept values and the tangents of ``wrt``."""
-    arrays, kept, tangents = _split_operands(operands, setting, len(wrt))
-    moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
-    stream, d_stream = setting.stream(arrays), setting.stream(moved.values())
-    with _traced_for(setting):
-        d_value, d_moments = walk.tangent(stream, setting.solver, _rebuild_kept(kept), d_stream)
-    return d_value, *d_moments
+    """Compute the outputs' tangents from the arrays and the tangents of ``wrt``."""
+    arrays, _, tangents = _split_operands(operands, setting, len(wrt))
+    return _apply_tangent(setting, wrt, arrays, *tangents)
 
 
 @partial(jax.jit, static_argnames=("setting", "wrt"))
@@ -116,15 +116,49 @@ def _split_operands(operands: Any, setting: Setting, last: int) -> tuple[Any, An
     return tuple(operands[:first]), tuple(operands[first:end]), tuple(operands[end:])
 
 
-def _primitive(name: str, function: Callable[..., Any]) -> Primitive:
-    """Make a primitive with several results that the jitted ``function`` computes."""
+class Unsolved(JaxSolver):
+    """A solver that computes nothing: its results have the shapes of those of another."""
+
+    def __init__(self, solver: JaxSolver) -> None:
+        self.options, self.saved = solver.options, solver.saved
+        self.prepare = solver.like_prepared
+
+    def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
+        """Return the right-hand sides, and no steps."""
+        return b, jnp.zeros(b.shape[:-1], jnp.int32)
+
+
+@partial(jax.jit, static_argnames="setting")
+def _like_solve(*arrays: Array, setting: Setting) -> list[Array]:
+    """Return arrays of the shapes that :func:`_solve` returns."""
+    with _traced_for(setting):
+        return jax.tree.leaves(walk.forward(setting.stream(arrays), Unsolved(setting.solver)))
+
+
+def _like_tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> list[Array]:
+    """Return arrays of the shapes that :func:`_tangent` returns: those of the outputs."""
+    stream = setting.stream(operands[: len(setting.names)])
+    return [stream.values, *stream.state]
+
+
+def _like_cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> list[Array]:
+    """Return arrays of the shapes that :func:`_cotangent` returns: those of ``wrt``."""
+    return [operands[setting.names.index(n)] for n in wrt]
+
+
+def _primitive(name: str, function: Callable[..., Any], like: Callable[..., Any]) -> Primitive:
+    """Make a primitive with several results that the jitted ``function`` computes.
+
+    ``like`` returns arrays of the same shapes and is quick to trace: ``function`` is traced where
+    it is lowered, so that of the programs for a CPU and for accelerators one is never traced.
+    """
     primitive = Primitive(name)
     primitive.multiple_results = True
     primitive.def_impl(function)
 
     def shapes(*avals: Any, **params: Any) -> list[Any]:
         arguments = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-        out = jax.eval_shape(partial(function, **params), *arguments)
+        out = jax.eval_shape(partial(like, **params), *arguments)
         return [ShapedArray(x.shape, x.dtype) for x in out]
 
     def batched(operands: Any, axes: Any, **params: Any) -> tuple[list[Array], list[int]]:
@@ -144,9 +178,9 @@ def _primitive(name: str, function: Callable[..., Any]) -> Primitive:
     return primitive
 
 
-solve_p = _primitive("online_lstsq", _solve)
-tangent_p = _primitive("online_lstsq_tangent", _tangent)
-cotangent_p = _primitive("online_lstsq_cotangent", _cotangent)
+solve_p = _primitive("online_lstsq", _solve, _like_solve)
+tangent_p = _primitive("online_lstsq_tangent", _tangent, _like_tangent)
+cotangent_p = _primitive("online_lstsq_cotangent", _cotangent, _like_cotangent)
 
 
 def _zero_tangent(x: Any) -> ad.Zero:

@@ -26,6 +26,13 @@ class JaxSolver:
         """
         raise NotImplementedError
 
+    def like_prepared(self, chunks: Chunks) -> Any:
+        """Return arrays of the shapes that :meth:`prepare` returns; by default, its results.
+
+        Only shapes are used: where those are known, nothing has to be traced for them.
+        """
+        return self.prepare(chunks)
+
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
         """Solve (H_t + Lambda_t) x_t = b_t for every token (B, n, C, d).
 

@@ -93,11 +93,10 @@ class Carry(NamedTuple):
     state_lost: Array  # (B,) bool
 
 
-def pad_tokens(stream: Stream, spare: int, one: float = 1.0) -> tuple[Tile, Array | None]:
-    """Append ``spare`` absent tokens to the samples of ``stream``.
+def pad_tokens(stream: Stream, spare: int) -> tuple[Tile, Array | None]:
+    """Append ``spare`` absent tokens, with gates and ridges of 1, to the samples of ``stream``.
 
-    Also returns the ridge that all tokens share. The gates and ridges of absent tokens are ``one``:
-    1 for arrays, 0 for tangents.
+    Also returns the ridge that all tokens share.
     """
 
     def pad(x: Any, fill: float = 0.0) -> Any:
@@ -113,10 +112,10 @@ def pad_tokens(stream: Stream, spare: int, one: float = 1.0) -> tuple[Tile, Arra
         keys=pad(stream.keys),
         values=pad(stream.values),
         queries=pad(stream.queries),
-        gates=pad(stream.forget, one),
+        gates=pad(stream.forget, 1.0),
         logs=pad(stream.log_forget),
         weight=pad(stream.weight),
-        ridge=pad(ridge, one),
+        ridge=pad(ridge, 1.0),
     )
     return tile, shared
 

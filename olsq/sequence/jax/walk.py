@@ -1,11 +1,11 @@
-"""Loops over all tiles of a batch: outputs, their tangents and their cotangents.
+"""Loops over all tiles of a batch: outputs and their cotangents.
 
 :func:`walk` is the one loop. A step reads its tile in place and writes its results into place, so
 that no array is copied into another layout; its derivatives are written by hand
 (:mod:`~olsq.sequence.jax.adjoint`). Where JAX has to differentiate the loop, it is ``stacked``:
 tiles are scanned over as one more axis, because the transpose of reading in place would add up
-arrays of all tokens at every tile. That is so of unrolled steps, of derivatives of the second order
-and more, and of whatever is inside ``shard_map``.
+arrays of all tokens at every tile. That is so of unrolled steps, of forward mode, of derivatives of
+the second order and more, and of whatever is inside ``shard_map``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jax import Array
 from jax.extend.core import jaxpr_as_fun
 
 from olsq.problem import Moments
-from olsq.sequence.jax.adjoint import Cotangents, tile_gradient, tile_tangent
+from olsq.sequence.jax.adjoint import Cotangents, tile_gradient
 from olsq.sequence.jax.chunks import Chunks, system_product
 from olsq.sequence.jax.control import custom_linear_solve, scan, vary_together
 from olsq.sequence.jax.factor import save_factors
@@ -258,39 +258,6 @@ def moments_after(stream: Stream, chunk: int) -> Carry:
     return walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge), stacked=True)[
         0
     ]
-
-
-def tangent(
-    stream: Stream, solver: JaxSolver, kept: Kept, moved: Stream
-) -> tuple[Array, Moments[Array]]:
-    """Compute tangents of outputs and final moments from those of the stream.
-
-    A tangent of None is zero.
-    """
-    # Tiles are those of the kept values, however many streams ``vmap`` has made of them.
-    grid = Grid.of(stream, solver.options.chunk, kept.gram.shape[1])
-    length = stream.keys.shape[1]
-    arrays, d_arrays = (
-        pad_tokens(s, grid.length - length, one) for s, one in ((stream, 1.0), (moved, 0.0))
-    )
-    pairs = zip(stream.state, moved.state, strict=True)
-    start = kept.without_lost(0, (jnp.zeros_like(s) if d is None else d for s, d in pairs))
-
-    def step(before: Moments[Array], part: Parts) -> tuple[Moments[Array], Parts]:
-        (tile, d_tile, x), (ridge, d_ridge) = part.tokens, part.streams
-        d_value, after = tile_tangent(
-            tile, ridge, part.tiles, (x, part.chunks), d_tile, d_ridge, before, solver
-        )
-        return after, Parts(d_value)
-
-    parts = Parts(
-        tokens=(arrays[0], d_arrays[0], kept.solution),
-        chunks=kept.factors,
-        tiles=kept.carries(),
-        streams=(arrays[1], d_arrays[1]),
-    )
-    ends, outputs = walk(grid, step, start, parts)
-    return outputs.tokens[:, :length], kept.without_lost(-1, ends)
 
 
 def backward(
