@@ -116,7 +116,7 @@ def cap_leverages(Y, count, cap):
                 Y[i, j] *= shrunk
 
 
-@kernel(inline="always")
+@kernel()
 def factor_chunk(blas, stream, span, W, ratio, limits):
     """Compute what all tokens of a chunk share: the number of good tokens, X, V~, Y, N, C^-1, and S
     as scratch.

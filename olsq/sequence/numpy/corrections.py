@@ -218,7 +218,7 @@ def take_late_corrections(blas, iterate, whitened, plan, steps):
             x[i, j] += size[i] * late[i, j]
 
 
-@kernel(inline="always")
+@kernel()
 def solve_whitened(blas, y, whitened, plan, late, plain, scores, inner):
     """Solve ``M_t x_t = q_t`` from rows ``y_t = W q_t``: inner with ``x_t = W^T inner_t``.
 

@@ -111,7 +111,7 @@ def choose_limits(limits, options, singular):
     return max(limits[0], tol), limits[1], backward, corrections
 
 
-@kernel(inline="always")
+@kernel()
 def solve_in_cheapest_precision(blas, stream, span, scales, moments, work, options, outputs):
     """Solve a chunk in the cheapest precision that keeps its digits.
 
@@ -136,7 +136,7 @@ def solve_in_cheapest_precision(blas, stream, span, scales, moments, work, optio
     return done
 
 
-@kernel(inline="always")
+@kernel()
 def solve_next_chunk(blas, stream, options, first, moments, work, outputs, pairs):
     """Solve the next chunk from ``first`` on; return the first token not solved.
 
@@ -186,7 +186,7 @@ def solve_next_chunk(blas, stream, options, first, moments, work, outputs, pairs
     return first + done + left
 
 
-@kernel(inline="always")
+@kernel()
 def solve_stream(blas, stream, options, moments, outputs):
     """Solve every token of one stream; update ``moments`` = (gram, cross), float64, in place."""
     gates, (gram, cross) = stream[4], moments
