@@ -251,7 +251,6 @@ def test_a_cached_function_is_loaded_and_gives_the_same_bits(tmp_path):
     )
     root = Path(olsq.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{tmp_path}"}
-    environment.pop("NUMBA_CACHE_DIR", None)
     lines = []
     for _ in range(2):
         done = subprocess.run(

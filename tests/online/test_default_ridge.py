@@ -10,6 +10,7 @@ import pytest
 import olsq
 import olsq.polars
 import olsq.river
+from olsq.online.rows.options import check_ridge
 
 RNG = np.random.default_rng(0)
 RETURNS = 0.01 * RNG.standard_normal((60, 2))  # daily returns: their squares add up to 0.006
@@ -111,3 +112,11 @@ def test_constrained_coefficients_do_not_depend_on_when_they_were_read(constrain
         near = [olsq.ConstrainedLeastSquares(ridge=r, **options).fit(X, y).coef_ for r in RIDGES]
         far, close = (np.abs(c - whole).max() for c in near)
         assert close <= max(0.2 * far, 1e-9)
+
+
+@pytest.mark.parametrize("ridge", [0.5, [0.5], np.array([0.5]), np.broadcast_to(0.5, (1,))])
+def test_ridges_passed_in_any_way_reach_kernels_as_one_kind_of_array(ridge):
+    """A copy that can be written: arrays that can and cannot are two types, each compiled for."""
+    vector = check_ridge(ridge, 1)
+    assert vector.flags.writeable
+    assert not np.shares_memory(vector, ridge)

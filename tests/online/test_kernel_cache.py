@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 
 import olsq
 from olsq import kernel_cache as _cache
+from tests.online.warm_process import run_warm
 
+FORKS = hasattr(os, "fork")
 PACKAGE = Path(olsq.__file__).parent
 
 FILES = {
@@ -37,9 +40,13 @@ print(tiny.caller.caller(1), sum(tiny.caller.caller.stats.cache_hits.values()))
 
 
 class Tiny:
-    """A package of two kernels in files, run by a process of its own."""
+    """A package of two kernels in files, run by a process of its own.
 
-    def __init__(self, folder, **environment):
+    ``warm=False``: a process started by itself, whose hashes of strings are others.
+    """
+
+    def __init__(self, folder, warm=FORKS, **environment):
+        self.warm, self.runs = warm, itertools.count()
         self.root = folder / "tiny"
         self.root.mkdir()
         for name, text in FILES.items():
@@ -65,7 +72,13 @@ class Tiny:
         """Run a program beside the package, in a process of its own that ends well."""
         command, environment = [sys.executable, "-W", "error", "-c", program], self.environment
         folder = self.root.parent
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+        if self.warm:
+            output = folder / f"output{next(self.runs)}"
+            done = run_warm(program, folder, environment, output)
+        else:
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=environment, cwd=folder
+            )
         assert done.returncode == 0, done.stderr
         return done
 
@@ -157,7 +170,10 @@ def test_processes_fill_a_folder_at_once(tmp_path):
 
 KILLED = """
 import builtins, os, shutil
+import numba
 import tiny.caller, tiny.helper
+
+numba.njit(lambda x: x + 1)(1)  # what a first compilation loads, once for all
 
 def killed_at(step):
     left = [step]
@@ -186,7 +202,7 @@ print(killed)
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="SIGKILL and fork are POSIX's")
+@pytest.mark.skipif(not FORKS, reason="SIGKILL and fork are POSIX's")
 def test_processes_killed_while_they_fill_a_folder_leave_it_usable(tmp_path):
     tiny = Tiny(tmp_path)
     done = subprocess.run(
@@ -200,7 +216,7 @@ def test_processes_killed_while_they_fill_a_folder_leave_it_usable(tmp_path):
 
 
 def test_another_processor_has_kernels_of_its_own(tmp_path):
-    tiny = Tiny(tmp_path)
+    tiny = Tiny(tmp_path, warm=False)
     assert tiny.ask() == (20, 0, "")
     own = dict(tiny.environment)
     tiny.environment["NUMBA_CPU_NAME"] = "generic"

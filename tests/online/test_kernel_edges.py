@@ -65,14 +65,14 @@ LIMITS = (1e6, 1e8, 1e302)
 
 
 def calls(traced):
-    """Kernel, and arguments that it takes."""
+    """Kernel, and arguments that it takes, of the types for which estimators compile it too."""
     residual, record = np.zeros((N, M)), trace(traced)
     X, Y, _, w = rows()
     spread, robust = np.zeros((D, D)), trace(traced, sandwich=traced)
-    V = np.zeros((D, D) if traced else (0, 0))
-    span, sandwich = (0, N), (V, np.zeros(1))
-    yield covariance.update, [state(), spread, sandwich, rows(), span, LIMITS, residual, robust]
-    yield blocks.update_blocked, [state(), spread, rows(), span, LIMITS, residual, record]
+    span, with_path = (0, N), spread if traced else None
+    sandwich = (np.zeros((D, D)), np.zeros(1)) if traced else None
+    yield covariance.update, [state(), with_path, sandwich, rows(), span, LIMITS, residual, robust]
+    yield blocks.update_blocked, [state(), with_path, rows(), span, LIMITS, residual, record]
     roundings = 2e-16, 1e-60, 0.0
     yield square_root.update, [state(), spread, rows(), span, roundings, residual, robust]
     within, tolerated = (1e6, 1e8, 1e-10), 1e-10
@@ -92,14 +92,14 @@ def calls(traced):
     ]  # fmt: skip
     penalty, lost = (np.ones(D), True), (1e-60, 1e-14)
     yield moments.update_solving, [
-        (state(), spread), penalty, np.zeros((M, D)), rows(), span, lost, residual, robust,
+        (state(), with_path), penalty, np.zeros((M, D)), rows(), span, lost, residual, robust,
     ]  # fmt: skip
     yield rolling_blocks.update_in_blocks, [
         state(), full_ring(), (X, Y, w, EVERY_ROW), span, within, residual, record,
     ]  # fmt: skip
     wide = trace(traced, d=2 * D)
-    pair = np.hstack([X, X]), Y, w, w
-    spread_of_pairs = np.zeros((2 * D, 2 * D))
+    pair = tuple(Rows.of(np.hstack([X, X]), Y, w, w))
+    spread_of_pairs = np.zeros((2 * D, 2 * D)) if traced else None
     yield pairs.update_pairs, [
         state(2 * D), spread_of_pairs, pair, span, LIMITS, residual, wide,
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def calls(traced):
             (state(), spread), penalty, rows(), span, 5, (*lost, 1e6), residual,
         ]  # fmt: skip
         yield square_root.absorb_observations, [
-            state(), *rows()[:2], np.zeros((N, D)), np.ones(D), 0.0, roundings,
+            state(), X.copy(), Y.copy(), np.zeros((N, D)), np.ones(D), 0.0, roundings,
         ]  # fmt: skip
         yield square_root.take_alone, [
             state(), spread, X[0], Y[0], 1.0, 1.0, roundings,

@@ -221,7 +221,7 @@ def solution(
     count = z.size // (m * d) if z.size else 0
     factors = np.ascontiguousarray(R).reshape(count, d, d)
     targets = np.ascontiguousarray(z).reshape(count, m, d)
-    noises = np.ascontiguousarray(np.broadcast_to(noise, z.shape[:-2]), np.float64).reshape(count)
+    noises = np.full(z.shape[:-2], noise, np.float64).reshape(count)
     theta = np.empty_like(targets)
     minimum_norm(factors, targets, known, noises, first, theta)
     size = np.abs(factors).max(axis=1)

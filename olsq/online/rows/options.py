@@ -78,7 +78,8 @@ def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
         )
     if not (np.isfinite(vector).all() and (vector >= 0).all()):
         raise ValueError(f"ridge must be finite and >= 0, got {shown(ridge)}")
-    return np.ascontiguousarray(np.broadcast_to(vector, (n_features,)))
+    # A copy that can be written, whatever was passed: kernels are compiled for one kind of array.
+    return np.full(n_features, vector)
 
 
 def check_variances(value: ArrayLike, name: str, n_targets: int) -> NDArray[np.float64]:

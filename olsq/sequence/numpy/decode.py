@@ -83,7 +83,7 @@ def update(
     inverse = _fresh(state.inverse, (*batch, d, d))
     since = np.broadcast_to(state.gate_product, batch) * gate.astype(dtype)
     age = np.int32(int(state.age) + 1)
-    ridge = np.ascontiguousarray(np.broadcast_to(state.ridge, (*batch, d)))
+    ridge = _spread(state.ridge, (*batch, d))
     fresh = age >= REFRESH_EVERY or (since < REFRESH_BELOW).any()
     if fresh or not kernels.update_inverses(
         _flat(inverse, 2), _flat(key, 1), gate.ravel(), w.ravel()
@@ -129,7 +129,7 @@ def query(
         raise ValueError("leave ridge out: the state is a DecodeState, which has its own")
     if tol is None:
         tol = TOLERANCE[dtype]
-    ridges = np.ascontiguousarray(np.broadcast_to(state.ridge, (*batch, d)))
+    ridges = _spread(state.ridge, (*batch, d))
     inverse = _spread(state.inverse, (*batch, d, d))
     kernels.solve_carried_all(
         gram, cross, q, _flat(ridges, 1), _flat(inverse, 2), tol, 4 * d, value
