@@ -64,8 +64,8 @@ def compile_kernels(
     Notes
     -----
     Runs the calls that users make, on a few rows each: what is compiled depends on the types of the
-    data, and these are the usual ones, float64 and for sequences float32.  All parts took two and a
-    half minutes on one core; seconds where they are compiled already.
+    data, and these are the usual ones, float64 and for sequences float32.  All parts took two
+    minutes of processor time (Python 3.11); seconds where they are compiled already.
 
     Examples
     --------
