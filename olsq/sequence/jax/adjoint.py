@@ -26,7 +26,7 @@ from jax import Array
 from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, max_over_vmap
-from olsq.sequence.jax.gates import gate_gradient, gate_products
+from olsq.sequence.jax.gates import chunk_products, gate_gradient, gate_products
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import Carry, Tile, finite, finite_queries, open_tile
 from olsq.solvers.thresholds import MILD_LOG_SCALE
@@ -110,7 +110,7 @@ def tile_gradient(
 
     b, n = keys.shape[:2]
     factor = jnp.ones((b, n), keys.dtype) if zeta is None else zeta[..., -1]
-    through, from_first = gate_products(factor)
+    through, from_first = chunk_products(factor)
     after = [jnp.concatenate([o[:, 1:], d[:, None]], 1) for o, d in zip(inside, d_end, strict=True)]
     d_gram, d_cross = (jnp.einsum("bts,btpq->bspq", through, a) for a in after)
     before = [
@@ -165,9 +165,11 @@ def _gradient_of_gates(
     chunks.
     """
     keys, c = chunks.keys, chunks.keys.shape[2]
-    plain = jnp.tril(jnp.ones((c, c), keys.dtype))
-    if chunks.gates is not None:
-        plain = gate_products(chunks.gates, chunks.logs)[0]
+    plain = chunks.decay
+    if chunks.weight is not None:
+        plain = jnp.tril(jnp.ones((c, c), keys.dtype))
+        if chunks.gates is not None:
+            plain = gate_products(chunks.gates, chunks.logs)[0]
     last = plain[..., -1, :]
     forget = weight = None
     if chunks.weight is not None:
