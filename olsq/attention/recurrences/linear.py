@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
-from olsq.attention.recurrences.scan import scan_chunks
+from olsq.attention.recurrences.scan import chunk_size, scan_chunks
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products, states_before
 from olsq.sequence.jax.pieces import (
@@ -26,7 +26,7 @@ from olsq.sequence.jax.pieces import (
     pieces_of,
     scan_pieces,
 )
-from olsq.sequence.jax.platform import Target, by_platform, in_full_precision
+from olsq.sequence.jax.platform import Target, by_platform, chunk_length, in_full_precision
 from olsq.sequence.jax.tiles import WIDEST
 
 CHUNK = 64  # tokens of a chunk on an accelerator
@@ -96,19 +96,17 @@ def _gated_linear(
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
     streams |= {"weight": weight, "shift": shift}
 
-    def choose(target: Target) -> int:
+    def choose(target: Target) -> tuple[Any, int]:
         if target.cpu or length <= CHUNK:
-            return 0
+            return _chunk, chunk_size(length, chunk_length(on=target))
         numbers = memory.size if isinstance(memory.shape[0], int) else prod(memory.shape[1:])
-        return max(1, target.tile_bytes // (WIDEST * numbers))
+        count, most = -(-length // CHUNK), max(1, target.tile_bytes // (WIDEST * numbers))
+        tiles = -(-count // most)
+        return _tile, -(-count // tiles) * CHUNK
 
-    def run(chunks: int) -> tuple[Array, Array]:
-        if not chunks:
-            return scan_chunks(_chunk, memory, streams, valid=valid, dtype=dtype)
-        count = -(-length // CHUNK)
-        tiles = -(-count // chunks)
-        size = -(-count // tiles) * CHUNK
-        return scan_chunks(_tile, memory, streams, chunk=size, valid=valid, dtype=dtype)
+    def run(choice: tuple[Any, int]) -> tuple[Array, Array]:
+        step, size = choice
+        return scan_chunks(step, memory, streams, chunk=size, valid=valid, dtype=dtype)
 
     return by_platform(choose, run)
 

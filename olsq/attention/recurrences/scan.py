@@ -46,14 +46,14 @@ def scan_chunks(
     length = jax.tree.leaves((streams, valid))[0].shape[1]
 
     def choose(target: Target) -> int:
-        return chunk_size(length, chunk_length(on=target) if chunk is None else chunk)
+        return chunk_size(length, chunk_length(on=target))
 
     def run(size: int) -> tuple[Array, Carry]:
         if valid is not None:
             return _walk_heads(step, carry, streams, valid, dtype, size)
         return _walk_chunks(step, carry, streams, size)
 
-    return by_platform(choose, run)
+    return by_platform(choose, run) if chunk is None else run(chunk_size(length, chunk))
 
 
 def _walk_chunks(
