@@ -102,10 +102,9 @@ def walk(
         return jnp.zeros((batch, grid.tiles * math.prod(axes[1:]), *tail), part.dtype)
 
     def stack(axes: Any, x: Array) -> Array:
-        x = x.reshape(grid.groups, one, grid.tiles, *axes[1:], *x.shape[2:])
-        return jnp.moveaxis(x, 2, 1).reshape(
-            grid.groups * grid.tiles, *axes, *x.shape[2 + len(axes) :]
-        )
+        # Steps cut the streams of a tile apart: XLA copies arrays that have an axis of length 1.
+        x = x.reshape(grid.groups, one, grid.tiles, math.prod(axes[1:]), *x.shape[2:])
+        return jnp.moveaxis(x, 2, 1).reshape(count, math.prod(axes), *x.shape[4:])
 
     def unstack(axes: Any, x: Array) -> Array:
         tail = x.shape[1 + len(axes) :]
@@ -119,6 +118,7 @@ def walk(
             begun = jax.tree.map(partial(read, i, None), start)
             carry = jax.tree.map(partial(jnp.where, fresh), begun, carry)
         if stacked:
+            part = over(lambda axes, x: x.reshape(*axes, *x.shape[1:]), part)
             shared = jax.tree.map(partial(read, i, None), parts.streams)
             part = part._replace(streams=shared)
         else:
