@@ -11,6 +11,7 @@ from sequence_cases import IDS, PAIRS
 import olsq
 from olsq.sequence import jax as in_jax
 from olsq.sequence.jax import triangular
+from olsq.sequence.jax.chunk_exact import JaxChunkExact
 from olsq.sequence.jax.gates import states_before
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.platform import Target, target, tuned_for
@@ -53,6 +54,26 @@ def test_decoding_is_portable():
         return in_jax.query(state, x), in_jax.query(state.moments, x, ridge=1.0), state
 
     check_portable(decode, moments, moments, token, exact=True)
+
+
+def test_a_program_is_traced_where_it_is_lowered(monkeypatch):
+    """A gradient's trace has the shapes of both platforms' results, and solves nothing."""
+    targets, solve = [], JaxChunkExact.solve
+
+    def count(*arguments):
+        targets.append(target().cpu)
+        return solve(*arguments)
+
+    monkeypatch.setattr(JaxChunkExact, "solve", count)
+
+    def loss(keys):
+        return in_jax.online_lstsq(keys, keys, keys, forget=0.9, ridge=0.75).value.sum()
+
+    traced = jax.jit(jax.grad(loss)).trace(jax.ShapeDtypeStruct((2, 130, 5), jnp.float32))
+    assert not targets
+    traced.lower(lowering_platforms=("cuda",))
+    assert targets  # of the forward solve and of its gradient
+    assert not any(targets)
 
 
 def test_factors_loop_over_rows_on_a_cpu_only():
