@@ -103,9 +103,10 @@ def learn_row(state, scratch, x, y, forget, weight):
     if usual:
         target, error = scratch[d : d + 1], scratch[d + 1 :]
         target[0] = y
-        if covariance_kernels.absorb_row(
+        innovation = covariance_kernels.absorb_row(
             form_of(state), x, target, forget, weight, COVARIANCE_LIMITS, scratch[:d], error
-        ):
+        )
+        if innovation > 0:
             counts[ROWS_IN_FORM] += 1
             count_learned(totals, counts, forget, weight)
             return error[0]
@@ -149,9 +150,10 @@ def learn_rare_row(state, x, y, forget, weight):
     form, clock = form_of(state), counts[CLOCK:]
     target, error = np.full(1, y), np.empty(1)
     if counts[FORM] == COVARIANCE:
-        if covariance_kernels.absorb_row(
+        innovation = covariance_kernels.absorb_row(
             form, x, target, forget, weight, COVARIANCE_LIMITS, np.empty(x.shape[0]), error
-        ):
+        )
+        if innovation > 0:
             clock[IN_FORM] += 1
             count_learned(totals, counts, forget, weight)
             return error[0]

@@ -31,7 +31,6 @@ from olsq.online.forms.square_root_kernels import (
     COUNT,
     EPS,
     absorb_squares,
-    add_square,
     count_row,
     record,
 )
@@ -229,39 +228,26 @@ def multiply(P, x, out):
 
 
 @kernel(forceinline=True)
-def rank_one(P, h, sign, scale, x, out):
-    """Compute ``scale (P + sign h h^T)`` into P, bitwise symmetric, and P x of it into out, in one
-    pass.
-    """
-    for i in range(P.shape[0]):
-        hi = sign * h[i]
-        total = 0.0
-        for k in range(P.shape[0]):
-            entry = (P[i, k] + hi * h[k]) * scale
-            P[i, k] = entry
-            total += entry * x[k]
-        out[i] = total
+def carry_sandwich(V, used, h, v, x, gate, weight, innovation):
+    """Update ``V = P S P`` and ``used = [tr(P S)]`` by one row, given ``h = sqrt(w / s) P x`` with
+    the innovation s, as :func:`absorb_row` leaves it.
 
-
-@kernel(forceinline=True)
-def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
-    """Update ``V = P S P`` and ``used = [tr(P S)]`` by one row, given ``u = P x``.
-
-    With the gain ``k = weight u / innovation`` the new V is ``(I - k x^T) V (I - x k^T) + k k^T``:
-    the variance of the coefficients in units of that of the noise.  v (d,) is scratch.
+    With the gain ``k = w P x / s`` the new V is ``(I - k x^T) V (I - x k^T) + k k^T``: the variance
+    of the coefficients in units of that of the noise.  v (d,) is scratch.
     """
     d = V.shape[0]
     gain = weight / innovation
+    root_gain = math.sqrt(gain)
     inside, shift = 0.0, 0.0  # x^T V x and k^T x
     multiply(V, x, v)
     for i in range(d):
         inside += v[i] * x[i]
-        shift += gain * u[i] * x[i]
+        shift += root_gain * h[i] * x[i]
     used[0] = gate * (used[0] - gain * inside) + weight * shift
     for i in range(d):
-        ki = gain * u[i]
+        ki = root_gain * h[i]
         for k in range(d):
-            kk = gain * u[k]
+            kk = root_gain * h[k]
             # V' = V - k v^T - v k^T + (x^T V x + 1) k k^T
             V[i, k] += (inside + 1.0) * ki * kk - (ki * v[k] + v[i] * kk)
 
@@ -270,59 +256,29 @@ def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
 def update(form, spread, sandwich, rows, span, limits, residual, trace):
     """Absorb the rows of a span one at a time; return the first row not absorbed.
 
-    One pass over P a row: it is updated and multiplied by the next regressor together.
     ``form`` = (P, theta, columns, tally, loss); ``spread``, ``rows``, ``span``, ``residual`` and
     ``trace`` as in the square-root kernels; ``limits`` = (largest leverage, largest inflation
     factor, largest P_jj).  ``sandwich`` = (V, used): V (d, d) holds ``P S P`` and ``used`` (1,)
     tr(P S), where the trace wants them; else V is (0, 0), or ``sandwich`` None.
     """
     check_call(form, rows, span, residual)
-    P, theta, columns, tally, loss = form
+    P, theta, _, tally, loss = form
     X, Y, gates, weights = rows
     start, stop = span
     d, m = P.shape[0], theta.shape[0]
     check_trace(trace, X.shape[0], d, m)
     check_spread(spread, d, False)
     check_sandwich(sandwich, trace, d)
-    u, h, v = np.empty(d), np.empty(d), np.empty(d)
-    fresh = True
+    h, v = np.empty(d), np.empty(d)
     for t in range(start, stop):
         gate, weight = gates[t], weights[t]
-        x = X[t]
-        if fresh:
-            multiply(P, x, u)
-            fresh = False
-        # leverage = x.P x with u = P x
-        leverage = 0.0
-        for k in range(d):
-            leverage += u[k] * x[k]
-        innovation = gate + weight * leverage
-        if gate < SMALLEST_GATE or not (0 <= weight * leverage <= limits[0] * gate):
+        innovation = absorb_row(form, X[t], Y[t], gate, weight, limits, h, residual[t])
+        if innovation == 0:
             return t
-        if not trusted(P, columns, limits):
-            return t
-        # theta' = theta + (w / (gamma + w x.P x)) e u
-        gain = weight / innovation
-        for target in range(m):
-            error = Y[t, target]
-            for k in range(d):
-                error -= theta[target, k] * x[k]
-            residual[t, target] = error
-            step = error * gain
-            for k in range(d):
-                theta[target, k] += step * u[k]
-            loss[target] = gate * loss[target] + weight * error**2 * (gate / innovation)
         if sandwich is not None:
             V, used = sandwich
             if V.shape[0] > 0:
-                carry_sandwich(V, used, u, v, x, gate, weight, innovation)
-        root_gain = math.sqrt(weight / innovation)
-        for k in range(d):
-            h[k] = root_gain * u[k]
-            add_square(columns, k, gate, weight * x[k] * x[k])
-        # P' = (P - h h^T) / gamma with h = sqrt(gain) u; u' = P' x_{t+1}
-        rank_one(P, h, -1.0, 1.0 / gate, X[min(t + 1, stop - 1)], u)
-        count_row(tally, gate, weight)
+                carry_sandwich(V, used, h, v, X[t], gate, weight, innovation)
         absorb_squares(spread, X, gates, weights, t, t + 1)
         if trace is not None:
             _, diags, _, _, recursive, robust_diags = trace
@@ -342,11 +298,12 @@ def update(form, spread, sandwich, rows, span, limits, residual, trace):
 
 
 @kernel(forceinline=True)
-def absorb_row(form, x, y, gate, weight, limits, u, error):
-    """Absorb one row x (d,), y (m,) as :func:`update` does; False if the form must not take it.
+def absorb_row(form, x, y, gate, weight, limits, h, error):
+    """Absorb one row x (d,), y (m,); return its innovation ``s = gamma + w x.P x``, or 0 with
+    nothing changed if the form must not take it.
 
-    For small d, where P stays in the core's cache and what counts is that no loop has a branch.
-    ``error`` (m,) receives the a-priori errors; u (d,) is scratch.
+    ``limits`` as in :func:`update`.  ``error`` (m,) receives the a-priori errors and h (d,)
+    ``sqrt(w / s) P x``.  No loop has a branch: that is what counts while P stays in the cache.
     """
     P, theta, columns, tally, loss = form
     d, m = P.shape[0], theta.shape[0]
@@ -357,14 +314,15 @@ def absorb_row(form, x, y, gate, weight, limits, u, error):
         row, total = P[i], 0.0
         for k in range(d):
             total += row[k] * x[k]
-        u[i] = total
+        h[i] = total
         leverage += total * x[i]
         variance, now = row[i], columns[0, i]
         within = (variance > 0) & (variance < limits[2]) & (variance * now < limits[1])
         outside += 0 if within & (now >= UNEXCITED * columns[1, i]) else 1
     innovation = gate + weight * leverage
     if gate < SMALLEST_GATE or not (0 <= weight * leverage <= limits[0] * gate) or outside > 0:
-        return False
+        return 0.0
+    # theta' = theta + (w / s) e P x
     gain = weight / innovation
     for target in range(m):
         residual = y[target]
@@ -373,22 +331,23 @@ def absorb_row(form, x, y, gate, weight, limits, u, error):
         error[target] = residual
         step = residual * gain
         for k in range(d):
-            theta[target, k] += step * u[k]
+            theta[target, k] += step * h[k]
         loss[target] = gate * loss[target] + weight * residual**2 * (gate / innovation)
     root_gain = math.sqrt(gain)
     for k in range(d):
-        u[k] *= root_gain
+        h[k] *= root_gain
         square = weight * x[k] * x[k]
         now = gate * columns[0, k] + square
         columns[0, k] = now
         columns[1, k] = now if square > 0 else columns[1, k]
+    # P' = (P - h h^T) / gamma
     inverse_gate = 1.0 / gate
     for i in range(d):
-        hi, row = u[i], P[i]
+        hi, row = h[i], P[i]
         for k in range(d):
-            row[k] = (row[k] - hi * u[k]) * inverse_gate
+            row[k] = (row[k] - hi * h[k]) * inverse_gate
     count_row(tally, gate, weight)
-    return True
+    return innovation
 
 
 @kernel(forceinline=True)
@@ -426,7 +385,7 @@ def take_row(form, x, y, settings, limits, residual, prediction):
     row, scratch = np.ones(k), np.empty(k)
     for j in range(k - first):
         row[first + j] = x[j]
-    return absorb_row(form, row, y, gate, 1.0, limits, scratch, residual)
+    return absorb_row(form, row, y, gate, 1.0, limits, scratch, residual) > 0
 
 
 # From Python the arrays come one by one: a tuple of them takes 0.3 of 4.4 microseconds.

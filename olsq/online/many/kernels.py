@@ -172,9 +172,10 @@ def learn_by_filter(state, turns, rows, settings, begin, end, residual, scratch)
                 x[first + j] = X[row, j]
             for target in range(m):
                 y[target] = Y[row, target]
-            if not covariance_kernels.absorb_row(
+            innovation = covariance_kernels.absorb_row(
                 form, x, y, gates[row], weights[row], limits, u, error
-            ):
+            )
+            if innovation == 0:
                 break
             for target in range(m):
                 residual[row, target] = error[target]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.covariance_kernels import multiply, rank_one
+from olsq.online.forms.covariance_kernels import multiply
 from olsq.online.forms.edges import check_rolling
 from olsq.online.forms.square_root_kernels import (
     COUNT,
@@ -29,6 +29,19 @@ LARGEST_REMOVED_LEVERAGE = 1.0 - 1e-6
 # A ridge below this share of a column's squared length is lost where rows that leave are rotated
 # out: with x a column and 3 x another, their difference was worth rounding errors over the ridge.
 FAINT_RIDGE = 1e-12
+
+
+@kernel(forceinline=True)
+def rank_one(P, h, sign, x, out):
+    """Compute ``P + sign h h^T`` into P, bitwise symmetric, and P x of it into out, in one pass."""
+    for i in range(P.shape[0]):
+        hi = sign * h[i]
+        total = 0.0
+        for k in range(P.shape[0]):
+            entry = P[i, k] + hi * h[k]
+            P[i, k] = entry
+            total += entry * x[k]
+        out[i] = total
 
 
 @kernel(forceinline=True)
@@ -122,7 +135,7 @@ def take_rows(form, window, rows, span, limits, residual, trace, scratch):
         for r in range(out if good else 0):
             oldest = (slot - filled + r) % slots
             old, old_weight = ring_X[oldest], ring_w[oldest]
-            rank_one(P, h, sign, 1.0, old, u)
+            rank_one(P, h, sign, old, u)
             removed = 0.0
             for k in range(d):
                 removed += u[k] * old[k]
@@ -153,7 +166,7 @@ def take_rows(form, window, rows, span, limits, residual, trace, scratch):
             place[SLOT] = (slot + 1) % slots
         place[FILLED] = filled - out + (1 if enters else 0)
         tally[COUNT_SQUARED] = tally[COUNT]
-        rank_one(P, h, sign, 1.0, X[min(t + 1, stop - 1)], u)
+        rank_one(P, h, sign, X[min(t + 1, stop - 1)], u)
         inflation, grown, outside = 0.0, 0.0, 0
         for k in range(d):
             variance, square = P[k, k], columns[0, k]
