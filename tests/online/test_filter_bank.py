@@ -368,7 +368,7 @@ def test_an_interrupt_leaves_nothing_half_done(which, monkeypatch):
     bank = olsq.FilterBank(40, n_features=3, ridge=0.0)
     rows = X if which is None else X[which]
     before = bank._state_or_raise().copy()
-    done = bank_learning.kernels.learn_square_root
+    done = bank_learning.kernels.learn
 
     def interrupted(*arguments):
         done(*arguments)
@@ -376,7 +376,7 @@ def test_an_interrupt_leaves_nothing_half_done(which, monkeypatch):
             raise KeyboardInterrupt
         raise MemoryError
 
-    monkeypatch.setattr(bank_learning.kernels, "learn_square_root", interrupted)
+    monkeypatch.setattr(bank_learning.kernels, "learn", interrupted)
     with pytest.raises((KeyboardInterrupt, MemoryError)):
         bank.partial_fit(rows, rows.sum(2), which=which)
     if which is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.online.files.frozen import MadeWith
 from olsq.online.forms.pair_kernels import embed
-from olsq.online.forms.rows import PairedRows, Rows, read_only
+from olsq.online.forms.rows import PairedRows, Rows, read_only, with_ones
 from olsq.online.rows.complex_rows import real_parts
 from olsq.online.rows.durations import elapsed_times, half_life_gates, span_after
 
@@ -159,11 +159,6 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
         ok = usable[block]
         features, targets = (np.where(ok[:, None], a, 0.0) for a in (features, targets))
         weights = np.where(ok, weights, 0.0)
-    if intercept:
-        rows = np.empty((features.shape[0], features.shape[1] + 1))
-        rows[:, 0] = 1
-        rows[:, 1:] = features
-    else:
-        rows = np.ascontiguousarray(features, np.float64)
+    rows = with_ones(features) if intercept else np.ascontiguousarray(features, np.float64)
     kind = PairedRows if call.complex_features else Rows
     return kind.of(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)

@@ -89,13 +89,9 @@ class CovarianceForm(Form):
             start, settled = self._update_by_pairs(rows, start, stop, residual, trace)
             if settled:
                 return start
-        sandwich = None
-        if len(trace.sandwich):
-            half = self.spread @ self.P
-            sandwich = half.T @ half, np.array([(half * self.spread).sum()])
         # blocks do not carry the sandwich along
-        if self.P.shape[0] < BLOCKED_FROM or sandwich is not None:
-            return self._update_by_rows(sandwich, rows, (start, stop), residual, trace)
+        if self.P.shape[0] < BLOCKED_FROM or len(trace.sandwich):
+            return self._update_by_rows(rows, (start, stop), residual, trace)
         if self.P.shape[0] < products.BLOCKED_FROM or trace.wanted:
             return self._update_by_eights(rows, start, stop, residual, trace)
         t, most = start, products.BLOCK if self.P.shape[0] < products.LARGE else 2 * products.BLOCK
@@ -118,17 +114,11 @@ class CovarianceForm(Form):
         return stop
 
     def _update_by_rows(
-        self,
-        sandwich: tuple[NDArray, NDArray] | None,
-        rows: Rows,
-        span: tuple[int, int],
-        residual: NDArray,
-        trace: Trace,
+        self, rows: Rows, span: tuple[int, int], residual: NDArray, trace: Trace
     ) -> int:
         return kernels.update(
             self.in_kernels,
             self.spread_in_kernels,
-            sandwich,
             tuple(rows),
             span,
             self.limits.covariance,
@@ -150,7 +140,7 @@ class CovarianceForm(Form):
         """
         t = start
         if t % 2:  # the second row of a pair, within which another form stopped
-            t = self._update_by_rows(None, rows, (t, t + 1), residual, trace)
+            t = self._update_by_rows(rows, (t, t + 1), residual, trace)
             if t in (start, stop):
                 return t, True
         return pair_kernels.update_pairs(
@@ -190,7 +180,7 @@ class CovarianceForm(Form):
         while t < stop:
             t = blocks.update_blocked(form, spread, arrays, (t, stop), bounds, residual, record)
             single_rows_end = min(t + blocks.BLOCK, stop)
-            done = self._update_by_rows(None, rows, (t, single_rows_end), residual, trace)
+            done = self._update_by_rows(rows, (t, single_rows_end), residual, trace)
             if done < single_rows_end:
                 return done
             t = done

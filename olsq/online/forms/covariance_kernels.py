@@ -23,9 +23,9 @@ from olsq.online.forms import limits as thresholds
 from olsq.online.forms.edges import (
     check_call,
     check_form,
-    check_sandwich,
     check_spread,
     check_trace,
+    wants_sandwich,
 )
 from olsq.online.forms.square_root_kernels import (
     COUNT,
@@ -227,15 +227,34 @@ def multiply(P, x, out):
         out[i] = total
 
 
-@kernel(forceinline=True)
-def carry_sandwich(V, used, h, v, x, gate, weight, innovation):
-    """Update ``V = P S P`` and ``used = [tr(P S)]`` by one row, given ``h = sqrt(w / s) P x`` with
-    the innovation s, as :func:`absorb_row` leaves it.
+@kernel(called=True)
+def take_sandwich(spread, P, V):
+    """Compute ``V = P S P`` with ``spread^T spread = S``, spread triangular; return ``tr(P S)``."""
+    d = P.shape[0]
+    half, used = np.zeros((d, d)), 0.0  # spread @ P
+    for i in range(d):
+        for j in range(d):
+            for k in range(i, d):
+                half[i, j] += spread[i, k] * P[k, j]
+            used += half[i, j] * spread[i, j]
+    for i in range(d):
+        for j in range(d):
+            V[i, j] = 0.0
+            for k in range(d):
+                V[i, j] += half[k, i] * half[k, j]
+    return used
 
-    With the gain ``k = w P x / s`` the new V is ``(I - k x^T) V (I - x k^T) + k k^T``: the variance
-    of the coefficients in units of that of the noise.  v (d,) is scratch.
+
+@kernel(called=True)
+def carry_sandwich(V, used, h, x, gate, weight, innovation):
+    """Update ``V = P S P`` by one row and return the new ``tr(P S)``, which was ``used``.
+
+    h and the innovation s are as :func:`absorb_row` leaves them.  With the gain ``k = w P x / s``
+    the new V is ``(I - k x^T) V (I - x k^T) + k k^T``: the variance of the coefficients in units of
+    that of the noise.
     """
     d = V.shape[0]
+    v = np.empty(d)
     gain = weight / innovation
     root_gain = math.sqrt(gain)
     inside, shift = 0.0, 0.0  # x^T V x and k^T x
@@ -243,58 +262,63 @@ def carry_sandwich(V, used, h, v, x, gate, weight, innovation):
     for i in range(d):
         inside += v[i] * x[i]
         shift += root_gain * h[i] * x[i]
-    used[0] = gate * (used[0] - gain * inside) + weight * shift
     for i in range(d):
         ki = root_gain * h[i]
         for k in range(d):
             kk = root_gain * h[k]
             # V' = V - k v^T - v k^T + (x^T V x + 1) k k^T
             V[i, k] += (inside + 1.0) * ki * kk - (ki * v[k] + v[i] * kk)
+    return gate * (used - gain * inside) + weight * shift
 
 
 @kernel(forceinline=True)
-def update(form, spread, sandwich, rows, span, limits, residual, trace):
+def update(form, spread, rows, span, limits, residual, trace):
     """Absorb the rows of a span one at a time; return the first row not absorbed.
 
     ``form`` = (P, theta, columns, tally, loss); ``spread``, ``rows``, ``span``, ``residual`` and
     ``trace`` as in the square-root kernels; ``limits`` = (largest leverage, largest inflation
-    factor, largest P_jj).  ``sandwich`` = (V, used): V (d, d) holds ``P S P`` and ``used`` (1,)
-    tr(P S), where the trace wants them; else V is (0, 0), or ``sandwich`` None.
+    factor, largest P_jj).
     """
     check_call(form, rows, span, residual)
+    m, d = form[1].shape
+    check_trace(trace, rows[0].shape[0], d, m)
+    check_spread(spread, d, wants_sandwich(trace))
+    robust = wants_sandwich(trace)
+    scratch = np.empty(d), np.empty((d, d) if robust else (0, 0))
+    return absorb_rows(form, spread, rows, span, limits, residual, trace, scratch)
+
+
+@kernel(forceinline=True)
+def absorb_rows(form, spread, rows, span, limits, residual, trace, scratch):
+    """Run :func:`update` on checked arrays; ``scratch`` = ((d,), (d, d), or (0, 0) where the trace
+    wants no sandwich).
+    """
     P, theta, _, tally, loss = form
     X, Y, gates, weights = rows
-    start, stop = span
     d, m = P.shape[0], theta.shape[0]
-    check_trace(trace, X.shape[0], d, m)
-    check_spread(spread, d, False)
-    check_sandwich(sandwich, trace, d)
-    h, v = np.empty(d), np.empty(d)
-    for t in range(start, stop):
+    (h, V), used = scratch, 0.0
+    if spread is not None and V.shape[0] > 0:
+        used = take_sandwich(spread, P, V)
+    for t in range(span[0], span[1]):
         gate, weight = gates[t], weights[t]
         innovation = absorb_row(form, X[t], Y[t], gate, weight, limits, h, residual[t])
         if innovation == 0:
             return t
-        if sandwich is not None:
-            V, used = sandwich
+        if spread is not None:
             if V.shape[0] > 0:
-                carry_sandwich(V, used, h, v, X[t], gate, weight, innovation)
-        absorb_squares(spread, X, gates, weights, t, t + 1)
+                used = carry_sandwich(V, used, h, X[t], gate, weight, innovation)
+            absorb_squares(spread, X, gates, weights, t, t + 1)
         if trace is not None:
-            _, diags, _, _, recursive, robust_diags = trace
-            used_rows = 0.0
-            if sandwich is not None:
-                V, used = sandwich
-                used_rows = used[0]
-                for k in range(V.shape[0]):
-                    robust_diags[t, k] = V[k, k]
-            record(trace, t, theta, loss, tally, d, used_rows)
+            _, diags, _, _, recursive, sandwich = trace
+            for k in range(V.shape[0]):
+                sandwich[t, k] = V[k, k]
+            record(trace, t, theta, loss, tally, d, used)
             for k in range(d if diags.shape[0] > 0 else 0):
                 diags[t, k] = P[k, k]
             root = math.sqrt(weight * gate / innovation)
             for target in range(m):
                 recursive[t, target] = residual[t, target] * root
-    return stop
+    return span[1]
 
 
 @kernel(forceinline=True)

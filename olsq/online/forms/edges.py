@@ -78,23 +78,6 @@ def check_spread(spread, d, needed):
 
 
 @kernel(forceinline=True)
-def check_sandwich(sandwich, trace, d):
-    """Check ``sandwich`` = (V, used (1,)), V (d, d) where the trace wants it, else (0, 0); or None
-    where it does not.
-    """
-    wanted = wants_sandwich(trace)
-    if sandwich is None:
-        if wanted:
-            raise ValueError("the trace of a sandwich needs V of shape (d, d)")
-        return
-    V, used = sandwich
-    if V.shape != (d, d) if wanted else V.shape != (0, 0):
-        raise ValueError("V does not have a shape that fits state and trace")
-    if used.shape != (1,):
-        raise ValueError("used does not have the shape (1,)")
-
-
-@kernel(forceinline=True)
 def wants_sandwich(trace):
     """Test whether a trace, or None, takes up the diagonal of the sandwich."""
     if trace is None:

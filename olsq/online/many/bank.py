@@ -303,9 +303,10 @@ class FilterBank(BankMaking, BankUncertainty):
         if is_complex:
             uninterrupted(lambda: self._learn_pairs(rows, checked.shape))
             return None
-        path, learned_before = None, ~untouched(self._state)[rows.members]
+        path = None
         if want_path:
             path = open_path(self._state, self._kind, rows, noise)
+            learned_before = ~untouched(self._state)[rows.members]
             before = squares_learned(self._state, self._kind, rows.members)
         residual = learn(self._state, self._kind, rows, path)
         self._residual = clip_to(residual, self._dtype).reshape(checked.shape)

@@ -1,32 +1,34 @@
 """Numba kernels over the filters of a bank, each of which learns its own rows.
 
-State arrays have the filters first (see ``many/state.py``); the rows of ``members[i]`` are
-``order[position[i]:ends[i]]`` of X (N, d), Y (N, m), in that order.  They are brought to float64
-and given their column of ones in a buffer that stays in the core's cache.  A filter stops, with
-``position[i]`` at that row, before a row that needs dense algebra: one that the covariance form
-must not take, or one that needs minimum-norm coefficients.  The caller does these for all filters
-at once and calls again.
+State arrays have the filters first (see ``many/state.py``); the last one, ``spread`` (n k, k), has
+the rows of all filters' below one another, or is None where nobody asks for it.  ``rows`` =
+(X (N, k), Y (N, m), gates, weights) as the forms' kernels take them, one filter's after the
+other's: those of ``members[i]``, no filter twice, are ``position[i]:ends[i]``.  ``turns`` =
+(members, position, ends).  A filter stops, with ``position[i]`` at that row, before a row that
+needs dense algebra: one that the covariance form must not take, or one that needs minimum-norm
+coefficients.  The caller does these for all filters at once and calls again.  No kernel makes
+arrays or counts references to any, which would take as long as a filter's only row.
 
-A kernel does entries begin..end of ``members``, in which no filter is twice.  :func:`check` looks
-at the shapes of a call once, before its first row.
+``settings`` = (limits of the covariance form, of the square-root form, whether the forms are
+switched, intercept, discounted).  ``residual`` (N, m) and ``trace``, of N rows or None, are as
+with the forms' kernels.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from olsq.kernels import kernel
-from olsq.online.forms import covariance_kernels, square_root_kernels
+from olsq.online.forms import covariance_kernels, square_root_kernels, start_kernels
 from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY
+from olsq.online.forms.edges import check_trace, wants_sandwich
+from olsq.online.forms.start_kernels import TAKEN
+from olsq.online.forms.statistics import fill_statistics
+from olsq.online.forms.triangular_kernels import back_substitute
 
-BLOCK = 64  # rows in a buffer
-BLOCK_ENTRIES = 8192  # regressors in it, but for one row at least
 
-
-@kernel()
-def check(state, turns, rows, residual, intercept):
+@kernel(called=True)
+def check(state, turns, rows, residual, trace):
     """Raise ValueError unless all shapes fit together and every index is within its array."""
     forms, matrix, coefs, columns, tally, loss, held, clock, seen, spread = state
     n, m, k = coefs.shape
@@ -39,235 +41,213 @@ def check(state, turns, rows, residual, intercept):
         or held.shape != (n,)
         or clock.shape != (n, 3)
         or seen.shape != (n,)
-        or (spread.shape != (n, k, k) and spread.shape != (n, 0, 0))
     ):
         raise ValueError("the arrays of a bank do not have shapes that fit together")
-    order, X, Y, gates, weights, usable = rows
-    N, d = X.shape
-    if (
-        d + (1 if intercept else 0) != k
-        or Y.shape != (N, m)
-        or gates.shape != (N,)
-        or weights.shape != (N,)
-        or residual.shape != (N, m)
-        or (usable.shape != (N,) and usable.shape != (0,))
-    ):
-        raise ValueError("the shapes of rows, weights and residuals do not fit the bank")
-    members, begins, ends = turns
-    if begins.shape != members.shape or ends.shape != members.shape:
-        raise ValueError("begins and ends do not have the shape of members")
+    check_spreads(spread, matrix)
+    X, Y, gates, weights = rows
+    N = X.shape[0]
+    if X.shape != (N, k) or Y.shape != (N, m) or gates.shape != (N,) or weights.shape != (N,):
+        raise ValueError("the shapes of rows and weights do not fit the bank")
+    if residual.shape != (N, m):
+        raise ValueError("the shape of the residuals does not fit the rows")
+    check_trace(trace, N, k, m)
+    members, position, ends = turns
+    if position.shape != members.shape or ends.shape != members.shape:
+        raise ValueError("the places of rows do not have the shape of members")
     for i in range(members.shape[0]):
-        if not (0 <= members[i] < n and 0 <= begins[i] <= ends[i] <= order.shape[0]):
+        if not (0 <= members[i] < n and 0 <= position[i] <= ends[i] <= N):
             raise ValueError("a member, or where its rows are, is outside of the bank")
-    for row in order:
-        if not 0 <= row < N:
-            raise ValueError("a row is outside of the shape of X")
 
 
-@kernel(forceinline=True, makes_arrays=True)
+@kernel(forceinline=True)
+def check_spreads(spread, matrix):
+    """Check that the spreads, if they are not None, have as many rows as the matrices."""
+    if spread is None:
+        return
+    n, k, _ = matrix.shape
+    if spread.shape != (n * k, k):
+        raise ValueError("the spreads of a bank do not have the shape of its filters")
+
+
+@kernel(forceinline=True)
 def form_of(state, f):
     """Return the arrays of filter f as the forms' kernels take them."""
     _, matrix, coefs, columns, tally, loss, _, _, _, _ = state
     return matrix[f], coefs[f], columns[f], tally[f], loss[f]
 
 
-def rows_in_buffer(k: int) -> int:
-    """Return how many rows of k regressors a buffer holds."""
-    return max(1, min(BLOCK, BLOCK_ENTRIES // k))
-
-
-buffer_size = kernel(forceinline=True)(rows_in_buffer)
+@kernel(forceinline=True)
+def spread_of(spread, f):
+    """Return a tuple of the spread of filter f, or None: what is no tuple would be counted."""
+    if spread is None:
+        return (spread,)
+    k = spread.shape[1]
+    return (spread[f * k : (f + 1) * k],)
 
 
 @kernel(forceinline=True)
-def buffer_for(m, k):
-    """Make the arrays that :func:`gather` fills, and errors (size, m)."""
-    size = buffer_size(k)
-    return (
-        np.ones((size, k)),
-        np.empty((size, m)),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size, np.int64),
-    ), np.empty((size, m))
+def count_samples(weights, start, stop):
+    """Count the rows of a span that have a weight."""
+    count = 0
+    for t in range(start, stop):
+        count += 1 if weights[t] > 0 else 0
+    return count
 
 
-@kernel(forceinline=True)
-def gather(rows, t, stop, most, intercept, buffer):
-    """Copy the next usable rows, at most ``most``, into the buffer.
+@kernel()
+def learn(state, turns, rows, settings, residual, trace, scratch):
+    """Learn the rows of every member in turn, up to one that needs dense algebra.
 
-    Returns how many, and where in ``order`` to go on; ``places`` receives where each came from.
+    The loop over one stream is that of ``FormSwitch.update``.  ``scratch`` as in
+    ``covariance_kernels.absorb_rows``.
     """
-    order, X, Y, gates, weights, usable = rows
-    x, y, gate, weight, places = buffer
-    first = 1 if intercept else 0
-    n = 0
-    while t < stop and n < most:
-        row = order[t]
-        if usable.shape[0] == 0 or usable[row]:
-            for j in range(X.shape[1]):
-                x[n, first + j] = X[row, j]
-            for target in range(Y.shape[1]):
-                y[n, target] = Y[row, target]
-            gate[n], weight[n], places[n] = gates[row], weights[row], t
-            n += 1
-        t += 1
-    return n, t
-
-
-@kernel(forceinline=True, makes_arrays=True)
-def retry(state, f, rows, covariance_limits):
-    """Count rows that filter f has learned in square-root form; change its form if that is due."""
-    forms, clock = state[0], state[7]
-    if covariance_kernels.retry(form_of(state, f), clock[f], rows, covariance_limits):
-        forms[f] = COVARIANCE
-
-
-@kernel(forceinline=True, makes_arrays=True)
-def advance_square_root(state, spread, f, place, settings, buffer, error, trace):
-    """Learn the next rows in square-root form in filter f, a block at most.
-
-    ``spread`` is the filter's, or None, and ``trace`` may be None.  ``place`` = (stop, t):
-    ``buffer`` holds ``stop`` rows and t is where to go on after them.  Returns the number of
-    rows taken and where to go on; fewer than stop means that the next row must be taken alone.
-    """
-    held, (stop, t) = state[6], place
+    forms, _, _, _, _, _, held, clock, seen, spread = state
+    members, position, ends = turns
     covariance_limits, square_root_limits, switching, _, _ = settings
-    x, y, gate, weight, places = buffer
-    rows = x[:stop], y[:stop], gate[:stop], weight[:stop]
-    done, count = square_root_kernels.update(
-        form_of(state, f), spread, rows, (0, stop), square_root_limits, error[:stop], trace
-    )
-    held[f] += count
-    if switching:
-        retry(state, f, done, covariance_limits)
-    return done, places[done] if done < stop else t
-
-
-@kernel(forceinline=True)
-def learn_by_filter(state, turns, rows, settings, begin, end, residual, scratch):
-    """Run :func:`learn`; ``scratch`` = (k,) of ones, (m,), (k,) and (m,)."""
-    forms, matrix, coefs, columns, tally, loss, _, clock, seen, _ = state
-    members, position, ends = turns
-    order, X, Y, gates, weights, usable = rows
-    limits, _, _, intercept, _ = settings
-    m, k = coefs.shape[1], coefs.shape[2]
-    first = 1 if intercept else 0
-    d = k - first
-    some_missing = usable.shape[0] > 0
-    x, y, u, error = scratch
-    for i in range(begin, end):
-        f = members[i]
-        if forms[f] != COVARIANCE:
-            continue
-        t, stop, learnt = position[i], ends[i], 0
-        # written out: views that another function returns would have to be counted as references
-        form = matrix[f], coefs[f], columns[f], tally[f], loss[f]
-        while t < stop:
-            row = order[t]
-            if some_missing and not usable[row]:
-                t += 1
-                continue
-            for j in range(d):
-                x[first + j] = X[row, j]
-            for target in range(m):
-                y[target] = Y[row, target]
-            innovation = covariance_kernels.absorb_row(
-                form, x, y, gates[row], weights[row], limits, u, error
-            )
-            if innovation == 0:
-                break
-            for target in range(m):
-                residual[row, target] = error[target]
-            seen[f] += 1 if weights[row] > 0 else 0
-            learnt += 1
-            t += 1
-        position[i] = t
-        clock[f, IN_FORM] += learnt
-
-
-@kernel()
-def learn(state, turns, rows, settings, begin, end, residual):
-    """Learn rows of entries begin..end in covariance form, up to one that it must not take.
-
-    ``turns`` = (members, position, ends); ``rows`` = (order, X, Y, gates, weights, usable): usable
-    (N,), or (0,) where all are.  ``settings`` = (limits of the covariance form, of the square-root
-    form, whether the forms are switched, intercept, discounted).
-    """
-    m, k = state[2].shape[1], state[2].shape[2]
-    scratch = np.ones(k), np.empty(m), np.empty(k), np.empty(m)
-    learn_by_filter(state, turns, rows, settings, begin, end, residual, scratch)
-
-
-@kernel(makes_arrays=True)
-def learn_square_root(state, turns, rows, settings, begin, end, residual):
-    """Learn as :func:`learn` does, for filters in square-root form."""
-    members, position, ends = turns
-    forms, _, coefs, _, _, _, _, clock, seen, _ = state
-    order, _, _, _, weights, _ = rows
-    _, _, switching, intercept, _ = settings
-    m, k = coefs.shape[1], coefs.shape[2]
-    buffer, error = buffer_for(m, k)
-    size = error.shape[0]
-    for i in range(begin, end):
-        f = members[i]
-        t, stop = position[i], ends[i]
-        while t < stop and forms[f] == SQUARE_ROOT:
-            most = min(size, clock[f, TO_RETRY]) if switching else size
-            n, following = gather(rows, t, stop, most, intercept, buffer)
-            done, t = advance_square_root(
-                state, None, f, (n, following), settings, buffer, error, None
-            )
-            for s in range(done):
-                row = order[buffer[4][s]]
-                seen[f] += 1 if weights[row] > 0 else 0
-                for target in range(m):
-                    residual[row, target] = error[s, target]
-            if done < n:
-                break
-        position[i] = t
-
-
-@kernel()
-def learn_squares(spread, members, begins, ends, rows, intercept):
-    """Rotate the rows of every member into its ``spread`` (n, k, k), as a path does row by row."""
-    order, X, _, gates, weights, usable = rows
-    k, first = spread.shape[1], 1 if intercept else 0
-    x, gate, weight = np.ones((1, k)), np.empty(1), np.empty(1)
+    check(state, turns, rows, residual, trace)
+    k, robust = rows[0].shape[1], wants_sandwich(trace)
+    if scratch[0].shape != (k,) or scratch[1].shape != ((k, k) if robust else (0, 0)):
+        raise ValueError("the shapes of the scratch arrays do not fit the bank")
     for i in range(members.shape[0]):
-        for t in range(begins[i], ends[i]):
-            row = order[t]
-            if usable.shape[0] > 0 and not usable[row]:
-                continue
-            for j in range(k - first):
-                x[0, first + j] = X[row, j]
-            gate[0], weight[0] = gates[row], weights[row]
-            square_root_kernels.absorb_squares(spread[members[i]], x, gate, weight, 0, 1)
+        f, t, stopped = members[i], position[i], False
+        form, (squares,) = form_of(state, f), spread_of(spread, f)
+        while t < ends[i] and not stopped:
+            if forms[f] == COVARIANCE:
+                done = covariance_kernels.absorb_rows(
+                    form,
+                    squares,
+                    rows,
+                    (t, ends[i]),
+                    covariance_limits,
+                    residual,
+                    trace,
+                    scratch,
+                )
+                clock[f, IN_FORM] += done - t
+                stopped = True  # at the end of the rows or before one that is left to the caller
+            else:
+                stop = min(ends[i], t + clock[f, TO_RETRY]) if switching else ends[i]
+                done, count = square_root_kernels.update(
+                    form, squares, rows, (t, stop), square_root_limits, residual, trace
+                )
+                held[f] += count
+                stopped = done < stop
+                if switching and covariance_kernels.retry(
+                    form, clock[f], done - t, covariance_limits
+                ):
+                    forms[f] = COVARIANCE
+            seen[f] += count_samples(rows[3], t, done)
+            t = done
+        position[i] = t
 
 
 @kernel()
-def learn_logs(logs, members, begins, ends, rows):
-    """Update the forgotten sums (n,) of the logarithms of the weights by all rows."""
-    order, _, _, gates, weights, usable = rows
+def learn_starts(state, turns, rows, settings, residual, trace, bases, outcomes):
+    """Learn the first rows of members that know nothing yet, while coefficients are undetermined.
+
+    ``bases`` (b, s, s) as in :mod:`olsq.online.forms.start_kernels`; ``outcomes`` (b,) receives
+    what was done with a member's last row; unless that is ``TAKEN`` it stops there.
+    """
+    forms, _, _, _, _, _, held, clock, seen, spread = state
+    members, position, ends = turns
+    covariance_limits, limits, switching, intercept, _ = settings
+    check(state, turns, rows, residual, trace)
+    for i in range(members.shape[0]):
+        f, t, outcomes[i] = members[i], position[i], TAKEN
+        form, (squares,) = form_of(state, f), spread_of(spread, f)
+        while t < ends[i] and forms[f] == SQUARE_ROOT and outcomes[i] == TAKEN:
+            stop = min(ends[i], t + clock[f, TO_RETRY]) if switching else ends[i]
+            done, outcomes[i], count = start_kernels.update(
+                (form, squares), bases[i], rows, (t, stop), limits, intercept, residual, trace
+            )
+            held[f] += count
+            seen[f] += count_samples(rows[3], t, done)
+            if switching and covariance_kernels.retry(form, clock[f], done - t, covariance_limits):
+                forms[f] = COVARIANCE
+            t = done
+        position[i] = t
+
+
+@kernel()
+def take_alone(state, turns, rows, theta, limits, residual, recursive):
+    """Absorb one row of every member (b,); ``turns`` = (members, place).
+
+    These are rows whose treatment needs coefficients: a reset, a new direction, or a row of a path
+    while some coefficient is undetermined.  theta (b, m, k) are the coefficients before it.
+    ``recursive`` (N, m), or (0, m) where it is not wanted.
+    """
+    _, _, coefs, _, _, _, held, _, seen, spread = state
+    members, place = turns
+    X, Y, gates, weights = rows
+    m, k = coefs.shape[1], coefs.shape[2]
+    if theta.shape != (members.shape[0], m, k) or place.shape != members.shape:
+        raise ValueError("the coefficients do not have the shape of the filters")
+    for i in range(members.shape[0]):
+        f, t = members[i], place[i]
+        for target in range(m):
+            error = Y[t, target]
+            for j in range(k):
+                error -= theta[i, target, j] * X[t, j]
+            residual[t, target] = error
+        (squares,) = spread_of(spread, f)
+        share, count = square_root_kernels.absorb_alone(
+            form_of(state, f), squares, X[t], Y[t], gates[t], weights[t], limits
+        )
+        held[f] += count
+        if recursive.shape[0] > 0:
+            for target in range(m):
+                recursive[t, target] = residual[t, target] * math.sqrt(share)
+        seen[f] += 1 if weights[t] > 0 else 0
+
+
+@kernel()
+def fill_statistics_of_members(trace, turns, ridge, discounted, sigma2, stderr, fit):
+    """Fill ``statistics`` (see ``forms/statistics.py``) of every member's rows.
+
+    ``ridge`` (n, k) is that of all filters.
+    """
+    coef, variance, loss, counts, _, sandwich = trace
+    members, begins, ends = turns
+    robust = sandwich.shape[0] > 0
+    for i in range(members.shape[0]):
+        a, b = begins[i], ends[i]
+        fill_statistics(
+            loss[a:b],
+            coef[a:b],
+            variance[a:b],
+            sandwich[a:b] if robust else sandwich,
+            counts[a:b],
+            ridge[members[i]],
+            discounted,
+            sigma2[a:b],
+            stderr[a:b],
+            (fit[0][a:b], fit[1][a:b]),
+        )
+
+
+@kernel()
+def learn_logs(logs, turns, gates, weights):
+    """Update the forgotten sums (n,) of the logarithms of the weights by the rows of members."""
+    members, begins, ends = turns
     for i in range(members.shape[0]):
         total = logs[members[i]]
         for t in range(begins[i], ends[i]):
-            row = order[t]
-            if usable.shape[0] == 0 or usable[row]:
-                total *= gates[row]
-                if weights[row] > 0:
-                    total += math.log(weights[row])
+            total *= gates[t]
+            if weights[t] > 0:
+                total += math.log(weights[t])
         logs[members[i]] = total
 
 
 @kernel()
 def try_all(state, filters, covariance_limits):
     """Count one row less to wait for each of ``filters``; try the other form where none is left."""
+    forms, clock = state[0], state[7]
     for f in filters:
-        retry(state, f, 1, covariance_limits)
+        if covariance_kernels.retry(form_of(state, f), clock[f], 1, covariance_limits):
+            forms[f] = COVARIANCE
 
 
-@kernel(makes_arrays=True)
+@kernel()
 def leave_each(state, filters):
     """Convert ``filters`` of covariance form to square-root form."""
     forms, matrix, coefs, _, tally, _, _, clock, _, _ = state
@@ -280,3 +260,10 @@ def leave_each(state, filters):
             raise ValueError("a filter is outside of the bank")
         covariance_kernels.leave(form_of(state, f), clock[f])
         forms[f] = SQUARE_ROOT
+
+
+@kernel()
+def solve_determined(R, z, theta):
+    """Solve ``R theta = z`` for R (b, k, k) without zero pivots, z and theta (b, m, k)."""
+    for i in range(R.shape[0]):
+        back_substitute(R[i], z[i], theta[i])

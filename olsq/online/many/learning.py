@@ -10,7 +10,7 @@ alone, so that a state that was saved and loaded goes on with the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from olsq.online.files import frozen
 from olsq.online.files.frozen import IMMUTABLE
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
-from olsq.online.forms.rows import Trace, read_only
+from olsq.online.forms.rows import Rows, Trace, with_ones
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.online.forms.start_kernels import UNTRACED
-from olsq.online.many import batch_kernels, decision_kernels, kernels, path_kernels
+from olsq.online.forms.start_kernels import TAKEN, UNTRACED
+from olsq.online.forms.statistics import FitArrays
+from olsq.online.many import decision_kernels, kernels
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
 from olsq.online.rows import complex_rows
@@ -32,6 +33,9 @@ from olsq.problem import LARGEST
 PARALLEL_FROM = 1e5  # multiplications that pay for a thread
 FEW = 32  # filters whose states are copied to be put back after an error
 WIDENED = 4096  # filters of a float32 state that are float64 at a time
+PIECE_ENTRIES = 131072  # regressors learned at a time: they and their trace stay in the cache
+
+Turns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # members, begins, ends
 
 
 class BankRows(NamedTuple):
@@ -67,8 +71,68 @@ class BankRows(NamedTuple):
         )
 
     @property
-    def data(self) -> tuple[NDArray, ...]:
-        return self.order, self.X, self.Y, self.gates, self.weights, self.usable
+    def sequence(self) -> NDArray[np.int64]:
+        """The rows in the order in which they are learned, one filter's after the other's."""
+        if self.begins.size and (self.begins[1:] == self.ends[:-1]).all():
+            return self.order[self.begins[0] : self.ends[-1]]
+        ranges = zip(self.begins.tolist(), self.ends.tolist(), strict=True)
+        return np.concatenate([self.order[:0], *(self.order[a:b] for a, b in ranges)])
+
+    @property
+    def in_line(self) -> InLine:
+        """The usable rows as they are learned."""
+        sequence, counts = self.sequence, self.ends - self.begins
+        if self.usable.size:
+            usable = self.usable[sequence]
+            member = np.repeat(np.arange(counts.size), counts)
+            counts = np.bincount(member[usable], minlength=counts.size)
+            sequence = sequence[usable]
+        bounds = np.zeros(counts.size + 1, np.int64)
+        counts.cumsum(out=bounds[1:])
+        return InLine(self.members, sequence, bounds)
+
+
+class InLine(NamedTuple):
+    """Rows to learn, those of ``members[i]`` being ``sequence[bounds[i]:bounds[i + 1]]``."""
+
+    members: NDArray[np.int64]
+    sequence: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+
+    def of(self, begin: int, end: int) -> InLine:
+        """Select the rows of some of the members."""
+        return self._replace(members=self.members[begin:end], bounds=self.bounds[begin : end + 1])
+
+    def pieces(self, size: int) -> Iterator[tuple[Turns, slice | NDArray[np.int64]]]:
+        """Cut into pieces of about ``size`` rows; yield their members with the places of their rows
+        in the piece, and the numbers of the rows.
+
+        A piece ends with a member's last row, unless that member alone has more.
+        """
+        bounds = self.bounds
+        start, last = int(bounds[0]), int(bounds[-1])
+        if 0 < last - start <= size:  # as below, in a third of the time
+            begins = bounds[:-1] - start
+            yield (self.members, begins, bounds[1:] - start), _as_slice(self.sequence[start:last])
+            return
+        while start < last:
+            stop = int(bounds[np.searchsorted(bounds, start + size, "right") - 1])
+            if stop <= start:
+                stop = min(start + size, last)
+            first = np.searchsorted(bounds, start, "right") - 1
+            behind = np.searchsorted(bounds, stop, "left")
+            places = np.clip(bounds[first : behind + 1] - start, 0, stop - start)
+            turns = self.members[first:behind], places[:-1].copy(), places[1:]
+            yield turns, _as_slice(self.sequence[start:stop])
+            start = stop
+
+
+def _as_slice(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """Return the slice that selects these numbers, where they rise by one."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    if last - first == numbers.size - 1 and (numbers[1:] > numbers[:-1]).all():
+        return slice(first, last + 1)
+    return numbers
 
 
 class BankPath(NamedTuple):
@@ -120,14 +184,6 @@ def learn(
 
     An error or an interrupt leaves the state as it was, or after all rows.
     """
-    # Kernels compute in float64: compiled for one kind of rows, and there is no other to mistake.
-    rows = rows._replace(
-        X=read_only(np.ascontiguousarray(rows.X, np.float64)),
-        Y=read_only(np.ascontiguousarray(rows.Y, np.float64)),
-        gates=read_only(rows.gates),
-        weights=read_only(rows.weights),
-        usable=read_only(rows.usable),
-    )
     residual = np.empty(rows.Y.shape)
     if rows.usable.size:
         residual[~rows.usable] = np.nan
@@ -146,181 +202,199 @@ def learn(
 def _learn_stored(
     state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
 ) -> None:
-    """Learn as :func:`_learn` does, for states stored in either precision."""
-    if state.matrix.dtype == np.float64:
-        _learn(state, kind, rows, residual, path)
-    else:
-        _learn_narrow(state, kind, rows, residual, path)
-    if state.logs.any() or (rows.weights != 1).any():
-        kernels.learn_logs(state.logs, rows.members, rows.begins, rows.ends, rows.data)
+    """Learn on several threads, for states stored in either precision."""
+    in_line = rows.in_line
 
+    def learn_members(begin: int, end: int) -> None:
+        if state.matrix.dtype == np.float64:
+            _learn(state, kind, rows, in_line.of(begin, end), residual, path)
+            return
+        for start in range(begin, end, WIDENED):
+            some = in_line.of(start, min(start + WIDENED, end))
+            part = state.widened(some.members)
+            numbered = some._replace(members=np.arange(some.members.size))
+            _learn(part, kind, rows, numbered, residual, path)
+            state.put(some.members, part.narrowed(state.matrix.dtype))
 
-def _learn_narrow(
-    state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
-) -> None:
-    """Learn as :func:`_learn` does, for float32 states, one part of the filters after another."""
-    for start in range(0, rows.members.size, WIDENED):
-        piece = slice(start, start + WIDENED)
-        filters = rows.members[piece]
-        part = state.widened(filters)
-        rows_of_part = rows._replace(
-            members=np.arange(filters.size), begins=rows.begins[piece], ends=rows.ends[piece]
-        )
-        _learn(part, kind, rows_of_part, residual, path)
-        state.put(filters, part.narrowed(state.matrix.dtype))
+    if in_line.sequence.size:
+        work = (in_line.bounds[1:] - in_line.bounds[:-1]) * state.matrix.shape[1] ** 2
+        in_pieces(learn_members, share(work, PARALLEL_FROM))
 
 
 def _learn(
-    state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
-) -> None:
-    arrays, settings, data = state.in_kernels, kind.settings, rows.data
-    members, position, ends = rows.members, rows.begins.copy(), rows.ends
-    kernels.check(arrays, (members, position, ends), data, residual, kind.intercept)
-    k = state.matrix.shape[1]
-    robust = state.spread.shape[1] > 0
-    if robust and path is None:  # the rows alone decide these squares: apart, in one go
-        arrays = (*arrays[:-1], np.empty((len(state), 0, 0)))
-
-    def run(kernel: Any, path: BankPath | None = None) -> None:
-        """Run the kernel on the rows left, then keep only the filters that stopped before a row."""
-        nonlocal members, position, ends
-        arguments = arrays, (members, position, ends), data, settings
-        if not members.size:
-            return
-        bounds = share((ends - position) * k**2, PARALLEL_FROM)
-
-        def learn_piece(begin: int, end: int) -> None:
-            traces = () if path is None else (_traces(state, path),)
-            kernel(*arguments, begin, end, residual, *traces)
-
-        in_pieces(learn_piece, bounds)
-        stopped = position < ends
-        members, position, ends = members[stopped], position[stopped], ends[stopped]
-
-    if (ends - position).max(initial=0) > 1:
-        _learn_starts(state, arrays, kind, rows, position, residual, path)
-        members, position, ends = (a[position < ends] for a in (members, position, ends))
-    while members.size:
-        if path is None:
-            run(kernels.learn)
-            _leave(arrays, members[state.forms[members] == COVARIANCE])
-            run(kernels.learn_square_root)
-            alone = state.forms[members] == SQUARE_ROOT
-        else:
-            run(path_kernels.learn_path, path)
-            alone = state.forms[members] == SQUARE_ROOT
-            _leave(arrays, members[~alone])
-        if alone.any():
-            stopped_rows = members[alone], position[alone]
-            _take_alone(state, arrays, kind, rows, *stopped_rows, residual, path)
-            position[alone] += 1
-    if robust and path is None:
-        kernels.learn_squares(
-            state.spread, rows.members, rows.begins, rows.ends, data, kind.intercept
-        )
-
-
-def _leave(arrays: Any, filters: NDArray) -> None:
-    """Convert some filters to square-root form; what does that compiles for seconds."""
-    if filters.size:
-        kernels.leave_each(arrays, filters)
-
-
-def _traces(state: BankState, path: BankPath | None) -> tuple[Any, Any]:
-    """Return a path and the trace of a buffer's rows, as kernels take them; both may be None."""
-    if path is None:
-        return None, None
-    m, k = state.coefs.shape[1:]
-    statistics, sandwich = len(path.stderr) > 0, state.spread.shape[1] > 0
-    block = Trace.empty(kernels.rows_in_buffer(k), m, k, sandwich, statistics)
-    return (*path, state.ridge), block.arrays
-
-
-def _learn_starts(
     state: BankState,
-    arrays: Any,
     kind: Kind,
     rows: BankRows,
-    position: NDArray[np.int64],
+    in_line: InLine,
     residual: NDArray,
     path: BankPath | None,
 ) -> None:
-    """Learn the first rows of members that know nothing yet, and move their ``position`` on.
+    """Learn rows in line, one piece after another."""
+    for turns, numbers in in_line.pieces(max(64, PIECE_ENTRIES // state.matrix.shape[1])):
+        piece = Piece.of(state, kind, rows, numbers, path)
+        learn_piece(state, kind, turns, piece)
+        piece.write(state, kind, turns, residual, path)
+
+
+class Piece(NamedTuple):
+    """Rows as kernels take them, with the arrays (N, m) and the trace that they fill."""
+
+    numbers: slice | NDArray[np.int64]
+    rows: Rows
+    residual: NDArray[np.float64]
+    trace: Trace | None
+
+    @classmethod
+    def of(
+        cls,
+        state: BankState,
+        kind: Kind,
+        rows: BankRows,
+        numbers: slice | NDArray[np.int64],
+        path: BankPath | None,
+    ) -> Piece:
+        """Select rows by their numbers; kernels compute in float64."""
+        X, Y = rows.X[numbers], np.ascontiguousarray(rows.Y[numbers], np.float64)
+        X = with_ones(X) if kind.intercept else np.ascontiguousarray(X, np.float64)
+        selected = Rows.of(X, Y, rows.gates[numbers], rows.weights[numbers])
+        n, m = Y.shape
+        trace = None
+        if path is not None:
+            sandwich = state.spread.shape[1] > 0
+            trace = Trace.empty(n, m, X.shape[1], sandwich, path.has_statistics)
+        return cls(numbers, selected, np.empty((n, m)), trace)
+
+    @property
+    def trace_arrays(self) -> tuple[NDArray, ...] | None:
+        """The trace as kernels take it."""
+        return None if self.trace is None else tuple(self.trace)
+
+    def write(
+        self,
+        state: BankState,
+        kind: Kind,
+        turns: Turns,
+        residual: NDArray,
+        path: BankPath | None,
+    ) -> None:
+        """Write residuals and estimates of the learned rows to the arrays of all rows."""
+        numbers, trace = self.numbers, self.trace
+        residual[numbers] = self.residual
+        if path is None or trace is None:
+            return
+        path.coef[numbers], path.recursive[numbers] = trace.coef, trace.recursive
+        if path.has_statistics:
+            sigma2 = path.sigma2[numbers].copy()  # as it was made: inf, or the known variance
+            stderr, fit = np.empty(trace.coef.shape), FitArrays.empty(*trace.loss.shape)
+            kernels.fill_statistics_of_members(
+                tuple(trace), turns, state.ridge, kind.discounted, sigma2, stderr, fit.arrays
+            )
+            for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
+                array[numbers] = part
+
+
+def learn_piece(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:
+    """Learn the rows of a piece; members stop where dense algebra is needed, and go on together."""
+    arrays, settings, rows = state.in_kernels, kind.settings, tuple(piece.rows)
+    residual, trace, k = piece.residual, piece.trace_arrays, state.matrix.shape[1]
+    robust = piece.trace is not None and len(piece.trace.sandwich) > 0
+    scratch = np.empty(k), np.empty((k, k) if robust else (0, 0))
+    members, position, ends = turns[0], turns[1].copy(), turns[2]
+    if (ends - position).max(initial=0) > 1:
+        _learn_starts(state, kind, (members, position, ends), piece)
+    while members.size:
+        kernels.learn(arrays, (members, position, ends), rows, settings, residual, trace, scratch)
+        stopped = position < ends
+        if not stopped.any():
+            break
+        members, position, ends = members[stopped], position[stopped], ends[stopped]
+        leaving = state.forms[members] == COVARIANCE
+        if leaving.any():  # what does that compiles for seconds
+            kernels.leave_each(arrays, members[leaving])
+        if not leaving.all():
+            _take_alone(state, kind, members[~leaving], position[~leaving], piece)
+            position[~leaving] += 1
+    if state.logs[turns[0]].any() or (piece.rows.weights != 1).any():
+        kernels.learn_logs(state.logs, turns, piece.rows.gates, piece.rows.weights)
+
+
+def _learn_starts(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:
+    """Learn the first rows of members that know nothing yet, and move their positions on.
 
     While coefficients are undetermined those of minimum norm come from a basis of the rows, which
-    is kept for this call only: a member that is still undetermined in the next one goes on by the
+    is kept for this piece only: a member that is still undetermined in the next one goes on by the
     dense algebra of :func:`_take_alone`.
     """
+    members, position, ends = turns
     at = np.flatnonzero(
-        (state.forms[rows.members] == SQUARE_ROOT)
-        & (state.tally[rows.members, COUNT] == 0)
-        & (rows.ends - position > 1)
+        (state.forms[members] == SQUARE_ROOT)
+        & (state.tally[members, COUNT] == 0)
+        & (ends - position > 1)
     )
-    at = at[~state.matrix[rows.members[at]].any(axis=(1, 2))]
-    k = state.matrix.shape[1]
-    bases = np.zeros((at.size, k - int(kind.intercept), k - int(kind.intercept)))
+    at = at[~state.matrix[members[at]].any(axis=(1, 2))]
+    s = state.matrix.shape[1] - int(kind.intercept)
+    bases = np.zeros((at.size, s, s))
     while at.size:
-        turns = (
-            rows.members[at],
-            position[at],
-            rows.ends[at],
+        starting = members[at], position[at], ends[at]
+        outcomes = np.empty(at.size, np.int64)
+        kernels.learn_starts(
+            state.in_kernels,
+            starting,
+            tuple(piece.rows),
+            kind.settings,
+            piece.residual,
+            piece.trace_arrays,
             bases,
-            np.empty((at.size, 2), np.int64),
+            outcomes,
         )
-        arguments = arrays, turns, rows.data, kind.settings
-        in_pieces(
-            lambda begin, end, arguments=arguments: path_kernels.learn_starts(
-                *arguments, begin, end, residual, _traces(state, path)
-            ),
-            share((turns[2] - turns[1]) * k**2, PARALLEL_FROM),
-        )
-        position[at] = turns[1]
-        done, numbers = turns[4].T
-        if path is not None and (unwritten := numbers >= 0).any():
-            filters = turns[0][unwritten]
-            _write_estimates(state, kind, filters, numbers[unwritten], path)
-        goes_on = done == UNTRACED
-        at, bases = at[goes_on], bases[goes_on]
+        position[at] = starting[1]
+        if piece.trace is not None and (untraced := outcomes > TAKEN).any():
+            _write_estimates(state, kind, starting[0][untraced], starting[1][untraced] - 1, piece)
+        at, bases = at[outcomes == UNTRACED], bases[outcomes == UNTRACED]
 
 
 def _take_alone(
     state: BankState,
-    arrays: Any,
     kind: Kind,
-    rows: BankRows,
     filters: NDArray[np.int64],
-    position: NDArray[np.int64],
-    residual: NDArray,
-    path: BankPath | None,
+    place: NDArray[np.int64],
+    piece: Piece,
 ) -> None:
     """Absorb one row in each of some filters in square-root form whose treatment needs
     coefficients.
     """
-    settings, numbers = kind.settings, rows.order[position]
-    recursive = path.recursive if path is not None else np.empty((0, residual.shape[1]))
-    theta = state.theta(filters, kind)
-    batch_kernels.take_alone(
-        arrays, filters, numbers, rows.data, theta, settings, residual, recursive
+    arrays, theta = state.in_kernels, state.theta(filters, kind)
+    recursive = piece.residual[:0] if piece.trace is None else piece.trace.recursive
+    kernels.take_alone(
+        arrays,
+        (filters, place),
+        tuple(piece.rows),
+        theta,
+        kind.limits.square_root,
+        piece.residual,
+        recursive,
     )
-    if path is not None:
-        _write_estimates(state, kind, filters, numbers, path)
+    if piece.trace is not None:
+        _write_estimates(state, kind, filters, place, piece)
     if kind.method == "covariance":
         kernels.try_all(arrays, filters, kind.limits.covariance)
 
 
 def _write_estimates(
-    state: BankState, kind: Kind, filters: NDArray, numbers: NDArray, path: BankPath
+    state: BankState, kind: Kind, filters: NDArray, place: NDArray, piece: Piece
 ) -> None:
-    """Write the estimates of some filters as they are now to the rows of these numbers."""
-    if not path.has_statistics:
-        path.coef[numbers] = state.theta(filters, kind)
+    """Write the estimates of some filters as they are now to their places in a piece's trace."""
+    trace = piece.trace
+    assert trace is not None
+    trace.loss[place] = state.loss[filters]
+    if not len(trace.variance):
+        trace.coef[place] = state.theta(filters, kind)
         return
     estimates = state.estimates(filters, kind)
-    path.coef[numbers] = estimates.theta
-    noise = path.sigma2[numbers]  # as it was made: inf, or the known variance
-    sigma2, stderr, fit = state.statistics(filters, kind, estimates, noise)
-    for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
-        array[numbers] = part
+    trace.coef[place], trace.variance[place] = estimates.theta, estimates.variance
+    if len(trace.sandwich):
+        trace.sandwich[place] = estimates.sandwich
+    trace.counts[place] = estimates.counts(state.tally[filters])
 
 
 DOUBLE = np.dtype(np.float64)

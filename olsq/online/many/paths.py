@@ -48,7 +48,7 @@ def open_path(state: BankState, kind: Kind, rows: BankRows, noise: NDArray | Non
     asked, place = np.unique(member_of_row[leading], return_inverse=True)
     filters = rows.members[asked]
     estimates = state.estimates(filters, kind)
-    skipped_rows = _sequence(rows)[leading]
+    skipped_rows = rows.sequence[leading]
     path.coef[skipped_rows] = estimates.theta[place]
     if noise is not None:
         sigma2, stderr, fit = state.statistics(filters, kind, estimates, noise)
@@ -61,7 +61,7 @@ def carry(path: BankPath, rows: BankRows) -> None:
     """Give skipped rows the estimate of their filter's row before them in this call."""
     if not rows.usable.size:
         return
-    last, sequence = _last_usable(rows), _sequence(rows)
+    last, sequence = _last_usable(rows), rows.sequence
     carried = np.flatnonzero(~rows.usable[sequence] & (last >= 0))
     for array in path.estimates:
         array[sequence[carried]] = array[sequence[last[carried]]]
@@ -76,7 +76,7 @@ def replace_second_residuals(
     """
     pairs = (rows.ends - rows.begins) // 2
     begin = (np.cumsum(pairs) - pairs)[pairs > 0]
-    second = _sequence(rows)[1::2]  # of every pair, one filter's after the other's
+    second = rows.sequence[1::2]  # of every pair, one filter's after the other's
     theta = path.coef[np.roll(second, 1)]
     theta[begin] = before[pairs > 0]
     residuals = rows.Y[second] - np.einsum("nmk,nk->nm", theta, rows.X[second])
@@ -84,18 +84,10 @@ def replace_second_residuals(
     residual[second[learned]] = residuals[learned]
 
 
-def _sequence(rows: BankRows) -> NDArray[np.int64]:
-    """Return the rows in the order in which they are learned, one filter's after the other's."""
-    pieces = zip(rows.begins.tolist(), rows.ends.tolist(), strict=True)
-    if rows.begins.size and (rows.begins[1:] == rows.ends[:-1]).all():
-        return rows.order[rows.begins[0] : rows.ends[-1]]
-    return np.concatenate([rows.order[:0], *(rows.order[a:b] for a, b in pieces)])
-
-
 def _last_usable(rows: BankRows) -> NDArray[np.int64]:
     """Return, for every entry of the sequence, its filter's last usable one up to it, or -1."""
     counts = rows.ends - rows.begins
-    usable = rows.usable[_sequence(rows)]
+    usable = rows.usable[rows.sequence]
     last = np.maximum.accumulate(np.where(usable, np.arange(usable.size), -1))
     begin = np.repeat(np.cumsum(counts) - counts, counts)
     return np.where(last >= begin, last, -1)

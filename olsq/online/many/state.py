@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,9 +15,10 @@ from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.limits import Limits, limits_for, rows_to_determine
 from olsq.online.forms.minimum_norm import inverse_root, sandwich_of, solution, variances
 from olsq.online.forms.rows import clip_to
+from olsq.online.forms.schema import BANK
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import FitArrays
-from olsq.online.many import batch_kernels, decision_kernels
+from olsq.online.many import decision_kernels, kernels
 
 LARGEST_TOGETHER = 32  # coefficients of filters that are factored together: they fit the cache
 FORM_ARRAYS = ("columns", "tally", "loss", "held", "spread")
@@ -62,6 +63,10 @@ class Estimates(NamedTuple):
     sandwich: NDArray[np.float64]
     rank: NDArray[np.int64]
     used: NDArray[np.float64]
+
+    def counts(self, tally: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the counts (b, 6) that the statistics rest on, as a trace has them."""
+        return np.column_stack([tally, self.rank.astype(np.float64), self.used])
 
 
 @dataclass(eq=False)
@@ -134,14 +139,14 @@ class BankState:
 
     def arrays(self) -> dict[str, NDArray]:
         """Return every array of the state, by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in BANK}
 
     def copy(self) -> Self:
         return replace(self, **{name: array.copy() for name, array in self.arrays().items()})
 
     def take(self, filters: Any) -> Self:
         """Copy some of the filters."""
-        return replace(self, **{name: array[filters] for name, array in self.arrays().items()})
+        return type(self)(**{name: array[filters] for name, array in self.arrays().items()})
 
     def put(self, filters: NDArray[np.int64], states: BankState) -> None:
         """Replace the states of some of the filters by those of others."""
@@ -159,9 +164,11 @@ class BankState:
         )
 
     @property
-    def in_kernels(self) -> tuple[NDArray, ...]:
-        """The arrays as the kernels take them, without ridge and logs."""
-        return tuple(self.arrays().values())[:-2]
+    def in_kernels(self) -> tuple[Any, ...]:
+        """The arrays as the kernels take them, without ridge and logs, the spreads in two axes."""
+        k = self.matrix.shape[1]
+        spread = self.spread.reshape(-1, k) if self.spread.size else None
+        return (*list(self.arrays().values())[:-3], spread)
 
     def widened(self, filters: NDArray[np.int64]) -> Self:
         """Copy some of the filters in float64, whatever is stored."""
@@ -212,7 +219,7 @@ class BankState:
             R, z = (a[which].astype(np.float64) for a in (self.matrix, self.coefs))
             if pivots.all():
                 theta = np.empty_like(z)
-                batch_kernels.solve_determined(R, z, theta)
+                kernels.solve_determined(R, z, theta)
                 coefficients[places] = theta
             else:
                 level = noise_levels(self.tally[which], pivots.size, kind)
@@ -250,16 +257,22 @@ class BankState:
 
         ``noise`` (m,) or (b, m) are known noise variances, inf where they are to be estimated.
         """
-        counts = np.column_stack([self.tally[filters], estimates.rank, estimates.used])
-        stderr, fit = np.empty(estimates.theta.shape), FitArrays.empty(*estimates.theta.shape[:2])
-        sigma2 = np.broadcast_to(noise, estimates.theta.shape[:2]).copy()
-        batch_kernels.statistics_each(
-            self.loss[filters],
+        shape = estimates.theta.shape
+        stderr, fit = np.empty(shape), FitArrays.empty(*shape[:2])
+        sigma2 = np.broadcast_to(noise, shape[:2]).copy()
+        each = np.arange(shape[0])
+        trace = (
             estimates.theta,
             estimates.variance,
+            self.loss[filters],
+            estimates.counts(self.tally[filters]),
+            np.empty((0, shape[1])),
             estimates.sandwich,
-            counts,
-            self.ridge[filters],
+        )
+        kernels.fill_statistics_of_members(
+            trace,
+            (filters, each, each + 1),
+            self.ridge,
             kind.discounted,
             sigma2,
             stderr,

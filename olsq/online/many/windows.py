@@ -11,159 +11,69 @@ from olsq.kernels import kernel
 from olsq.online.calls.call import Call, Origin
 from olsq.online.forms import covariance_kernels
 from olsq.online.forms.covariance_kernels import COVARIANCE
-from olsq.online.forms.rows import read_only
-from olsq.online.forms.statistics import fill_statistics
-from olsq.online.many.learning import PARALLEL_FROM, BankPath, BankRows, learn
+from olsq.online.forms.edges import check_rolling
+from olsq.online.many.kernels import form_of
+from olsq.online.many.learning import (
+    PARALLEL_FROM,
+    PIECE_ENTRIES,
+    BankPath,
+    BankRows,
+    Piece,
+    learn_piece,
+)
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import carry, path_of, statistics_of_rows
 from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.options import check_noise_variance
-from olsq.online.windows import row_kernels
 from olsq.online.windows.accuracy import refine
+from olsq.online.windows.row_kernels import DONE, FILLED, POSITIONS, SLOT, take_rows
 from olsq.online.windows.window import BLOCKED_FROM, TOLERATED_ERROR
 
 
 @kernel()
-def roll_groups(state, begins, ends, order, X, Y, settings, begin, end, residual, path, done):
-    """Continue groups begin..end from a full window, each after its first ``window`` rows.
+def roll(state, turns, rows, settings, ring, residual, trace, done):
+    """Continue members from a full window, each after its first ``window`` rows.
 
-    ``state`` = (forms, matrix, coefs, columns, tally, loss) of a bank, after those rows; group i's
-    rows are ``order[begins[i]:ends[i]]``.  ``settings`` = (window, limits of the covariance form,
-    of the window's kernel, ridge (k,), intercept).  ``path`` as in ``path_kernels.learn_path``.
-    ``done[i]`` is False for a group that the covariance form cannot represent accurately or that
-    needs a rebuild: none of its rows is written, and its state must be discarded.
+    ``state`` is that of a bank after those rows, ``settings`` = (limits of the covariance form, of
+    the window's kernel), ``ring`` that of one window, its weights ones, which members use in turn,
+    and vectors for ``row_kernels.take_rows``; the others are those of
+    :func:`olsq.online.many.kernels.learn`.  ``done[i]`` is False for a member that the covariance
+    form cannot represent accurately or that needs a rebuild: its state must be discarded.
     """
-    forms, matrix, coefs, columns, tally, loss = state
-    window, within, limits, ridge, intercept = settings
-    path_coef, path_sigma2, path_stderr, path_squares, path_degrees, path_recursive = path
-    m, k = coefs.shape[1], coefs.shape[2]
-    first = 1 if intercept else 0
-    N, d = X.shape
-    groups = begins.shape[0]
-    if (
-        d + first != k
-        or Y.shape != (N, m)
-        or residual.shape != (N, m)
-        or ridge.shape[0] != k
-        or path_coef.shape != (N, m, k)
-        or path_recursive.shape != (N, m)
-        or forms.shape[0] != groups
-        or ends.shape[0] != groups
-        or done.shape[0] != groups
-        or matrix.shape[0] != groups
-        or not 0 <= begin <= end <= groups
-        or window < 1
-    ):
-        raise ValueError("the shapes of rows, states and results do not fit")
-    longest = 0
-    for g in range(begin, end):
-        if not 0 <= begins[g] <= ends[g] <= order.shape[0]:
-            raise ValueError("the rows of a group are outside of the order")
-        longest = max(longest, ends[g] - begins[g])
-    for row in order:
-        if not 0 <= row < N:
-            raise ValueError("a row is outside of the shape of X")
-    wanted = path_stderr.shape[0] > 0
-    held = longest if wanted else 0
-    x, y, weights = np.ones((longest, k)), np.empty((longest, m)), np.ones(longest)
-    error, leaving = np.empty((longest, m)), np.empty(0, np.int64)
-    whole = (
-        np.empty((longest, m, k)),
-        np.empty((held, k)),
-        np.empty((longest, m)),
-        np.empty((longest, 6)),
-        np.empty((longest, m)),
-        np.empty((0, k)),
-    )
-    sigma2, stderr = np.empty((longest, m)), np.empty((longest, m, k))
-    squares, degrees = np.empty((longest, m)), np.empty((longest, 3))
-    scratch = np.empty(k), np.empty(k), np.empty(k)
-    ring_X, ring_Y, ring_w = np.empty((window, k)), np.empty((window, m)), np.ones(window)
-    for g in range(begin, end):
-        n = ends[g] - begins[g]
-        done[g] = n <= window
-        if done[g] or forms[g] != COVARIANCE:
+    forms, matrix, _, columns, _, _, _, _, _, _ = state
+    members, begins, ends = turns
+    within, limits = settings
+    (ring_X, ring_Y, ring_w, place, _, monitor, sizes), scratch = ring
+    X, Y, _, weights = rows
+    window, m = ring_Y.shape
+    if done.shape != members.shape or window < 1:
+        raise ValueError("the shape of done does not fit the members, or the window is empty")
+    for i in range(members.shape[0]):
+        f, begin, end = members[i], begins[i], ends[i]
+        done[i] = end - begin <= window
+        if done[i] or forms[f] != COVARIANCE:
             continue
-        if not covariance_kernels.trusted(matrix[g], columns[g], within):
+        if not covariance_kernels.trusted(matrix[f], columns[f], within):
             continue
-        for t in range(n):
-            row = order[begins[g] + t]
-            for j in range(d):
-                x[t, first + j] = X[row, j]
-            for target in range(m):
-                y[t, target] = Y[row, target]
         for t in range(window):
-            for j in range(k):
-                ring_X[t, j] = x[t, j]
+            for j in range(X.shape[1]):
+                ring_X[t, j] = X[begin + t, j]
             for target in range(m):
-                ring_Y[t, target] = y[t, target]
+                ring_Y[t, target] = Y[begin + t, target]
             ring_w[t] = 1.0
-        form = matrix[g], coefs[g], columns[g], tally[g], loss[g]
-        held_rows = (
-            ring_X,
-            ring_Y,
-            ring_w,
-            np.array([window, 0, 0]),
-            ridge,
-            np.zeros(2),
-            np.zeros((3, m)),
-        )
-        if not refine(form, held_rows, limits[2], scratch):
-            done[g] = False
-            continue
-        trace = (
-            whole[0][:n],
-            whole[1][: n if wanted else 0],
-            whole[2][:n],
-            whole[3][:n],
-            whole[4][:n],
-            whole[5],
-        )
-        _, answer = row_kernels.update(
-            form,
-            held_rows,
-            (x[:n], y[:n], weights[:n], leaving),
-            (window, n),
-            limits,
-            error[:n],
-            trace,
-        )
-        if answer != row_kernels.DONE:
-            continue
-        done[g] = True
-        if wanted:
-            for t in range(window, n):  # inf, or the known noise variance
-                for target in range(m):
-                    sigma2[t, target] = path_sigma2[order[begins[g] + t], target]
-            fill_statistics(
-                trace[2][window:],
-                trace[0][window:],
-                trace[1][window:],
-                trace[5],
-                trace[3][window:],
-                ridge,
-                True,
-                sigma2[window:n],
-                stderr[window:n],
-                (squares[window:n], degrees[window:n]),
-            )
-        for t in range(window, n):
-            row = order[begins[g] + t]
+        place[FILLED], place[SLOT], place[POSITIONS] = window, 0, 0
+        monitor[0] = monitor[1] = 0.0
+        for j in range(sizes.shape[0]):
             for target in range(m):
-                residual[row, target] = error[t, target]
-                path_recursive[row, target] = trace[4][t, target]
-                for j in range(k):
-                    path_coef[row, target, j] = trace[0][t, target, j]
-                if wanted:
-                    path_sigma2[row, target] = sigma2[t, target]
-                    path_squares[row, target] = squares[t, target]
-                    for j in range(k):
-                        path_stderr[row, target, j] = stderr[t, target, j]
-            if wanted:
-                for j in range(3):  # a copy of a row takes seconds to compile
-                    path_degrees[row, j] = degrees[t, j]
+                sizes[j, target] = 0.0
+        form = form_of(state, f)
+        arriving, span = (X, Y, weights, place[:0]), (begin + window, end)  # one leaves for each
+        check_rolling(form, ring[0], arriving, span, residual, trace)
+        if refine(form, ring[0], limits[2], scratch):
+            _, answer = take_rows(form, ring[0], arriving, span, limits, residual, trace, scratch)
+            done[i] = answer == DONE
 
 
 LONGEST = 4096  # rows of a group from which one estimator costs little, and rebuilds are likely
@@ -197,7 +107,7 @@ def roll_together(
     """Return the path of all groups, and a mask (groups,) of those that need their own estimator.
 
     A bank learns the rows until the window is full, as an expanding regression; then
-    :func:`roll_groups` continues.  Masked are long groups, and those whose window the covariance
+    :func:`roll` continues.  Masked are long groups, and those whose window the covariance
     form cannot represent accurately; their rows in the path are undefined.
     """
     N, m = call.Y.shape
@@ -205,56 +115,74 @@ def roll_together(
     noise = check_noise_variance(options["noise_variance"], m)
     order, begins, ends = by_group
     group = by_group.groups
-    learnt = np.ones(order.size, np.bool_) if call.usable is None else call.usable[order]
-    counts = np.bincount(group[learnt], minlength=begins.size)
-    left = counts > LONGEST
-    own_order = order[learnt]
-    own_ends = np.cumsum(counts)
-    own_begins = own_ends - counts
+    usable = np.empty(0, np.bool_) if call.usable is None else call.usable
     kind = Kind(origin.intercept, True, "covariance", ("float64", "float64"))
-    members = np.flatnonzero(~left)
-    state = BankState.start(kind, np.tile(origin.ridge, (members.size, 1)), m, False, np.float64)
     rows = BankRows(
-        np.arange(members.size),
-        own_begins[members],
-        np.minimum(own_begins + window, own_ends)[members],
-        own_order,
-        read_only(np.ascontiguousarray(call.X)),
-        read_only(np.ascontiguousarray(call.Y)),
+        np.arange(begins.size),
+        begins,
+        ends,
+        order,
+        call.X,
+        call.Y,
         call.gates,
         call.weights,
-        np.empty(0, np.bool_),
+        usable,
     )
+    in_line = rows.in_line
+    counts = np.diff(in_line.bounds)
+    left = counts > LONGEST
     path = BankPath.empty(N, m, k, noise if statistics else None)
-    residual = learn(state, kind, rows, path)
-    done = np.zeros(members.size, np.bool_)
+    residual = np.full((N, m), np.nan)
     leverage, inflation, largest = kind.limits.covariance
     # As RollingWindow enters the covariance form: a whole window fits into the tolerated error.
     margin = max(16.0, inflation * 4 * window * float(np.finfo(np.float64).eps) / TOLERATED_ERROR)
-    settings = (
-        window,
-        (leverage, inflation / margin, largest),
-        (leverage, inflation, TOLERATED_ERROR),
-        origin.ridge,
-        origin.intercept,
-    )
-    arrays = state.forms, state.matrix, state.coefs, state.columns, state.tally, state.loss
-    given = arrays, own_begins[members], own_ends[members], own_order, rows.X, rows.Y, settings
-    in_pieces(
-        lambda begin, end: roll_groups(*given, begin, end, residual, tuple(path), done),
-        share(counts[members] * k**2, PARALLEL_FROM),
-    )
-    left[members[~done]] = True
-    every = rows._replace(members=np.arange(begins.size), begins=begins, ends=ends, order=order)
-    if call.usable is not None:
-        residual[~call.usable] = np.nan
-        every = every._replace(usable=call.usable)
-        carry(path, every)
-    seen = np.cumsum(learnt)
+    settings = (leverage, inflation / margin, largest), (leverage, inflation, TOLERATED_ERROR)
+
+    def roll_groups(begin: int, end: int) -> None:
+        ring = (
+            (
+                np.empty((window, k)),
+                np.empty((window, m)),
+                np.empty(window),
+                np.zeros(3, np.int64),
+                origin.ridge,
+                np.empty(2),
+                np.empty((3, m)),
+            ),
+            (np.empty(k), np.empty(k), np.empty(k)),
+        )
+        for turns, numbers in in_line.of(begin, end).pieces(max(LONGEST, PIECE_ENTRIES // k)):
+            groups, starts, stops = (a[~left[turns[0]]] for a in turns)
+            if not groups.size:
+                continue
+            ridge = np.tile(origin.ridge, (groups.size, 1))
+            state = BankState.start(kind, ridge, m, False, np.float64)
+            piece = Piece.of(state, kind, rows, numbers, path)
+            members, done = np.arange(groups.size), np.empty(groups.size, np.bool_)
+            first = members, starts, np.minimum(starts + window, stops)
+            learn_piece(state, kind, first, piece)
+            assert piece.trace is not None
+            roll(
+                state.in_kernels,
+                (members, starts, stops),
+                tuple(piece.rows),
+                settings,
+                ring,
+                piece.residual,
+                tuple(piece.trace),
+                done,
+            )
+            left[groups[~done]] = True
+            piece.write(state, kind, (members, starts, stops), residual, path)
+
+    if in_line.sequence.size:
+        in_pieces(roll_groups, share(counts * k**2, PARALLEL_FROM))
+    carry(path, rows)
+    seen = np.cumsum(usable[order]) if usable.size else np.arange(1, order.size + 1)
     before = np.concatenate([[0], seen])[begins]
     few = order[seen - before[group] < (options["min_samples"] or 1)]
     outside = np.ones(N, np.bool_)
-    outside[order] = False
+    outside[order[~left[group]]] = False
     for array in path.estimates:
         array[few] = array[outside] = np.nan
     residual[outside] = path.recursive[outside] = np.nan
@@ -267,7 +195,7 @@ def roll_together(
         dtype=origin.dtype,
         one_target=call.one_target,
         statistics=statistics_of_rows(
-            path, every, nothing.copy, new, kind, noise if statistics else None, window
+            path, rows, nothing.copy, new, kind, noise if statistics else None, window
         ),
     )
     return found, left
