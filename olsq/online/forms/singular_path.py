@@ -1,22 +1,91 @@
 """Rows of a path after which coefficients are undetermined: their states are read together.
 
-Reading one takes some 100 microseconds, most of it NumPy's calls; learning one takes five.
+Reading one takes some 100 microseconds, most of it NumPy's calls; learning one takes one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.kernels import kernel
 from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.minimum_norm import inverse_root, sandwich_of, solution, variances
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import USED, noise_level, take_alone
+from olsq.online.forms.square_root_kernels import (
+    USED,
+    absorb_alone,
+    noise_level,
+    record_counts,
+)
+from olsq.online.forms.start_kernels import count_pivots
 
 ENTRIES = 2**18  # of the factors that are read together
-ROWS = 256
+ROWS = 256  # of one stream among them
+
+
+class Snapshots(NamedTuple):
+    """States after n rows: R (n, d, d), z (n, m, d), columns (n, 2, d) and spread (n, s, s)."""
+
+    R: NDArray[np.float64]
+    z: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, n: int, m: int, d: int, sandwich: bool) -> Self:
+        s = d if sandwich else 0
+        return cls(*(np.empty((n, *shape)) for shape in ((d, d), (m, d), (2, d), (s, s))))
+
+
+def rows_at_once(d: int, streams: int = 1) -> int:
+    """Return how many rows of each stream are read together."""
+    return max(1, min(ROWS, ENTRIES // (d * d * streams)))
+
+
+@kernel(forceinline=True)
+def copy_spread(spread, snapshots, place):
+    """Copy a spread, which may be None, to its place among the snapshots."""
+    if spread is None:
+        return
+    for i in range(snapshots.shape[1]):
+        for k in range(snapshots.shape[2]):
+            snapshots[place, i, k] = spread[i, k]
+
+
+@kernel()
+def absorb_undetermined(form, spread, rows, span, limits, trace, snapshots, place):
+    """Absorb rows of a span, up to one that determines all coefficients or leaves nothing.
+
+    Returns the first row left and how many coefficients were held.  The state after each row is
+    copied to the snapshots from ``place`` on.  What the trace receives is what needs no solution:
+    losses and counts, and as recursive residuals what they are in units of the a-priori ones.
+    """
+    R, z, columns, tally, loss = form
+    X, Y, gates, weights = rows
+    _, _, losses, counts, recursive, _ = trace
+    factors, rotated, lengths, spreads = snapshots
+    (m, d), held, t, rank = z.shape, 0, span[0], 1
+    while t < span[1] and 0 < rank < d:
+        share, count = absorb_alone(form, spread, X[t], Y[t], gates[t], weights[t], limits)
+        held += count
+        rank = count_pivots(R)
+        for i in range(d):
+            for k in range(d):
+                factors[place, i, k] = R[i, k]
+            lengths[place, 0, i], lengths[place, 1, i] = columns[0, i], columns[1, i]
+        for target in range(m):
+            losses[t, target], recursive[t, target] = loss[target], math.sqrt(share)
+            for k in range(d):
+                rotated[place, target, k] = z[target, k]
+        copy_spread(spread, spreads, place)
+        record_counts(counts, t, tally, rank, 0.0)
+        place += 1
+        t += 1
+    return t, held
 
 
 def take(
@@ -25,50 +94,65 @@ def take(
     """Absorb rows from ``start`` on while coefficients of a square-root form are undetermined.
 
     ``theta`` (m, d) are the coefficients before.  Returns the first row left and the coefficients
-    before that one.  It stops after a row that determines all, or leaves nothing.
+    before that one.
     """
     (m, d), level = form.z.shape, form.limits.square_root
-    stop = min(stop, start + max(1, min(ROWS, ENTRIES // (d * d))))
-    R, z = np.empty((stop - start, d, d)), np.empty((stop - start, m, d))
-    noise, columns = np.empty(len(R)), np.empty((len(R), *form.columns.shape))
-    spread = np.empty((len(R), *form.spread.shape))
-    t, undetermined = start, True
-    while t < stop and undetermined:
-        i, (x, target, gate, weight) = t - start, (a[t] for a in rows)
-        share, held = take_alone(form.in_kernels, form.spread, x, target, gate, weight, level)
-        form.held += held
-        rank = form.rank
-        undetermined = 0 < rank < d
-        R[i], z[i], columns[i], spread[i] = form.R, form.z, form.columns, form.spread
-        noise[i] = noise_level(level, d, form.tally)
-        trace.loss[t], trace.counts[t] = form.loss, (*form.tally, rank, 0.0)
-        trace.recursive[t] = np.sqrt(share)
-        t += 1
-    full = rank == d
-    read = t - start - int(full)
-    known = np.diagonal(R[:read], axis1=1, axis2=2) != 0
+    stop = min(stop, start + rows_at_once(d))
+    snapshots = Snapshots.empty(stop - start, m, d, form.spread.size > 0)
+    end, held = absorb_undetermined(
+        form.in_kernels,
+        form.spread_in_kernels,
+        tuple(rows),
+        (start, stop),
+        level,
+        tuple(trace),
+        tuple(snapshots),
+        0,
+    )
+    form.held += held
+    places = np.arange(end - start)
+    read(snapshots, places, trace, start + places, level, form.intercept)
+    before = np.concatenate([theta[None], trace.coef[start : end - 1]])
+    write_residuals(before, rows, start + places, residual, trace)
+    return end, trace.coef[end - 1]
+
+
+def read(
+    snapshots: Snapshots,
+    places: NDArray[np.int64],
+    trace: Trace,
+    at: NDArray[np.int64],
+    limits: tuple[float, float, float],
+    intercept: bool,
+) -> None:
+    """Write the solutions of snapshots at some ``places`` to the rows ``at`` of a trace."""
+    d = snapshots.R.shape[1]
+    known = np.diagonal(snapshots.R, axis1=1, axis2=2) != 0
     alike: dict[bytes, list[int]] = {}
-    for i, pivots in enumerate(known):
-        alike.setdefault(pivots.tobytes(), []).append(i)
+    for i, place in enumerate(places.tolist()):
+        alike.setdefault(known[place].tobytes(), []).append(i)
     for together in alike.values():
-        places, pivots = np.array(together), known[together[0]]
-        factors, at = R[places], start + places
-        trace.coef[at] = solution(factors, z[places], pivots, noise[places], form.intercept)
+        place, row = places[together], at[together]
+        R, pivots, counts = snapshots.R[place], known[place[0]], trace.counts[row]
+        noise = [noise_level(limits, d, tally) for tally in counts]
+        trace.coef[row] = solution(R, snapshots.z[place], pivots, np.array(noise), intercept)
         if not len(trace.variance):
             continue
-        root = inverse_root(factors, pivots)
-        variance = variances(factors, root)
-        hide_held(variance, columns[places], trace.counts[at, :4], level)
-        trace.variance[at] = variance
+        root = inverse_root(R, pivots)
+        variance = variances(R, root)
+        hide_held(variance, snapshots.columns[place], counts[:, :4], limits)
+        trace.variance[row] = variance
         if len(trace.sandwich):
-            diagonal, trace.counts[at, USED] = sandwich_of(spread[places], root)
-            trace.sandwich[at] = np.where(np.isfinite(variance), diagonal, np.inf)
-    if full:
-        trace.write(t - 1, form)
-    before = np.concatenate([theta[None], trace.coef[start : t - 1]])
-    residual[start:t] = rows.Y[start:t] - predict(before, rows.X[start:t])
-    trace.recursive[start:t] *= residual[start:t]
-    return t, trace.coef[t - 1]
+            diagonal, trace.counts[row, USED] = sandwich_of(snapshots.spread[place], root)
+            trace.sandwich[row] = np.where(np.isfinite(variance), diagonal, np.inf)
+
+
+def write_residuals(
+    before: NDArray, rows: Rows, at: NDArray[np.int64], residual: NDArray, trace: Trace
+) -> None:
+    """Write the residuals of rows ``at`` given the coefficients (r, m, d) before each."""
+    residual[at] = errors = rows.Y[at] - predict(before, rows.X[at])
+    trace.recursive[at] *= errors
 
 
 def predict(theta: NDArray, X: NDArray) -> NDArray:

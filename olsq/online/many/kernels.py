@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from olsq.kernels import kernel
-from olsq.online.forms import covariance_kernels, square_root_kernels, start_kernels
+from olsq.online.forms import covariance_kernels, singular_path, square_root_kernels, start_kernels
 from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY
 from olsq.online.forms.edges import check_trace, wants_sandwich
 from olsq.online.forms.start_kernels import TAKEN
@@ -169,16 +169,16 @@ def learn_starts(state, turns, rows, settings, residual, trace, bases, outcomes)
 
 
 @kernel()
-def take_alone(state, turns, rows, theta, limits, residual, recursive):
+def take_alone(state, turns, rows, theta, settings, residual):
     """Absorb one row of every member (b,); ``turns`` = (members, place).
 
-    These are rows whose treatment needs coefficients: a reset, a new direction, or a row of a path
-    while some coefficient is undetermined.  theta (b, m, k) are the coefficients before it.
-    ``recursive`` (N, m), or (0, m) where it is not wanted.
+    These are rows whose residual needs coefficients: a reset, or a new direction.  theta (b, m, k)
+    are the coefficients before it.
     """
-    _, _, coefs, _, _, _, held, _, seen, spread = state
+    forms, _, coefs, _, _, _, held, clock, seen, spread = state
     members, place = turns
     X, Y, gates, weights = rows
+    covariance_limits, limits, switching, _, _ = settings
     m, k = coefs.shape[1], coefs.shape[2]
     if theta.shape != (members.shape[0], m, k) or place.shape != members.shape:
         raise ValueError("the coefficients do not have the shape of the filters")
@@ -189,15 +189,40 @@ def take_alone(state, turns, rows, theta, limits, residual, recursive):
             for j in range(k):
                 error -= theta[i, target, j] * X[t, j]
             residual[t, target] = error
-        (squares,) = spread_of(spread, f)
-        share, count = square_root_kernels.absorb_alone(
-            form_of(state, f), squares, X[t], Y[t], gates[t], weights[t], limits
+        form, (squares,) = form_of(state, f), spread_of(spread, f)
+        _, count = square_root_kernels.absorb_alone(
+            form, squares, X[t], Y[t], gates[t], weights[t], limits
         )
         held[f] += count
-        if recursive.shape[0] > 0:
-            for target in range(m):
-                recursive[t, target] = residual[t, target] * math.sqrt(share)
         seen[f] += 1 if weights[t] > 0 else 0
+        if switching and covariance_kernels.retry(form, clock[f], 1, covariance_limits):
+            forms[f] = COVARIANCE
+
+
+@kernel()
+def take_undetermined(state, turns, rows, settings, trace, snapshots):
+    """Absorb rows of a path while coefficients are undetermined, equally many of every member.
+
+    ``snapshots`` as in :mod:`olsq.online.forms.singular_path`, one member's after the other's.
+    """
+    forms, _, _, _, _, _, held, clock, seen, spread = state
+    members, position, ends = turns
+    covariance_limits, limits, switching, _, _ = settings
+    each = snapshots[0].shape[0] // max(members.shape[0], 1)
+    for i in range(members.shape[0]):
+        f, t = members[i], position[i]
+        stop = min(ends[i], t + each)
+        if switching:
+            stop = min(stop, t + clock[f, TO_RETRY])
+        form, (squares,) = form_of(state, f), spread_of(spread, f)
+        done, count = singular_path.absorb_undetermined(
+            form, squares, rows, (t, stop), limits, trace, snapshots, i * each
+        )
+        held[f] += count
+        seen[f] += count_samples(rows[3], t, done)
+        if switching and covariance_kernels.retry(form, clock[f], done - t, covariance_limits):
+            forms[f] = COVARIANCE
+        position[i] = done
 
 
 @kernel()
@@ -236,15 +261,6 @@ def learn_logs(logs, turns, gates, weights):
             if weights[t] > 0:
                 total += math.log(weights[t])
         logs[members[i]] = total
-
-
-@kernel()
-def try_all(state, filters, covariance_limits):
-    """Count one row less to wait for each of ``filters``; try the other form where none is left."""
-    forms, clock = state[0], state[7]
-    for f in filters:
-        if covariance_kernels.retry(form_of(state, f), clock[f], 1, covariance_limits):
-            forms[f] = COVARIANCE
 
 
 @kernel()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from olsq.online.files import frozen
 from olsq.online.files.frozen import IMMUTABLE
+from olsq.online.forms import singular_path
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.rows import Rows, Trace, with_ones
 from olsq.online.forms.square_root_kernels import COUNT
@@ -312,8 +313,9 @@ def learn_piece(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> Non
         if leaving.any():  # what does that compiles for seconds
             kernels.leave_each(arrays, members[leaving])
         if not leaving.all():
-            _take_alone(state, kind, members[~leaving], position[~leaving], piece)
-            position[~leaving] += 1
+            position[~leaving] = _take_alone(
+                state, kind, (members[~leaving], position[~leaving], ends[~leaving]), piece
+            )
     if state.logs[turns[0]].any() or (piece.rows.weights != 1).any():
         kernels.learn_logs(state.logs, turns, piece.rows.gates, piece.rows.weights)
 
@@ -353,31 +355,32 @@ def _learn_starts(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> N
         at, bases = at[outcomes == UNTRACED], bases[outcomes == UNTRACED]
 
 
-def _take_alone(
-    state: BankState,
-    kind: Kind,
-    filters: NDArray[np.int64],
-    place: NDArray[np.int64],
-    piece: Piece,
-) -> None:
-    """Absorb one row in each of some filters in square-root form whose treatment needs
-    coefficients.
+def _take_alone(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> NDArray[np.int64]:
+    """Absorb rows of filters in square-root form whose treatment needs coefficients: one of each,
+    or more on a path.  Return where each goes on.
     """
-    arrays, theta = state.in_kernels, state.theta(filters, kind)
-    recursive = piece.residual[:0] if piece.trace is None else piece.trace.recursive
-    kernels.take_alone(
-        arrays,
-        (filters, place),
-        tuple(piece.rows),
-        theta,
-        kind.limits.square_root,
-        piece.residual,
-        recursive,
+    arrays, rows, trace = state.in_kernels, tuple(piece.rows), piece.trace
+    (filters, begins, ends), theta = turns, state.theta(turns[0], kind)
+    if trace is None:
+        kernels.take_alone(arrays, (filters, begins), rows, theta, kind.settings, piece.residual)
+        return begins + 1
+    b, m, k = theta.shape
+    each = singular_path.rows_at_once(k, b)
+    snapshots = singular_path.Snapshots.empty(b * each, m, k, len(trace.sandwich) > 0)
+    position = begins.copy()
+    kernels.take_undetermined(
+        arrays, (filters, position, ends), rows, kind.settings, tuple(trace), tuple(snapshots)
     )
-    if piece.trace is not None:
-        _write_estimates(state, kind, filters, place, piece)
-    if kind.method == "covariance":
-        kernels.try_all(arrays, filters, kind.limits.covariance)
+    counts = position - begins
+    firsts = np.cumsum(counts) - counts  # of every filter among the rows absorbed
+    step = np.arange(counts.sum()) - np.repeat(firsts, counts)
+    places, at = np.repeat(np.arange(b) * each, counts) + step, np.repeat(begins, counts) + step
+    limits = kind.limits.square_root
+    singular_path.read(snapshots, places, trace, at, limits, kind.intercept)
+    before = trace.coef[at - 1]
+    before[firsts] = theta
+    singular_path.write_residuals(before, piece.rows, at, piece.residual, trace)
+    return position
 
 
 def _write_estimates(
