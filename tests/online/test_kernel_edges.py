@@ -13,6 +13,8 @@ from olsq.online.forms import pair_kernels as pairs
 from olsq.online.forms import square_root_kernels as square_root
 from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.singular_path import Snapshots, absorb_undetermined
+from olsq.online.many import kernels as bank
 from olsq.online.windows import block_kernels as rolling_blocks
 from olsq.online.windows import row_kernels as rolling
 from olsq.online.windows.window import EVERY_ROW
@@ -70,8 +72,7 @@ def calls(traced):
     X, Y, _, w = rows()
     spread, robust = np.zeros((D, D)), trace(traced, sandwich=traced)
     span, with_path = (0, N), spread if traced else None
-    sandwich = (np.zeros((D, D)), np.zeros(1)) if traced else None
-    yield covariance.update, [state(), with_path, sandwich, rows(), span, LIMITS, residual, robust]
+    yield covariance.update, [state(), with_path, rows(), span, LIMITS, residual, robust]
     yield blocks.update_blocked, [state(), with_path, rows(), span, LIMITS, residual, record]
     roundings = 2e-16, 1e-60, 0.0
     yield square_root.update, [state(), spread, rows(), span, roundings, residual, robust]
@@ -119,6 +120,25 @@ def calls(traced):
         ]  # fmt: skip
         _, _, columns, tally, _ = state()
         yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N), np.zeros(D)]
+    turns = np.array([1, 0]), np.array([0, 3]), np.array([3, N])
+    settings = LIMITS, roundings, True, False, True
+    scratch = np.zeros(D), np.zeros((D, D) if traced else (0, 0))
+    yield bank.learn, [
+        filters(2), turns, rows(), settings, residual, robust, scratch,
+    ]  # fmt: skip
+    if traced:
+        snapshots = tuple(Snapshots.empty(2 * N, M, D, True))
+        yield bank.take_undetermined, [filters(2), turns, rows(), settings, robust, snapshots]
+        yield absorb_undetermined, [
+            state(), spread, rows(), span, roundings, robust, snapshots, 0,
+        ]  # fmt: skip
+
+
+def filters(n):
+    """forms, five arrays of every filter's state, held, clock, seen, spread"""
+    form = tuple(np.stack([array] * n) for array in state())
+    clock = np.ones((n, 3), int)
+    return np.zeros(n, int), *form, np.zeros(n, int), clock, np.zeros(n, int), np.zeros((n * D, D))
 
 
 def shorter(array):
@@ -151,7 +171,7 @@ def arrays_of(argument):
     return [a for part in argument for a in arrays_of(part)] if isinstance(argument, tuple) else []
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(15 - 5 * traced)]
+CALLS = [(traced, i) for traced in (False, True) for i in range(16 - 3 * traced)]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
+from olsq.online.forms.edges import check_call, check_spread, check_trace, wants_sandwich
 from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.minimum_norm import inverse_root, sandwich_of, solution, variances
 from olsq.online.forms.rows import Rows, Trace
@@ -40,6 +41,11 @@ class Snapshots(NamedTuple):
         s = d if sandwich else 0
         return cls(*(np.empty((n, *shape)) for shape in ((d, d), (m, d), (2, d), (s, s))))
 
+    def keep(self, place: int, form: Any) -> None:
+        """Copy the state of a square-root form to its place."""
+        for snapshots, array in zip(self, (form.R, form.z, form.columns, form.spread), strict=True):
+            snapshots[place] = array
+
 
 def rows_at_once(d: int, streams: int = 1) -> int:
     """Return how many rows of each stream are read together."""
@@ -66,9 +72,19 @@ def absorb_undetermined(form, spread, rows, span, limits, trace, snapshots, plac
     """
     R, z, columns, tally, loss = form
     X, Y, gates, weights = rows
+    (m, d), held, t, rank = z.shape, 0, span[0], 1
+    check_call(form, rows, span, Y)
+    check_trace(trace, X.shape[0], d, m)
+    check_spread(spread, d, wants_sandwich(trace))
     _, _, losses, counts, recursive, _ = trace
     factors, rotated, lengths, spreads = snapshots
-    (m, d), held, t, rank = z.shape, 0, span[0], 1
+    n = factors.shape[0]
+    if factors.shape != (n, d, d) or rotated.shape != (n, m, d) or lengths.shape != (n, 2, d):
+        raise ValueError("the shapes of the snapshots do not fit the state")
+    if spreads.shape != ((n, d, d) if spreads.shape[1] > 0 else (n, 0, 0)):
+        raise ValueError("the shapes of the snapshots do not fit the state")
+    if not 0 <= place <= n - (span[1] - span[0]):
+        raise ValueError("rows start..stop are outside of the shape of the snapshots")
     while t < span[1] and 0 < rank < d:
         share, count = absorb_alone(form, spread, X[t], Y[t], gates[t], weights[t], limits)
         held += count

@@ -205,21 +205,25 @@ class SquareRootForm(Form):
 
     def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
         """Absorb one row that is a reset, a new direction, or on a path while undetermined."""
-        x, target, gate, weight = (a[t] for a in rows)
-        residual[t] = target - singular_path.predict(self.coefficients()[None], x[None])[0]
-        share, held = kernels.take_alone(
-            self.in_kernels,
-            self.spread_in_kernels,
-            x,
-            target,
-            gate,
-            weight,
-            self.limits.square_root,
-        )
-        self.held += held
+        before = self.coefficients()[None]
+        residual[t] = rows.Y[t] - singular_path.predict(before, rows.X[t : t + 1])[0]
+        share = self.take_alone(rows, t)
         if trace.wanted:
             trace.write(t, self)
             trace.recursive[t] = residual[t] * np.sqrt(share)
+
+    def take_alone(self, rows: Rows, t: int) -> float:
+        """Absorb row t without its residual; return the square of what the recursive residual is in
+        units of that.
+        """
+        share, held = kernels.take_alone(
+            self.in_kernels,
+            self.spread_in_kernels,
+            *(a[t] for a in rows),
+            self.limits.square_root,
+        )
+        self.held += held
+        return share
 
     def absorb_observations(
         self, X: NDArray, Y: NDArray, errors: NDArray, largest: NDArray, faintest: float

@@ -182,8 +182,11 @@ def take_alone(state, turns, rows, theta, settings, residual):
     m, k = coefs.shape[1], coefs.shape[2]
     if theta.shape != (members.shape[0], m, k) or place.shape != members.shape:
         raise ValueError("the coefficients do not have the shape of the filters")
+    check(state, (members, place, place), rows, residual, None)
     for i in range(members.shape[0]):
         f, t = members[i], place[i]
+        if t == X.shape[0]:
+            raise ValueError("a row is outside of the shape of X")
         for target in range(m):
             error = Y[t, target]
             for j in range(k):
@@ -208,6 +211,7 @@ def take_undetermined(state, turns, rows, settings, trace, snapshots):
     forms, _, _, _, _, _, held, clock, seen, spread = state
     members, position, ends = turns
     covariance_limits, limits, switching, _, _ = settings
+    check(state, turns, rows, rows[1], trace)
     each = snapshots[0].shape[0] // max(members.shape[0], 1)
     for i in range(members.shape[0]):
         f, t = members[i], position[i]
