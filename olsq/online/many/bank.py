@@ -17,8 +17,10 @@ from olsq.online.files import frozen
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.clocks import TimedRows
-from olsq.online.many.learning import BankPath, BankRows, learn, learn_one_row
+from olsq.online.many.in_line import BankPath, BankRows
+from olsq.online.many.learning import learn
 from olsq.online.many.making import BankMaking
+from olsq.online.many.one_row import learn_one_row
 from olsq.online.many.parallel import uninterrupted
 from olsq.online.many.paths import (
     carry,

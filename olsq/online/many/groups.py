@@ -17,8 +17,9 @@ from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.clocks import LAST_LEARNT, Clocks, gates_of_groups
+from olsq.online.many.in_line import BankRows
 from olsq.online.many.labels import MISSING, encode, with_groups
-from olsq.online.many.learning import BankRows, learn
+from olsq.online.many.learning import learn
 from olsq.online.many.paths import carry, open_path, path_of, statistics_of_rows
 from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together

@@ -1,181 +1,27 @@
-"""Learn the rows of one call in all filters of a bank at once, or one row of one filter.
-
-Learning a row is a microsecond of arithmetic; the general way spends a hundred on checks of
-parameters that came out the same for the row before, and on grouping rows by filter.  For one row
-those checks are made once, for as long as the parameters and the state are the same objects; what
-the row itself can get wrong is checked in the kernel.  A row that is unusual in any way is left to
-the general way, unchanged.  Which way a row goes depends on the row, the parameters and the state
-alone, so that a state that was saved and loaded goes on with the same bits.
-"""
+"""Learn the rows of one call in all filters of a bank at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.files import frozen
-from olsq.online.files.frozen import IMMUTABLE
 from olsq.online.forms import singular_path
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.rows import Rows, Trace, with_ones
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.forms.start_kernels import TAKEN, UNTRACED
 from olsq.online.forms.statistics import FitArrays
-from olsq.online.many import decision_kernels, kernels
+from olsq.online.many import kernels
+from olsq.online.many.in_line import BankPath, BankRows, InLine, Turns
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
-from olsq.online.rows import complex_rows
-from olsq.problem import LARGEST
 
 PARALLEL_FROM = 1e5  # multiplications that pay for a thread
 FEW = 32  # filters whose states are copied to be put back after an error
 WIDENED = 4096  # filters of a float32 state that are float64 at a time
 PIECE_ENTRIES = 131072  # regressors learned at a time: they and their trace stay in the cache
-
-Turns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # members, begins, ends
-
-
-class BankRows(NamedTuple):
-    """Checked rows X (N, d), Y (N, m), and the assignment of rows to filters.
-
-    ``members[i]``, no filter twice, gets ``order[begins[i]:ends[i]]``; gates and weights
-    (N,); ``usable`` (N,), or (0,) where all are.
-    """
-
-    members: NDArray[np.int64]
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    order: NDArray[np.int64]
-    X: NDArray
-    Y: NDArray
-    gates: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    usable: NDArray[np.bool_]
-
-    def as_pairs(self, intercept: bool) -> BankRows:
-        """Embed complex rows as pairs of real ones, each filter's in its order."""
-        X = complex_rows.with_ones(self.X, intercept)
-        return BankRows(
-            self.members,
-            2 * self.begins,
-            2 * self.ends,
-            (2 * self.order[:, None] + np.arange(2)).reshape(-1),
-            complex_rows.embed_rows(X),
-            complex_rows.embed_targets(self.Y),
-            complex_rows.embed_gates(self.gates),
-            np.repeat(self.weights, 2),
-            np.repeat(self.usable, 2),
-        )
-
-    @property
-    def sequence(self) -> NDArray[np.int64]:
-        """The rows in the order in which they are learned, one filter's after the other's."""
-        if self.begins.size and (self.begins[1:] == self.ends[:-1]).all():
-            return self.order[self.begins[0] : self.ends[-1]]
-        ranges = zip(self.begins.tolist(), self.ends.tolist(), strict=True)
-        return np.concatenate([self.order[:0], *(self.order[a:b] for a, b in ranges)])
-
-    @property
-    def in_line(self) -> InLine:
-        """The usable rows as they are learned."""
-        sequence, counts = self.sequence, self.ends - self.begins
-        if self.usable.size:
-            usable = self.usable[sequence]
-            member = np.repeat(np.arange(counts.size), counts)
-            counts = np.bincount(member[usable], minlength=counts.size)
-            sequence = sequence[usable]
-        bounds = np.zeros(counts.size + 1, np.int64)
-        counts.cumsum(out=bounds[1:])
-        return InLine(self.members, sequence, bounds)
-
-
-class InLine(NamedTuple):
-    """Rows to learn, those of ``members[i]`` being ``sequence[bounds[i]:bounds[i + 1]]``."""
-
-    members: NDArray[np.int64]
-    sequence: NDArray[np.int64]
-    bounds: NDArray[np.int64]
-
-    def of(self, begin: int, end: int) -> InLine:
-        """Select the rows of some of the members."""
-        return self._replace(members=self.members[begin:end], bounds=self.bounds[begin : end + 1])
-
-    def pieces(self, size: int) -> Iterator[tuple[Turns, slice | NDArray[np.int64]]]:
-        """Cut into pieces of about ``size`` rows; yield their members with the places of their rows
-        in the piece, and the numbers of the rows.
-
-        A piece ends with a member's last row, unless that member alone has more.
-        """
-        bounds = self.bounds
-        start, last = int(bounds[0]), int(bounds[-1])
-        if 0 < last - start <= size:  # as below, in a third of the time
-            begins = bounds[:-1] - start
-            yield (self.members, begins, bounds[1:] - start), _as_slice(self.sequence[start:last])
-            return
-        while start < last:
-            stop = int(bounds[np.searchsorted(bounds, start + size, "right") - 1])
-            if stop <= start:
-                stop = min(start + size, last)
-            first = np.searchsorted(bounds, start, "right") - 1
-            behind = np.searchsorted(bounds, stop, "left")
-            places = np.clip(bounds[first : behind + 1] - start, 0, stop - start)
-            turns = self.members[first:behind], places[:-1].copy(), places[1:]
-            yield turns, _as_slice(self.sequence[start:stop])
-            start = stop
-
-
-def _as_slice(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
-    """Return the slice that selects these numbers, where they rise by one."""
-    first, last = int(numbers[0]), int(numbers[-1])
-    if last - first == numbers.size - 1 and (numbers[1:] > numbers[:-1]).all():
-        return slice(first, last + 1)
-    return numbers
-
-
-class BankPath(NamedTuple):
-    """Every row's estimate: coef and stderr (N, m, k), sigma2 and recursive (N, m); squares (N, m)
-    and degrees (N, 3) as in :class:`FitArrays`.
-
-    Without statistics sigma2, stderr, squares and degrees have no rows.
-    """
-
-    coef: NDArray[np.float64]
-    sigma2: NDArray[np.float64]
-    stderr: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    degrees: NDArray[np.float64]
-    recursive: NDArray[np.float64]
-
-    @classmethod
-    def empty(cls, n: int, m: int, k: int, noise: NDArray | None) -> BankPath:
-        """Return the values that rows keep which come before a group's first usable one.
-
-        ``noise`` (m,) are the known noise variances, inf where they are to be estimated; None
-        leaves statistics out.
-        """
-        rows = 0 if noise is None else n
-        sigma2 = np.empty((0, m)) if noise is None else np.tile(noise, (n, 1))
-        return cls(
-            np.zeros((n, m, k)),
-            sigma2,
-            np.full((rows, m, k), np.inf),
-            np.zeros((rows, m)),
-            np.zeros((rows, 3)),
-            np.full((n, m), np.nan),
-        )
-
-    @property
-    def estimates(self) -> tuple[NDArray, ...]:
-        """The arrays that skipped rows have from the row before them."""
-        return tuple(self[:5]) if self.has_statistics else (self.coef,)
-
-    @property
-    def has_statistics(self) -> bool:
-        return len(self.sigma2) == len(self.coef)
 
 
 def learn(
@@ -398,97 +244,3 @@ def _write_estimates(
     if len(trace.sandwich):
         trace.sandwich[place] = estimates.sandwich
     trace.counts[place] = estimates.counts(state.tally[filters])
-
-
-DOUBLE = np.dtype(np.float64)
-SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
-INTEGERS = (int, np.int64)  # of one filter: no bool is among them
-NUMBERS = (float, np.float64)
-
-
-class ShortWay(NamedTuple):
-    """Conditions under which rows of a bank take the fast path, with its state now."""
-
-    state: BankState
-    parameters: Callable[[Any], tuple[Any, ...]]
-    values: tuple[Any, ...]
-    shape: tuple[int, ...]  # of a row that may go this way
-    target: tuple[int, ...]  # and of its y
-    gates: NDArray[np.float64]  # (n,) or (1,): the array that is the parameter, read anew each time
-    intercept: bool
-    arrays: tuple[NDArray, ...]
-    limits: Any
-
-
-def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArray] | None:
-    """Learn a row x (d,), y a number or (m,); return the prediction before and the residual (m,).
-
-    None, with nothing changed, if the row has to go the general way.  Raises as ``partial_fit``
-    does if a parameter is no longer what the state was made with.
-    """
-    if not (type(which) in INTEGERS and type(x) is np.ndarray and x.dtype is DOUBLE):
-        return None
-    way = bank.__dict__.get("_short_way")
-    if (
-        way is None
-        or way.state is not bank._state
-        or not all(map(is_, way.parameters(bank), way.values))
-    ):
-        if "_state" not in bank.__dict__:
-            return None
-        way = bank._short_way = _found(bank)
-    n = way.state.forms.shape[0]
-    if x.shape != way.shape or not x.flags.carray or not -n <= which < n:
-        return None
-    if type(y) in NUMBERS and not way.target:
-        y = np.array((y,))
-    elif not (
-        type(y) is np.ndarray and y.dtype is DOUBLE and y.shape == way.target and y.flags.carray
-    ):
-        return None
-    y = y.reshape(-1)
-    prediction, residual = np.empty(y.shape), np.empty(y.shape)
-    settings = way.intercept, SETTLED, way.limits
-    if not decision_kernels.learn_one(
-        way.arrays, which % n, x, y, way.gates, settings, prediction, residual
-    ):
-        return None
-    prediction, residual = prediction.reshape(way.target), residual.reshape(way.target)
-    bank._residual = residual
-    return prediction, residual
-
-
-def _found(bank: Any) -> ShortWay:
-    frozen.check(bank, bank._made_with)
-    bank._check_parameters()
-    parameters = attrgetter(*bank._parameter_names())
-    state: BankState = bank._state
-    values, shape = parameters(bank), (-1,)  # the shape of no array
-    gates = np.atleast_1d(bank._forget(None))
-    # Arrays may change in place: factors are read anew in every call, others are compared there.
-    factors = bank.forget if type(bank.forget) is np.ndarray and bank.half_life is None else None
-    fits = factors is None or (
-        factors.shape == gates.shape and factors.dtype is DOUBLE and factors.flags.carray
-    )
-    if (
-        fits
-        and all(type(value) in IMMUTABLE or value is factors for value in values)
-        and not bank._kind.is_complex
-        and state.matrix.dtype == DOUBLE
-        and bank._dtype == DOUBLE
-        and not state.spread.size
-    ):
-        shape, gates = (bank.n_features_in_,), gates if factors is None else factors
-    names = ("forms", "matrix", "coefs", "columns", "tally", "loss", "clock", "seen", "logs")
-    target = (bank._n_targets,) if bank._n_targets else ()
-    return ShortWay(
-        state,
-        parameters,
-        values,
-        shape,
-        target,
-        gates,
-        bank._kind.intercept,
-        tuple(getattr(state, name) for name in names),
-        bank._kind.limits.covariance,
-    )

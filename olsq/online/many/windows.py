@@ -12,12 +12,11 @@ from olsq.online.calls.call import Call, Origin
 from olsq.online.forms import covariance_kernels
 from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.edges import check_rolling
+from olsq.online.many.in_line import BankPath, BankRows
 from olsq.online.many.kernels import form_of
 from olsq.online.many.learning import (
     PARALLEL_FROM,
     PIECE_ENTRIES,
-    BankPath,
-    BankRows,
     Piece,
     learn_piece,
 )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from olsq.linalg.numpy.lapack import mirror_upper
-from olsq.online.forms import covariance, schema, singular_path
+from olsq.online.forms import covariance, schema
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form import copied
 from olsq.online.forms.form_switch import restore_form
@@ -23,7 +23,7 @@ from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import block_kernels as blocks
-from olsq.online.windows import fading, products
+from olsq.online.windows import dependent, fading, products
 from olsq.online.windows import few_row_kernels as few_rows
 from olsq.online.windows import row_kernels as kernels
 from olsq.online.windows.accuracy import EPS, LARGEST_LOSS, LARGEST_SUM, SUM
@@ -228,7 +228,7 @@ class RollingWindow(Ring):
                     trace.arrays,
                 )
             elif trace.wanted and not form.full_rank:
-                t = self._take_dependent(form, rows, t, (leaving, exits), residual, trace)
+                t = dependent.take(self, rows, t, (leaving, exits), residual, trace)
                 continue
             else:
                 form.update(rows, t, t + 1, residual, trace)
@@ -265,49 +265,6 @@ class RollingWindow(Ring):
         return few_rows.update(
             state, self.factors, window, rows, (t, len(residual)), residual, trace.arrays
         )
-
-    def _take_dependent(
-        self,
-        form: SquareRootForm,
-        rows: Rows,
-        start: int,
-        leaving: tuple[NDArray[np.int64], NDArray[np.int64]],
-        residual: NDArray,
-        trace: Trace,
-    ) -> int:
-        """Take rows of a path from ``start`` on while coefficients are undetermined; return the row
-        after them.
-
-        The form is made anew with each; the solutions are read together.  ``leaving`` = (how many
-        rows leave with each, the rows with which some leave).
-        """
-        n, (m, d) = len(residual), form.z.shape
-        most, theta = min(n - start, singular_path.rows_at_once(d)), form.coefficients()
-        snapshots = singular_path.Snapshots.empty(most, m, d, False)
-        t, undetermined = start, True
-        while t < start + most and undetermined:
-            if t > start and (
-                self.place[kernels.FILLED] < d or self._fills_until(t, n, leaving[1])
-            ):
-                break
-            latest: Any = self.latest_form
-            trace.recursive[t] = np.sqrt(latest.take_alone(rows, t))
-            self._store(rows, t, t + 1, leaving[0])
-            self.rebuild()
-            undetermined = 0 < self.latest_form.rank < d
-            if undetermined:
-                snapshots.keep(t - start, self.latest_form)
-                trace.loss[t] = self.latest_form.loss
-                trace.counts[t] = (*self.latest_form.tally, self.latest_form.rank, 0.0)
-            else:
-                trace.write(t, self.latest_form)
-            t += 1
-        at, level = np.arange(start, t), form.limits.square_root
-        read = at if undetermined else at[:-1]
-        singular_path.read(snapshots, read - start, trace, read, level, form.intercept)
-        before = np.concatenate([theta[None], trace.coef[start : t - 1]])
-        singular_path.write_residuals(before, rows, at, residual, trace)
-        return t
 
     def _take_blocks(
         self, form: CovarianceForm, rows: Rows, t: int, leaving: NDArray, residual: NDArray
