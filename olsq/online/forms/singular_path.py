@@ -72,7 +72,7 @@ def absorb_undetermined(form, spread, rows, span, limits, trace, snapshots, plac
     """
     R, z, columns, tally, loss = form
     X, Y, gates, weights = rows
-    (m, d), held, t, rank = z.shape, 0, span[0], 1
+    (m, d), held, t, undetermined = z.shape, 0, span[0], True
     check_call(form, rows, span, Y)
     check_trace(trace, X.shape[0], d, m)
     check_spread(spread, d, wants_sandwich(trace))
@@ -85,10 +85,11 @@ def absorb_undetermined(form, spread, rows, span, limits, trace, snapshots, plac
         raise ValueError("the shapes of the snapshots do not fit the state")
     if not 0 <= place <= n - (span[1] - span[0]):
         raise ValueError("rows start..stop are outside of the shape of the snapshots")
-    while t < span[1] and 0 < rank < d:
+    while t < span[1] and undetermined:
         share, count = absorb_alone(form, spread, X[t], Y[t], gates[t], weights[t], limits)
         held += count
         rank = count_pivots(R)
+        undetermined = 0 < rank < d
         for i in range(d):
             for k in range(d):
                 factors[place, i, k] = R[i, k]
