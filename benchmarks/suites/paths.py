@@ -51,6 +51,24 @@ class Bare:
         self.path(self.X, self.y, statistics=False, **self.options)
 
 
+class Dependent:
+    """``coefficient_path`` where four dummies stand beside an intercept: no row determines all."""
+
+    params = (["stream", "groups", "rolling"],)
+    param_names = ("kind",)
+
+    def setup(self, kind: str) -> None:
+        (self.path,) = need("olsq.coefficient_path")
+        X, self.y = regression(4_000, 1)
+        self.X = np.column_stack([np.eye(4)[np.arange(4_000) * 7 % 11 % 4], X])
+        options = {"rolling": {"window": 60}, "groups": {"by": np.arange(4_000) // 400}}
+        self.options = {"fit_intercept": True, "ridge": 0.0} | options.get(kind, {})
+        self.time_path(kind)
+
+    def time_path(self, kind: str) -> None:
+        self.path(self.X, self.y, **self.options)
+
+
 class Ratios:
     """A whole path over learning the same rows and reading the last coefficients only."""
 
