@@ -124,21 +124,25 @@ def calls(traced):
     settings = LIMITS, roundings, True, False, True
     scratch = np.zeros(D), np.zeros((D, D) if traced else (0, 0))
     yield bank.learn, [
-        filters(2), turns, rows(), settings, residual, robust, scratch,
+        filters(2, with_path), turns, rows(), settings, residual, robust, scratch,
     ]  # fmt: skip
     if traced:
         snapshots = tuple(Snapshots.empty(2 * N, M, D, True))
-        yield bank.take_undetermined, [filters(2), turns, rows(), settings, robust, snapshots]
+        yield (
+            bank.take_undetermined,
+            [filters(2, with_path), turns, rows(), settings, robust, snapshots],
+        )
         yield absorb_undetermined, [
             state(), spread, rows(), span, roundings, robust, snapshots, 0,
         ]  # fmt: skip
 
 
-def filters(n):
-    """forms, five arrays of every filter's state, held, clock, seen, spread"""
+def filters(n, spread):
+    """forms, five arrays of every filter's state, held, clock, seen, spread (or None)"""
     form = tuple(np.stack([array] * n) for array in state())
     clock = np.ones((n, 3), int)
-    return np.zeros(n, int), *form, np.zeros(n, int), clock, np.zeros(n, int), np.zeros((n * D, D))
+    counts = np.zeros(n, int), clock, np.zeros(n, int)
+    return np.zeros(n, int), *form, *counts, np.vstack([spread] * n) if spread is not None else None
 
 
 def shorter(array):
