@@ -127,10 +127,13 @@ def take(
         0,
     )
     form.held += held
-    places = np.arange(end - start)
+    full = form.full_rank  # then the last row's estimate has the bits that the form itself gives
+    places = np.arange(end - start - int(full))
     read(snapshots, places, trace, start + places, level, form.intercept)
+    if full:
+        trace.write(end - 1, form)
     before = np.concatenate([theta[None], trace.coef[start : end - 1]])
-    write_residuals(before, rows, start + places, residual, trace)
+    write_residuals(before, rows, np.arange(start, end), residual, trace)
     return end, trace.coef[end - 1]
 
 
@@ -142,7 +145,9 @@ def read(
     limits: tuple[float, float, float],
     intercept: bool,
 ) -> None:
-    """Write the solutions of snapshots at some ``places`` to the rows ``at`` of a trace."""
+    """Write the solutions of snapshots at some ``places`` to the rows ``at`` of a trace, where
+    coefficients are undetermined.
+    """
     d = snapshots.R.shape[1]
     known = np.diagonal(snapshots.R, axis1=1, axis2=2) != 0
     alike: dict[bytes, list[int]] = {}

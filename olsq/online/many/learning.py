@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from olsq.online.forms import singular_path
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.rows import Rows, Trace, with_ones
-from olsq.online.forms.square_root_kernels import COUNT
+from olsq.online.forms.square_root_kernels import COUNT, RANK
 from olsq.online.forms.start_kernels import TAKEN, UNTRACED
 from olsq.online.forms.statistics import FitArrays
 from olsq.online.many import kernels
@@ -221,8 +221,13 @@ def _take_alone(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> NDA
     firsts = np.cumsum(counts) - counts  # of every filter among the rows absorbed
     step = np.arange(counts.sum()) - np.repeat(firsts, counts)
     places, at = np.repeat(np.arange(b) * each, counts) + step, np.repeat(begins, counts) + step
-    limits = kind.limits.square_root
-    singular_path.read(snapshots, places, trace, at, limits, kind.intercept)
+    full = trace.counts[position - 1, RANK] == k  # as read of the states themselves
+    undetermined, limits = ~np.isin(at, position[full] - 1), kind.limits.square_root
+    singular_path.read(
+        snapshots, places[undetermined], trace, at[undetermined], limits, kind.intercept
+    )
+    if full.any():
+        _write_estimates(state, kind, filters[full], position[full] - 1, piece)
     before = trace.coef[at - 1]
     before[firsts] = theta
     singular_path.write_residuals(before, piece.rows, at, piece.residual, trace)
