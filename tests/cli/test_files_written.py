@@ -15,7 +15,9 @@ from .conftest import REPOSITORY, csv_text, environment, make_rows
 DIGITS = "[0-9a-f]{16}"
 # Of Python, Numba and matplotlib; the last row but one and the last of the table.
 CACHES = re.compile(
-    r"/dev/(null|tty|shm/.*)|.*/__pycache__(/.*)?|.*/cache(/.*)?|.*\.py[co]?\.\d+|/proc/.*"
+    r"/dev/(null|tty|shm/.*)|.*/__pycache__(/.*)?|.*/cache(/.*)?|.*\.py[co]?\.\d+|/proc/.*|"
+    + re.escape(os.environ.get("NUMBA_CACHE_DIR", "/__pycache__"))
+    + "(/.*)?"
 )
 
 
