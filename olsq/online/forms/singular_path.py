@@ -149,13 +149,13 @@ def read(
     coefficients are undetermined.
     """
     d = snapshots.R.shape[1]
-    known = np.diagonal(snapshots.R, axis1=1, axis2=2) != 0
+    nonzero = np.diagonal(snapshots.R, axis1=1, axis2=2) != 0
     alike: dict[bytes, list[int]] = {}
     for i, place in enumerate(places.tolist()):
-        alike.setdefault(known[place].tobytes(), []).append(i)
+        alike.setdefault(nonzero[place].tobytes(), []).append(i)
     for together in alike.values():
         place, row = places[together], at[together]
-        R, pivots, counts = snapshots.R[place], known[place[0]], trace.counts[row]
+        R, pivots, counts = snapshots.R[place], nonzero[place[0]], trace.counts[row]
         noise = [noise_level(limits, d, tally) for tally in counts]
         trace.coef[row] = solution(R, snapshots.z[place], pivots, np.array(noise), intercept)
         if not len(trace.variance):

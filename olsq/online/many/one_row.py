@@ -59,7 +59,7 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
     ):
         if "_state" not in bank.__dict__:
             return None
-        way = bank._short_way = _found(bank)
+        way = bank._short_way = _short_way_of(bank)
     n = way.state.forms.shape[0]
     if x.shape != way.shape or not x.flags.carray or not -n <= which < n:
         return None
@@ -81,7 +81,7 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
     return prediction, residual
 
 
-def _found(bank: Any) -> ShortWay:
+def _short_way_of(bank: Any) -> ShortWay:
     frozen.check(bank, bank._made_with)
     bank._check_parameters()
     parameters = attrgetter(*bank._parameter_names())
