@@ -18,7 +18,7 @@ Step = tuple[str, Callable[[], Any]]
 
 
 class Compiled(NamedTuple):
-    """Result of :func:`compile_kernels`.
+    """Folder of the kernels on disk and number of its files, after :func:`compile_kernels`.
 
     Attributes
     ----------

@@ -123,18 +123,13 @@ def calls(traced):
     turns = np.array([1, 0]), np.array([0, 3]), np.array([3, N])
     settings = LIMITS, roundings, True, False, True
     scratch = np.zeros(D), np.zeros((D, D) if traced else (0, 0))
-    yield bank.learn, [
-        filters(2, with_path), turns, rows(), settings, residual, robust, scratch,
-    ]  # fmt: skip
+    two = filters(2, with_path)
+    yield bank.learn, [two, turns, rows(), settings, residual, robust, scratch]
     if traced:
         snapshots = tuple(Snapshots.empty(2 * N, M, D, True))
-        yield (
-            bank.take_undetermined,
-            [filters(2, with_path), turns, rows(), settings, robust, snapshots],
-        )
-        yield absorb_undetermined, [
-            state(), spread, rows(), span, roundings, robust, snapshots, 0,
-        ]  # fmt: skip
+        yield bank.take_undetermined, [two, turns, rows(), settings, robust, snapshots]
+        one = state()
+        yield absorb_undetermined, [one, spread, rows(), span, roundings, robust, snapshots, 0]
 
 
 def filters(n, spread):

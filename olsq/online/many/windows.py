@@ -14,12 +14,7 @@ from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.edges import check_rolling
 from olsq.online.many.in_line import BankPath, BankRows
 from olsq.online.many.kernels import form_of
-from olsq.online.many.learning import (
-    PARALLEL_FROM,
-    PIECE_ENTRIES,
-    Piece,
-    learn_piece,
-)
+from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, Piece, learn_piece
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import carry, path_of, statistics_of_rows
 from olsq.online.many.state import BankState, Kind
@@ -36,10 +31,11 @@ def roll(state, turns, rows, settings, ring, residual, trace, done):
     """Continue members from a full window, each after its first ``window`` rows.
 
     ``state`` is that of a bank after those rows, ``settings`` = (limits of the covariance form, of
-    the window's kernel), ``ring`` that of one window, its weights ones, which members use in turn,
-    and vectors for ``row_kernels.take_rows``; the others are those of
-    :func:`olsq.online.many.kernels.learn`.  ``done[i]`` is False for a member that the covariance
-    form cannot represent accurately or that needs a rebuild: its state must be discarded.
+    the window's kernel).  ``ring`` = (arrays of one window, three vectors) as
+    ``row_kernels.take_rows`` takes them: scratch that the members use in turn.  The other arguments
+    are those of :func:`olsq.online.many.kernels.learn`.  ``done[i]`` is False for a member that the
+    covariance form cannot represent accurately or that needs a rebuild: its state must be
+    discarded.
     """
     forms, matrix, _, columns, _, _, _, _, _, _ = state
     members, begins, ends = turns
