@@ -334,9 +334,7 @@ class Inference(Uncertainty):
                         "there is no distribution to draw from; use a positive ridge, or wait"
                     )
                 W = generator.standard_normal((form.loss.size * size, k))
-                if sandwich:
-                    W, _ = form.whitened(W @ form.spread.astype(np.float64))
-                return form.unwhitened(W).reshape(form.loss.size, size, k)
+                return form.deviations(W, sandwich).reshape(form.loss.size, size, k)
 
             if self._origin.is_complex:  # of which each part has half
                 noise = noise / 2.0
@@ -382,8 +380,7 @@ def scaled_covariance(P: NDArray, scale: NDArray | float) -> NDArray[np.float64]
 
 def _deviations(form: Form, R: NDArray, sandwich: bool) -> NDArray[np.float64]:
     """Compute rows whose products are the covariances of the combinations R (r, k)."""
-    W, _ = form.whitened(R)
-    return form.unwhitened(W) @ form.spread.astype(np.float64).T if sandwich else W
+    return form.solved(R) @ form.spread.astype(np.float64).T if sandwich else form.whitened(R)[0]
 
 
 def without_undetermined(P: NDArray, unknown: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -18,9 +18,8 @@ from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms import covariance_products as products
 from olsq.online.forms import pair_kernels, schema, square_root_blocks
 from olsq.online.forms.form import Form
-from olsq.online.forms.lapack import dpotrf, dtrtri
+from olsq.online.forms.lapack import dpotrf, dtrtri, inverse_of_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
-from olsq.online.forms.minimum_norm import triangular_inverse
 from olsq.online.forms.rows import PairedRows, Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.problem import Moments
@@ -194,7 +193,7 @@ class CovarianceForm(Form):
 
     @property
     def rank(self) -> int:
-        return self.P.shape[0]
+        return self.P.shape[-1]
 
     @property
     def full_rank(self) -> bool:
@@ -204,34 +203,37 @@ class CovarianceForm(Form):
         return self.theta.copy()
 
     def inverse_diagonal(self) -> NDArray:
-        return np.diagonal(self.P).copy()
+        return np.diagonal(self.P, axis1=-2, axis2=-1).copy()
 
-    def sandwich(self) -> tuple[NDArray, float]:
-        """Return the diagonal (d,) of ``P S P``, and ``tr(P S)``."""
+    def sandwich(self) -> tuple[NDArray, NDArray]:
         half = self.spread @ self.P
-        return (half**2).sum(0), float((half * self.spread).sum())
+        return (half**2).sum(-2), (half * self.spread).sum((-2, -1))
 
     def determined(self) -> NDArray[np.bool_]:
-        return np.ones(self.P.shape[0], np.bool_)
+        return np.ones(self.P.shape[:-1], np.bool_)
 
     def explained(self) -> NDArray:
         return to_square_root(self).explained()
 
     def _root(self) -> NDArray:
-        """Compute lower triangular B (d, d) with ``B B^T = P``; scaled, so that units cost no
+        """Compute lower triangular B (..., d, d) with ``B B^T = P``; scaled, so that units cost no
         digits.
         """
-        scale = np.sqrt(np.diagonal(self.P))
-        return scale[:, None] * np.linalg.cholesky(self.P / np.outer(scale, scale))
+        scale = np.sqrt(np.diagonal(self.P, axis1=-2, axis2=-1))
+        scaled = self.P / scale[..., None, :] / scale[..., :, None]
+        return scale[..., :, None] * np.linalg.cholesky(scaled)
 
     def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
-        return X @ self._root(), np.ones(X.shape[0], np.bool_)
+        return X @ self._root(), np.ones(X.shape[:-1], np.bool_)
 
     def unwhitened(self, W: NDArray) -> NDArray:
-        return W @ self._root().T
+        return W @ np.swapaxes(self._root(), -1, -2)
+
+    def solved(self, X: NDArray) -> NDArray:
+        return X @ self.P  # P is here: no factor to make
 
     def leverage(self, X: NDArray) -> NDArray:
-        return np.maximum(((X @ self.P) * X).sum(1), 0.0)  # P is here: no factor to make
+        return np.maximum((self.solved(X) * X).sum(-1), 0.0)
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
         return to_square_root(self).moments(ridge, discounted)
@@ -244,7 +246,7 @@ def from_square_root(form: SquareRootForm, margin: float) -> CovarianceForm | No
     """
     if not form.full_rank:
         return None
-    inverse, _ = triangular_inverse(form.R)
+    inverse, _ = inverse_of_triangle(form.R)
     largest = max(inverse.max(), -inverse.min())
     if not largest < np.sqrt(form.limits.variance / inverse.shape[0]):
         return None

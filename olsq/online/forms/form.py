@@ -17,6 +17,10 @@ from olsq.problem import Moments
 class Form(ABC):
     """The state of one stream in one of its forms.
 
+    The covariance and the square-root form may hold a stack of states instead, to read them
+    together: every array then has a leading axis of b streams, (..., d) below is (b, d), and the
+    square-root factors have their zero pivots in the same places.  A stack does not learn.
+
     Attributes
     ----------
     columns, tally, loss, held, spread : arrays
@@ -72,19 +76,21 @@ class Form(ABC):
 
     @abstractmethod
     def coefficients(self) -> NDArray[np.float64]:
-        """Return theta (m, d), of minimum norm where undetermined."""
+        """Return theta (..., m, d), of minimum norm where undetermined."""
 
     @abstractmethod
     def determined(self) -> NDArray[np.bool_]:
-        """Mask (d,) of the coefficients that the data and the ridge determine."""
+        """Mask (..., d) of the coefficients that the data and the ridge determine."""
 
     @abstractmethod
     def inverse_diagonal(self) -> NDArray[np.float64]:
-        """Return the diagonal (d,) of the inverse information; inf where undetermined."""
+        """Return the diagonal (..., d) of the inverse information; inf where undetermined."""
 
     @abstractmethod
-    def sandwich(self) -> tuple[NDArray[np.float64], float]:
-        """Return the diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+    def sandwich(self) -> tuple[NDArray[np.float64], Any]:
+        """Return the diagonal (..., d) of ``P S P``, inf where undetermined, and ``tr(P S)``
+        (...).
+        """
 
     @abstractmethod
     def explained(self) -> NDArray[np.float64]:
@@ -92,7 +98,8 @@ class Form(ABC):
 
     @abstractmethod
     def whitened(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return rows w (n, r) with ``w_s . w_t = x_s . P x_t``, and the mask (n,) of known x.
+        """Return rows w (..., n, r) with ``w_s . w_t = x_s . P x_t``, and the mask (..., n) of
+        known x.
 
         P is the inverse information.  An x is known if it lies in the span of what the data and
         the ridge determine; w means nothing where it does not.
@@ -100,27 +107,34 @@ class Form(ABC):
 
     @abstractmethod
     def unwhitened(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return rows ``P x`` (n, d) for the rows ``whitened(x)``; any generalised inverse P will
-        do.
-
-        Of rows of independent standard normal numbers it makes draws with the covariance P.
+        """Return rows ``P x`` (..., n, d) for the rows ``whitened(x)``; any generalised inverse P
+        will do.
         """
 
+    def solved(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return rows ``P x`` (..., n, d)."""
+        return self.unwhitened(self.whitened(X)[0])
+
+    def deviations(self, W: NDArray[np.float64], sandwich: bool) -> NDArray[np.float64]:
+        """Return rows (..., n, d) of the covariance P, or ``P S P``, for rows of independent
+        standard normal numbers.
+        """
+        return self.solved(W @ self.spread.astype(np.float64)) if sandwich else self.unwhitened(W)
+
     def leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``x . P x`` (n,), inf where x is not known; O(d^2) a row."""
+        """Return ``x . P x`` (..., n), inf where x is not known; O(d^2) a row."""
         W, known = self.whitened(X)
-        leverage = (W**2).sum(1)
+        leverage = (W**2).sum(-1)
         return np.where(known & ~self.is_held(X, leverage), leverage, np.inf)
 
     def sandwich_leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``x . P S P x`` (n,), inf where x is not known; O(d^2) a row."""
-        W, _ = self.whitened(X)
-        half = self.unwhitened(W) @ self.spread.astype(np.float64).T
-        return np.where(np.isfinite(self.leverage(X)), (half**2).sum(1), np.inf)
+        """Return ``x . P S P x`` (..., n), inf where x is not known; O(d^2) a row."""
+        half = self.solved(X) @ np.swapaxes(self.spread.astype(np.float64), -1, -2)
+        return np.where(np.isfinite(self.leverage(X)), (half**2).sum(-1), np.inf)
 
     def is_held(self, X: NDArray[np.float64], leverage: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Mask (n,) of the x that point along a coefficient held by wind-up protection."""
-        return np.zeros(X.shape[0], np.bool_)
+        """Mask (..., n) of the x that point along a coefficient held by wind-up protection."""
+        return np.zeros(X.shape[:-1], np.bool_)
 
     @abstractmethod
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:

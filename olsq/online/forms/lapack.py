@@ -7,7 +7,13 @@ from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from olsq.online.forms.moment_kernels import ROUNDING, factorise, pivots_are_sound, solve
-from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
+from olsq.online.forms.triangular_kernels import (
+    back_substitute,
+    back_substitute_each,
+    forward_substitute_each,
+    inverse_diagonal,
+    inverse_diagonals,
+)
 
 dtrmm, dtrsm = get_blas_funcs(("trmm", "trsm"), dtype=np.float64)
 dpotrf, dpstrf, dtrtri = get_lapack_funcs(("potrf", "pstrf", "trtri"), dtype=np.float64)
@@ -45,10 +51,11 @@ def cholesky(H: NDArray, ridge: NDArray, decay: float, lost: float) -> NDArray |
 
 
 def inverse_of_triangle(R: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the inverse of upper triangular R (d, d) and the diagonal of ``(R^T R)^-1``."""
-    if R.shape[0] < LEAST:
-        inverse, diagonal = np.zeros_like(R), np.empty(R.shape[0])
-        inverse_diagonal(R, inverse, diagonal)
+    """Return the inverse of upper triangular R (..., d, d), float64, and diag of ``(R^T R)^-1``."""
+    R = np.ascontiguousarray(R)
+    if R.ndim > 2 or R.shape[0] < LEAST:
+        inverse, diagonal = np.zeros_like(R), np.empty(R.shape[:-1])
+        (inverse_diagonal if R.ndim == 2 else inverse_diagonals)(R, inverse, diagonal)
         return inverse, diagonal
     inverse = dtrtri(R.T, lower=1)[0].T
     return inverse, np.einsum("ij,ij->i", inverse, inverse)
@@ -66,9 +73,25 @@ def solve_moments(R: NDArray, G: NDArray) -> NDArray:
 
 
 def solve_triangle(R: NDArray, z: NDArray) -> NDArray:
-    """Return theta (m, d) with ``R theta_l = z_l``, for R (d, d) upper triangular, regular."""
+    """Return theta (..., m, d) with ``R theta_l = z_l``, for R (..., d, d) upper triangular."""
+    if R.ndim > 2:
+        R, z = np.ascontiguousarray(R), np.ascontiguousarray(z)
+        theta = np.empty_like(z)
+        back_substitute_each(R, z, theta)
+        return theta
     if z.shape[0] < SEVERAL_TARGETS:
         theta = np.empty_like(z)
         back_substitute(R, z, theta)
         return theta
     return dtrsm(1.0, R.T, z.T.copy("F"), lower=1, trans_a=1, overwrite_b=1).T
+
+
+def solve_transposed(R: NDArray, X: NDArray) -> NDArray:
+    """Return W (..., n, d) with ``R^T w = x`` for every row, R (..., d, d) as in
+    :func:`solve_triangle`.
+    """
+    if R.ndim > 2:
+        W = np.array(X)
+        forward_substitute_each(np.ascontiguousarray(R), W)
+        return W
+    return dtrsm(1.0, R.T, X.T.copy("F"), lower=1, overwrite_b=1).T

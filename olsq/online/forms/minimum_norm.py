@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.forms.lapack import inverse_of_triangle
-from olsq.online.forms.triangular_kernels import inverse_diagonal, inverse_diagonals
+from olsq.online.forms.triangular_kernels import inverse_diagonal
 
 FAR = 1e8  # how many times longer a column is whose rounding errors may pass for another column
 
@@ -199,14 +199,14 @@ def minimum_norm(R, z, known, noise, first, theta):
                 theta[one, target, 0] = total / T[0, 0]
 
 
-def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
-    """Invert upper triangular R (..., d, d), float64; also return diag of ``(R^T R)^-1``."""
-    R = np.ascontiguousarray(R)
-    if R.ndim == 2:
-        return inverse_of_triangle(R)
-    inverse, diagonal = np.zeros_like(R), np.empty(R.shape[:-1])
-    inverse_diagonals(R, inverse, diagonal)
-    return inverse, diagonal
+def group_by_pivots(R: NDArray) -> list[NDArray[np.int64]]:
+    """Group the places of factors R (b, d, d) whose pivots are zero in the same columns."""
+    nonzero = np.diagonal(R, axis1=1, axis2=2) != 0
+    if not nonzero.size or (nonzero == nonzero[0]).all():  # as of streams that began together
+        return [np.arange(len(R))] if len(R) else []
+    _, patterns = np.unique(nonzero, axis=0, return_inverse=True)
+    order = np.argsort(patterns.ravel(), kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(patterns.ravel()[order])) + 1)
 
 
 def solution(
@@ -287,9 +287,9 @@ def inverse_root(R: NDArray, known: NDArray[np.bool_]) -> NDArray:
     It is the inverse at full rank.  ``known`` (d,) masks the nonzero pivots.
     """
     if known.all():
-        return triangular_inverse(R)[0]
+        return inverse_of_triangle(R)[0]
     Q, L, length = row_space(R, known)
-    return Q @ _transposed(triangular_inverse(L)[0]) / length[..., None]
+    return Q @ _transposed(inverse_of_triangle(L)[0]) / length[..., None]
 
 
 def row_space(R: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray, NDArray, NDArray]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.lapack import cholesky
-from olsq.online.forms.minimum_norm import triangular_inverse, triangularise
+from olsq.online.forms.lapack import cholesky, inverse_of_triangle
+from olsq.online.forms.minimum_norm import triangularise
 from olsq.online.forms.square_root_kernels import COUNT
 
 ASSUMED_ROWS = 10_000  # number of rows assumed behind singular moments
@@ -41,7 +41,7 @@ def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float,
         )
         if R is not None:
             with np.errstate(over="ignore", invalid="ignore"):
-                return R, G @ triangular_inverse(R)[0], 0.0, values[0] / values[-1]
+                return R, G @ inverse_of_triangle(R)[0], 0.0, values[0] / values[-1]
     kept = values > lost
     root, V = np.sqrt(values[kept]), vectors[:, kept]
     error = np.abs(values[~kept]).max(initial=0.0)

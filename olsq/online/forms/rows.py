@@ -84,14 +84,16 @@ class Trace(NamedTuple):
         """Slice the arrays to their first n rows."""
         return Trace(*(a[:n] for a in self))
 
-    def write(self, t: int, form: Any) -> None:
-        """Write the state of a form at row t, all but the recursive residual."""
+    def write(self, t: Any, form: Any) -> None:
+        """Write the state of a form at row t, or of a stack at rows t (b,), all but the recursive
+        residual.
+        """
         self.coef[t], self.loss[t], used = form.coefficients(), form.loss, 0.0
         if len(self.variance):
             self.variance[t] = form.inverse_diagonal()
         if len(self.sandwich):
             self.sandwich[t], used = form.sandwich()
-        self.counts[t] = (*form.tally, form.rank, used)
+        self.counts[t, :4], self.counts[t, 4], self.counts[t, 5] = form.tally, form.rank, used
 
     @staticmethod
     @cache

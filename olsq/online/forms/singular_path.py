@@ -6,23 +6,21 @@ Reading one takes some 100 microseconds, most of it NumPy's calls; learning one 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.forms.edges import check_call, check_spread, check_trace, wants_sandwich
-from olsq.online.forms.held_kernels import hide_held
-from olsq.online.forms.minimum_norm import inverse_root, sandwich_of, solution, variances
+from olsq.online.forms.minimum_norm import group_by_pivots
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import (
-    USED,
-    absorb_alone,
-    noise_level,
-    record_counts,
-)
+from olsq.online.forms.square_root_kernels import RANK, absorb_alone, record_counts
 from olsq.online.forms.start_kernels import count_pivots
+
+if TYPE_CHECKING:
+    from olsq.online.forms.square_root import SquareRootForm
 
 ENTRIES = 2**18  # of the factors that are read together
 ROWS = 256  # of one stream among them
@@ -41,7 +39,7 @@ class Snapshots(NamedTuple):
         s = d if sandwich else 0
         return cls(*(np.empty((n, *shape)) for shape in ((d, d), (m, d), (2, d), (s, s))))
 
-    def keep(self, place: int, form: Any) -> None:
+    def keep(self, place: int, form: SquareRootForm) -> None:
         """Copy the state of a square-root form to its place."""
         for snapshots, array in zip(self, (form.R, form.z, form.columns, form.spread), strict=True):
             snapshots[place] = array
@@ -106,14 +104,20 @@ def absorb_undetermined(form, spread, rows, span, limits, trace, snapshots, plac
 
 
 def take(
-    form: Any, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace, theta: NDArray
+    form: SquareRootForm,
+    rows: Rows,
+    start: int,
+    stop: int,
+    residual: NDArray,
+    trace: Trace,
+    theta: NDArray,
 ) -> tuple[int, NDArray]:
     """Absorb rows from ``start`` on while coefficients of a square-root form are undetermined.
 
     ``theta`` (m, d) are the coefficients before.  Returns the first row left and the coefficients
     before that one.
     """
-    (m, d), level = form.z.shape, form.limits.square_root
+    m, d = form.z.shape
     stop = min(stop, start + rows_at_once(d))
     snapshots = Snapshots.empty(stop - start, m, d, form.spread.size > 0)
     end, held = absorb_undetermined(
@@ -121,7 +125,7 @@ def take(
         form.spread_in_kernels,
         tuple(rows),
         (start, stop),
-        level,
+        form.limits.square_root,
         tuple(trace),
         tuple(snapshots),
         0,
@@ -129,7 +133,7 @@ def take(
     form.held += held
     full = form.full_rank  # then the last row's estimate has the bits that the form itself gives
     places = np.arange(end - start - int(full))
-    read(snapshots, places, trace, start + places, level, form.intercept)
+    read(snapshots, places, trace, start + places, form)
     if full:
         trace.write(end - 1, form)
     before = np.concatenate([theta[None], trace.coef[start : end - 1]])
@@ -142,31 +146,17 @@ def read(
     places: NDArray[np.int64],
     trace: Trace,
     at: NDArray[np.int64],
-    limits: tuple[float, float, float],
-    intercept: bool,
+    like: SquareRootForm,
 ) -> None:
-    """Write the solutions of snapshots at some ``places`` to the rows ``at`` of a trace, where
-    coefficients are undetermined.
+    """Write the solutions of snapshots at some ``places`` to the rows ``at`` of a trace, whose
+    losses and counts are there; ``like`` has what the forms share.
     """
-    d = snapshots.R.shape[1]
-    nonzero = np.diagonal(snapshots.R, axis1=1, axis2=2) != 0
-    alike: dict[bytes, list[int]] = {}
-    for i, place in enumerate(places.tolist()):
-        alike.setdefault(nonzero[place].tobytes(), []).append(i)
-    for together in alike.values():
-        place, row = places[together], at[together]
-        R, pivots, counts = snapshots.R[place], nonzero[place[0]], trace.counts[row]
-        noise = [noise_level(limits, d, tally) for tally in counts]
-        trace.coef[row] = solution(R, snapshots.z[place], pivots, np.array(noise), intercept)
-        if not len(trace.variance):
-            continue
-        root = inverse_root(R, pivots)
-        variance = variances(R, root)
-        hide_held(variance, snapshots.columns[place], counts[:, :4], limits)
-        trace.variance[row] = variance
-        if len(trace.sandwich):
-            diagonal, trace.counts[row, USED] = sandwich_of(snapshots.spread[place], root)
-            trace.sandwich[row] = np.where(np.isfinite(variance), diagonal, np.inf)
+    for group in group_by_pivots(snapshots.R[places]):
+        R, z, columns, spread = (array[places[group]] for array in snapshots)
+        rows = at[group]
+        tally, loss = trace.counts[rows, :RANK], trace.loss[rows]
+        arrays = {"R": R, "z": z, "columns": columns, "tally": tally, "loss": loss}
+        trace.write(rows, replace(like, **arrays, spread=spread, basis=None))
 
 
 def write_residuals(

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
-from olsq.online.forms.lapack import solve_moments
-from olsq.online.forms.minimum_norm import null_space, triangular_inverse
+from olsq.online.forms.lapack import (
+    inverse_of_triangle,
+    solve_moments,
+    solve_transposed,
+    solve_triangle,
+)
+from olsq.online.forms.minimum_norm import null_space
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -49,19 +53,19 @@ class RegularMoments:
 
     def inverse_diagonal(self) -> NDArray:
         """Return the diagonal (d,) of the inverse."""
-        return triangular_inverse(self.R)[1]
+        return inverse_of_triangle(self.R)[1]
 
     def inverse_root(self) -> NDArray:
         """Return B (d, d) with ``B B^T`` the inverse."""
-        return triangular_inverse(self.R)[0]
+        return inverse_of_triangle(self.R)[0]
 
     def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
         """Return W (n, d) with ``W W^T = X P X^T``, and that every x is known."""
-        return solve_triangular(self.R, X.T, trans=1).T, np.ones(X.shape[0], np.bool_)
+        return solve_transposed(self.R, X), np.ones(X.shape[0], np.bool_)
 
     def unwhitened(self, W: NDArray) -> NDArray:
         """Return rows ``P x`` (n, d) for the rows ``whitened(x)``."""
-        return solve_triangular(self.R, W.T).T
+        return solve_triangle(self.R, W)
 
 
 @dataclass(eq=False)

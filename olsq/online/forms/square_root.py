@@ -8,22 +8,21 @@ by stacking, and never squares the condition number.  Every other form falls bac
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from olsq.online.forms import schema, singular_path, start_kernels
 from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms.form import Form
 from olsq.online.forms.held_kernels import hide_held
-from olsq.online.forms.lapack import solve_triangle
+from olsq.online.forms.lapack import solve_transposed, solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, row_space, sandwich_of, solution, variances
 from olsq.online.forms.rows import Rows, Trace, clip_to
-from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.forms.square_root_kernels import DECAY, noise_level
 from olsq.problem import Moments
 
 
@@ -240,15 +239,23 @@ class SquareRootForm(Form):
     # -- reading ----------------------------------------------------------------------------------
 
     @property
+    def _pivots(self) -> NDArray[np.bool_]:
+        """Mask (d,) of the pivots that are not zero."""
+        R = self.R if self.R.ndim == 2 else self.R[0]
+        return np.diagonal(R) != 0
+
+    @property
     def full_rank(self) -> bool:
-        return bool(np.all(np.diagonal(self.R) != 0))
+        return bool(np.all(self._pivots))
 
     @property
     def rank(self) -> int:
-        return int(np.count_nonzero(np.diagonal(self.R)))
+        return int(np.count_nonzero(self._pivots))
 
     def coefficients(self) -> NDArray:
-        """Return theta (m, d) in float64, of minimum norm (intercept aside) where undetermined."""
+        """Return theta (..., m, d) in float64, of minimum norm (intercept aside) where
+        undetermined.
+        """
         R, z = (a.astype(np.float64, copy=False) for a in (self.R, self.z))
         if self.full_rank:
             return solve_triangle(R, z)
@@ -257,10 +264,10 @@ class SquareRootForm(Form):
             R, z, self.columns, self.basis, self.intercept, theta
         ):
             return theta
-        return solution(R, z, np.diagonal(R) != 0, self._noise, self.intercept)
+        return solution(R, z, self._pivots, self._noise, self.intercept)
 
     def determined(self) -> NDArray[np.bool_]:
-        """Mask (d,) of the coefficients that the data (and the ridge) determine uniquely.
+        """Mask (..., d) of the coefficients that the data (and the ridge) determine uniquely.
 
         A coefficient that wind-up protection holds at its last value is not: its information is
         within a factor of ten of the level at which it is held.
@@ -268,69 +275,78 @@ class SquareRootForm(Form):
         return np.isfinite(self.inverse_diagonal())
 
     @property
-    def _noise(self) -> float:
-        return kernels.noise_level(self.limits.square_root, self.R.shape[0], self.tally)
+    def _noise(self) -> Any:
+        return noise_levels(self.limits.square_root, self.R.shape[-1], self.tally)
 
     def inverse_root(self) -> NDArray:
-        """Compute B (d, rank) with ``B B^T`` the (pseudo-)inverse information."""
-        R = self.R.astype(np.float64)
-        return inverse_root(R, np.diagonal(R) != 0)
+        """Compute B (..., d, rank) with ``B B^T`` the (pseudo-)inverse information."""
+        return inverse_root(self.R.astype(np.float64, copy=False), self._pivots)
 
     def _row_space(self) -> tuple[NDArray, NDArray, NDArray]:
-        """Compute Q (d, rank) orthonormal, L and the columns' lengths with ``R_known = (Q L)^T
-        length``.
+        """Compute Q (..., d, rank) orthonormal, L and the columns' lengths with
+        ``R_known = (Q L)^T length``.
         """
-        R = self.R.astype(np.float64)
-        return row_space(R, np.diagonal(R) != 0)
+        return row_space(self.R.astype(np.float64, copy=False), self._pivots)
 
     def inverse_diagonal(self) -> NDArray:
-        """Return the diagonal of the inverse information (d,); inf where undetermined."""
         R = self.R.astype(np.float64, copy=False)
         if self.basis is not None and start_kernels.determines_nothing(R, self.columns):
             return np.full(R.shape[0], np.inf)
-        variance = variances(self.R.astype(np.float64), self.inverse_root())
-        hide_held(variance[None], self.columns[None], self.tally[None], self.limits.square_root)
+        variance = np.ascontiguousarray(variances(R, self.inverse_root()))
+        stack = variance[None], self.columns[None], self.tally[None]
+        if R.ndim > 2:
+            stack = variance, self.columns, self.tally
+        hide_held(*stack, self.limits.square_root)
         return variance
 
-    def sandwich(self) -> tuple[NDArray, float]:
-        """Return the diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+    def sandwich(self) -> tuple[NDArray, Any]:
         diagonal, used = sandwich_of(self.spread, self.inverse_root())
-        return np.where(self.determined(), diagonal, np.inf), float(used)
+        return np.where(self.determined(), diagonal, np.inf), used
 
     def explained(self) -> NDArray:
         # Column 0 of R is the intercept's: what it explains alone is the first entry of z.
-        return (self.z[:, int(self.intercept) :].astype(np.float64) ** 2).sum(1)
+        return (self.z[..., int(self.intercept) :].astype(np.float64) ** 2).sum(-1)
 
     def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
-        R = self.R.astype(np.float64)
         if self.full_rank:
-            return solve_triangular(R, X.T, trans=1).T, np.ones(X.shape[0], np.bool_)
+            R = self.R.astype(np.float64, copy=False)
+            return solve_transposed(R, X), np.ones(X.shape[:-1], np.bool_)
         Q, L, length = self._row_space()
-        scaled = X / length
+        scaled = X / length[..., None, :]
         inside = scaled @ Q
-        outside = np.linalg.norm(scaled - inside @ Q.T, axis=1)
-        known = outside <= max(1e-6, 64 * self._noise) * np.linalg.norm(scaled, axis=1)
-        return solve_triangular(L, inside.T).T, known
+        outside = np.linalg.norm(scaled - inside @ np.swapaxes(Q, -1, -2), axis=-1)
+        tolerance = np.maximum(1e-6, 64 * self._noise)[..., None]
+        known = outside <= tolerance * np.linalg.norm(scaled, axis=-1)
+        return solve_triangle(L, inside), known
 
     def unwhitened(self, W: NDArray) -> NDArray:
         if self.full_rank:
-            return solve_triangular(self.R.astype(np.float64), W.T).T
+            return solve_triangle(self.R.astype(np.float64, copy=False), W)
         Q, L, length = self._row_space()
-        return solve_triangular(L, W.T, trans=1).T @ Q.T / length
+        return solve_transposed(L, W) @ np.swapaxes(Q, -1, -2) / length[..., None, :]
 
     def is_held(self, X: NDArray, leverage: NDArray) -> NDArray[np.bool_]:
         """Mask the rows held by wind-up protection, as :func:`kernels.is_held` does for x = e_j."""
-        if self.tally[DECAY] >= 1:
+        forgets = self.tally[..., DECAY, None] < 1
+        if not forgets.any():
             return super().is_held(X, leverage)
-        (now, excited), pin = self.columns, 40 * self._noise
+        now, excited = self.columns[..., :1, :], self.columns[..., 1:, :]
+        pin = 40 * self._noise[..., None]
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             alone = np.where(X != 0, (X / np.sqrt(now)) ** 2, 0.0)
-        faint = (X[:, now < 100 * self.limits.floor * excited] != 0).any(axis=1)
-        return faint | ~(leverage * pin * pin <= alone.sum(1))
+        faint = ((X != 0) & (now < 100 * self.limits.floor * excited)).any(axis=-1)
+        return forgets & (faint | ~(leverage * pin * pin <= alone.sum(-1)))
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
         R, z = self.R.astype(np.float64), self.z.astype(np.float64)
         return Moments(R.T @ R - (0.0 if discounted else np.diag(ridge)), z @ R)
+
+
+def noise_levels(
+    limits: tuple[float, float, float], d: int, tally: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Compute :func:`square_root_kernels.noise_level` of tallies (..., 4)."""
+    return noise_level.py_func(limits, d, tally.T)
 
 
 def counters(diagonal: NDArray, n_targets: int, sandwich: bool = False) -> tuple[NDArray, ...]:

@@ -262,7 +262,7 @@ def noise_level(limits, d, tally):
     d rotations of the row itself, and R's own error: one rounding a row, which add up like a
     random walk over the rows that count.  On top of it what the row came with.
     """
-    return limits[0] * (2 * math.sqrt(d) + 3 * math.sqrt(tally[COUNT])) + limits[2]
+    return limits[0] * (2 * np.sqrt(d) + 3 * np.sqrt(tally[COUNT])) + limits[2]
 
 
 @kernel(called=True)

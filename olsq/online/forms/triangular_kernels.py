@@ -87,6 +87,34 @@ def back_substitute(R, z, theta):
             theta[target, i] = total / pivot
 
 
+@kernel()
+def back_substitute_each(R, z, theta):
+    """Solve ``R theta = z`` for R (b, d, d) without zero pivots, z and theta (b, m, d)."""
+    b, d, _ = R.shape
+    if R.shape != (b, d, d) or z.shape[::2] != (b, d) or theta.shape != z.shape:
+        raise ValueError("the shapes of factors, targets and coefficients do not fit together")
+    for i in range(b):
+        back_substitute(R[i], z[i], theta[i])
+
+
+@kernel()
+def forward_substitute_each(R, W):
+    """Solve ``R^T w = x`` in place of the rows x of W (b, n, d), R as in
+    :func:`back_substitute_each`.
+    """
+    b, d, _ = R.shape
+    if R.shape != (b, d, d) or W.shape[::2] != (b, d):
+        raise ValueError("the shapes of factors and rows do not fit together")
+    for i in range(b):
+        for t in range(W.shape[1]):
+            w = W[i, t]
+            for j in range(d):
+                w[j] /= R[i, j, j]
+                tail, row = w[j + 1 :], R[i, j, j + 1 :]
+                for k in range(tail.shape[0]):
+                    tail[k] -= w[j] * row[k]
+
+
 @kernel(called=True)
 def inverse_diagonal(R, inverse, out):
     """Compute the diagonal of ``(R^T R)^-1``: squared row lengths of the triangular inverse.

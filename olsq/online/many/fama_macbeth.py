@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import is_integer
 from olsq.online.estimators.inference import scaled_covariance
+from olsq.online.forms.square_root_kernels import RANK
 from olsq.online.inference.robust import bartlett_products
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.panels import Panel, PanelFit, panel_fit
@@ -76,7 +77,7 @@ def fama_macbeth(
     bank, keys = groups._bank, groups.keys()
     panel = Panel(bank, len(keys), "fama_macbeth")
     state, kind = panel.state, panel.kind
-    rank = state.estimates(panel.filters, kind).rank
+    rank = state.estimates(panel.filters, kind).counts[:, RANK]
     used = np.flatnonzero(rank == state.matrix.shape[1])
     if not used.size:
         raise ValueError(

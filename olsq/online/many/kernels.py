@@ -24,7 +24,6 @@ from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROO
 from olsq.online.forms.edges import check_trace, wants_sandwich
 from olsq.online.forms.start_kernels import TAKEN
 from olsq.online.forms.statistics import fill_statistics
-from olsq.online.forms.triangular_kernels import back_substitute
 
 
 @kernel(called=True)
@@ -280,10 +279,3 @@ def leave_each(state, filters):
             raise ValueError("a filter is outside of the bank")
         covariance_kernels.leave(form_of(state, f), clock[f])
         forms[f] = SQUARE_ROOT
-
-
-@kernel()
-def solve_determined(R, z, theta):
-    """Solve ``R theta = z`` for R (b, k, k) without zero pivots, z and theta (b, m, k)."""
-    for i in range(R.shape[0]):
-        back_substitute(R[i], z[i], theta[i])

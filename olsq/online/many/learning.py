@@ -197,7 +197,7 @@ def _learn_starts(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> N
         )
         position[at] = starting[1]
         if piece.trace is not None and (untraced := outcomes > TAKEN).any():
-            _write_estimates(state, kind, starting[0][untraced], starting[1][untraced] - 1, piece)
+            state.write(piece.trace, starting[1][untraced] - 1, starting[0][untraced], kind)
         at, bases = at[outcomes == UNTRACED], bases[outcomes == UNTRACED]
 
 
@@ -222,30 +222,10 @@ def _take_alone(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> NDA
     step = np.arange(counts.sum()) - np.repeat(firsts, counts)
     places, at = np.repeat(np.arange(b) * each, counts) + step, np.repeat(begins, counts) + step
     full = trace.counts[position - 1, RANK] == k  # as read of the states themselves
-    undetermined, limits = ~np.isin(at, position[full] - 1), kind.limits.square_root
-    singular_path.read(
-        snapshots, places[undetermined], trace, at[undetermined], limits, kind.intercept
-    )
-    if full.any():
-        _write_estimates(state, kind, filters[full], position[full] - 1, piece)
+    undetermined, like = ~np.isin(at, position[full] - 1), state.switch(filters[0], kind).form
+    singular_path.read(snapshots, places[undetermined], trace, at[undetermined], like)
+    state.write(trace, position[full] - 1, filters[full], kind)
     before = trace.coef[at - 1]
     before[firsts] = theta
     singular_path.write_residuals(before, piece.rows, at, piece.residual, trace)
     return position
-
-
-def _write_estimates(
-    state: BankState, kind: Kind, filters: NDArray, place: NDArray, piece: Piece
-) -> None:
-    """Write the estimates of some filters as they are now to their places in a piece's trace."""
-    trace = piece.trace
-    assert trace is not None
-    trace.loss[place] = state.loss[filters]
-    if not len(trace.variance):
-        trace.coef[place] = state.theta(filters, kind)
-        return
-    estimates = state.estimates(filters, kind)
-    trace.coef[place], trace.variance[place] = estimates.theta, estimates.variance
-    if len(trace.sandwich):
-        trace.sandwich[place] = estimates.sandwich
-    trace.counts[place] = estimates.counts(state.tally[filters])

@@ -26,14 +26,13 @@ from numpy.typing import NDArray
 from olsq.online.estimators.inference import scaled_covariance, without_undetermined
 from olsq.online.forms.blocks import absorb_blocks
 from olsq.online.forms.rows import Rows, split_intercept
-from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.square_root import SquareRootForm, noise_levels
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, WEIGHT
 from olsq.online.forms.statistics import counts_of, objective_of
 from olsq.online.forms.student import check_level, t_inference
 from olsq.online.inference.summary import CoefficientFit, CoefficientTables, short
 from olsq.online.many.bank import FilterBank
-from olsq.online.many.reading import READ_AT_ONCE
-from olsq.online.many.state import noise_levels
+from olsq.online.many.state import READ_AT_ONCE
 
 COVARIANCES = ("nonrobust", "cluster")
 
@@ -213,7 +212,8 @@ class Panel:
         if not within:
             return self.R, self.z
         # A column of one value in a group has no deviations but those of rounding.
-        level = noise_levels(self.state.tally[self.filters], self.R.shape[1], self.kind)[:, None]
+        limits, tally = self.kind.limits.square_root, self.state.tally[self.filters]
+        level = noise_levels(limits, self.R.shape[1], tally)[:, None]
         total, deviations = (np.linalg.norm(self.R[:, i:, 1:], axis=1) for i in (0, 1))
         return self.R[:, 1:, 1:] * (deviations > level * total)[:, None], self.z[:, :, 1:]
 

@@ -49,7 +49,7 @@ def open_path(state: BankState, kind: Kind, rows: BankRows, noise: NDArray | Non
     filters = rows.members[asked]
     estimates = state.estimates(filters, kind)
     skipped_rows = rows.sequence[leading]
-    path.coef[skipped_rows] = estimates.theta[place]
+    path.coef[skipped_rows] = estimates.coef[place]
     if noise is not None:
         sigma2, stderr, fit = state.statistics(filters, kind, estimates, noise)
         for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):

@@ -14,17 +14,17 @@ from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
 from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.moments import prior_shape
-from olsq.online.forms.rows import clip_to, split_intercept
+from olsq.online.forms.rows import Trace, clip_to, split_intercept
+from olsq.online.forms.square_root_kernels import RANK
 from olsq.online.many import decision_kernels
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import untouched
 from olsq.online.many.rows import check_index, check_X
-from olsq.online.many.state import BankState, Estimates, Kind
+from olsq.online.many.state import BankState, Kind
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.options import check_noise_variance, plain_parameters
 
 PREDICTED = 1e6  # multiplications that pay for a thread
-READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
 
 
 class Asked(NamedTuple):
@@ -112,29 +112,18 @@ class BankReading(Estimator):
         """Drop the axis of targets (the second) if y has none."""
         return per_target[:, 0] if self._n_targets == 0 else per_target
 
-    def _estimates(
-        self, places: NDArray[np.int64] | None = None
-    ) -> tuple[Estimates, NDArray, NDArray]:
+    def _estimates(self, places: NDArray[np.int64] | None = None) -> tuple[Trace, NDArray, NDArray]:
         """Return estimates of all filters, or those ``places`` (b,), with sigma2 and standard
         errors.
         """
         with self._locked():
-            state = self._state_or_raise()
-            every, parts = np.arange(len(state)) if places is None else places, []
-            noise = self._known_noise()
-            for start in range(0, max(every.size, 1), READ_AT_ONCE):
-                filters = every[start : start + READ_AT_ONCE]
-                estimates = state.estimates(filters, self._kind)
-                parts.append(
-                    (estimates, *state.statistics(filters, self._kind, estimates, noise)[:2])
-                )
-            everything = Estimates(
-                *(np.concatenate(a) for a in zip(*(p[0] for p in parts), strict=True))
-            )
-            sigma2, stderr = (np.concatenate([p[i] for p in parts]) for i in (1, 2))
-            if self._kind.is_complex:
-                return everything, 2.0 * sigma2, complex_rows.combine_errors(stderr)
-            return everything, sigma2, stderr
+            state, kind = self._state_or_raise(), self._kind
+            filters = np.arange(len(state)) if places is None else places
+            estimates = state.estimates(filters, kind)
+            sigma2, stderr, _ = state.statistics(filters, kind, estimates, self._known_noise())
+            if kind.is_complex:
+                return estimates, 2.0 * sigma2, complex_rows.combine_errors(stderr)
+            return estimates, sigma2, stderr
 
     def _known_noise(self) -> NDArray[np.float64]:
         """Return the known variances (m,) of the state's rows, inf where they are estimated."""
@@ -178,7 +167,7 @@ class BankReading(Estimator):
     @property
     def rank_(self) -> NDArray[np.int64]:
         """Number of directions that each filter's data and ridge determine (n,)."""
-        rank = self._estimates()[0].rank
+        rank = self._estimates()[0].counts[:, RANK].astype(np.int64)
         return rank // 2 if self._kind.is_complex else rank
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -11,17 +12,17 @@ from numpy.typing import NDArray
 from olsq.online.forms.covariance import CovarianceForm, square_root_of
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.limits import Limits, limits_for, rows_to_determine
-from olsq.online.forms.minimum_norm import inverse_root, sandwich_of, solution, variances
-from olsq.online.forms.rows import clip_to
+from olsq.online.forms.minimum_norm import group_by_pivots
+from olsq.online.forms.rows import Trace, clip_to
 from olsq.online.forms.schema import BANK
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import FitArrays
 from olsq.online.many import decision_kernels, kernels
 
 LARGEST_TOGETHER = 32  # coefficients of filters that are factored together: they fit the cache
-FORM_ARRAYS = ("columns", "tally", "loss", "held", "spread")
+READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
+FORM_ARRAYS = ("matrix", "coefs", "columns", "tally", "loss", "held", "spread")
 
 
 class Kind(NamedTuple):
@@ -49,24 +50,6 @@ class Kind(NamedTuple):
             self.intercept,
             self.discounted,
         )
-
-
-class Estimates(NamedTuple):
-    """Estimates of some filters (b): coefficients, the intercept's first, and statistics.
-
-    theta (b, m, k); variance (b, k) the diagonal of the inverse information and sandwich (b, k) or
-    (0, k) of ``P S P``, inf where undetermined; rank (b,) and used (b,), ``tr(P S)``.
-    """
-
-    theta: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    sandwich: NDArray[np.float64]
-    rank: NDArray[np.int64]
-    used: NDArray[np.float64]
-
-    def counts(self, tally: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the counts (b, 6) that the statistics rest on, as a trace has them."""
-        return np.column_stack([tally, self.rank.astype(np.float64), self.used])
 
 
 @dataclass(eq=False)
@@ -182,21 +165,19 @@ class BankState:
         names = ("matrix", "coefs", "spread")
         return replace(self, **{name: clip_to(getattr(self, name), dtype) for name in names})
 
-    # -- one filter as a stream of its own --------------------------------------------------------
+    # -- as the forms of estimators ---------------------------------------------------------------
+
+    def _form(self, place: Any, kind: Kind, covariance: bool) -> CovarianceForm | SquareRootForm:
+        """Copy filter ``place``'s state, or the stack of some filters', as a form."""
+        arrays = [getattr(self, name)[place] for name in FORM_ARRAYS]
+        make = CovarianceForm if covariance else SquareRootForm
+        return make(*map(np.array, arrays), intercept=kind.intercept, precision=kind.precision)
 
     def switch(self, f: int, kind: Kind) -> FormSwitch:
         """Copy filter f's state as an estimator holds it."""
-        arrays = {name: array[f].copy() for name, array in self.arrays().items()}
-        counters = [np.atleast_1d(arrays[name]) for name in FORM_ARRAYS]
-        make = CovarianceForm if arrays["forms"] == COVARIANCE else SquareRootForm
-        form = make(
-            arrays["matrix"],
-            arrays["coefs"],
-            *counters,
-            intercept=kind.intercept,
-            precision=kind.precision,
-        )
-        return FormSwitch(form, kind.method, arrays["clock"])
+        form = self._form(f, kind, self.forms[f] == COVARIANCE)
+        form.held = form.held.reshape(1)
+        return FormSwitch(form, kind.method, self.clock[f].copy())
 
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
         """Set the state of filter f to an estimator's."""
@@ -204,73 +185,64 @@ class BankState:
         covariance = isinstance(form, CovarianceForm)
         self.forms[f] = COVARIANCE if covariance else SQUARE_ROOT
         self.matrix[f], self.coefs[f] = (form.P, form.theta) if covariance else (form.R, form.z)
-        for name in FORM_ARRAYS:
+        for name in FORM_ARRAYS[2:]:
             array = getattr(form, name)
             getattr(self, name)[f] = array[0] if name == "held" else array
         self.clock[f], self.seen[f] = switch.clock, seen
+
+    def stacks(
+        self, filters: NDArray[np.int64], kind: Kind, covariance: bool = True
+    ) -> Iterator[tuple[NDArray[np.int64], CovarianceForm | SquareRootForm]]:
+        """Yield stacks of the states of some filters (see :class:`Form`), each with its places
+        among ``filters``; without ``covariance`` only those in square-root form.
+        """
+        inverted = self.forms[filters] == COVARIANCE
+        together = np.flatnonzero(inverted)
+        if covariance and together.size:
+            yield together, self._form(filters[together], kind, True)
+        factored = np.flatnonzero(~inverted)
+        for group in group_by_pivots(self.matrix[filters[factored]]):
+            together = factored[group]
+            yield together, self._form(filters[together], kind, False)
 
     # -- reading ----------------------------------------------------------------------------------
 
     def theta(self, filters: NDArray[np.int64], kind: Kind) -> NDArray[np.float64]:
         """Return coefficients (b, m, k) of some filters, of minimum norm where undetermined."""
         coefficients = self.coefs[filters].astype(np.float64)
-        for places, pivots in self._by_pivots(filters):
-            which = filters[places]
-            R, z = (a[which].astype(np.float64) for a in (self.matrix, self.coefs))
-            if pivots.all():
-                theta = np.empty_like(z)
-                kernels.solve_determined(R, z, theta)
-                coefficients[places] = theta
-            else:
-                level = noise_levels(self.tally[which], pivots.size, kind)
-                coefficients[places] = solution(R, z, pivots, level, kind.intercept)
+        for places, form in self.stacks(filters, kind, covariance=False):
+            coefficients[places] = form.coefficients()
         return coefficients
 
-    def estimates(self, filters: NDArray[np.int64], kind: Kind) -> Estimates:
-        """Compute the estimates of some filters."""
-        b, k = filters.size, self.matrix.shape[1]
-        variance = np.diagonal(self.matrix, axis1=1, axis2=2)[filters].astype(np.float64)
-        rank = np.full(b, k)
-        robust = self.spread.shape[1] > 0
-        sandwich, used = np.zeros((b if robust else 0, k)), np.zeros(b)
-        if robust:
-            half = self.spread[filters].astype(np.float64) @ self.matrix[filters]
-            sandwich[:] = (half**2).sum(axis=1)
-            used[:] = (half * self.spread[filters]).sum(axis=(1, 2))
-        for places, pivots in self._by_pivots(filters):
-            which = filters[places]
-            R = self.matrix[which].astype(np.float64)
-            root = inverse_root(R, pivots)
-            diagonals = np.ascontiguousarray(variances(R, root))
-            hide_held(diagonals, self.columns[which], self.tally[which], kind.limits.square_root)
-            variance[places], rank[places] = diagonals, int(pivots.sum())
-            if robust:
-                diagonal, used[places] = sandwich_of(self.spread[which], root)
-                sandwich[places] = np.where(np.isfinite(diagonals), diagonal, np.inf)
-        return Estimates(self.theta(filters, kind), variance, sandwich, rank, used)
+    def write(
+        self, trace: Trace, at: NDArray[np.int64], filters: NDArray[np.int64], kind: Kind
+    ) -> None:
+        """Write the states of some filters to their rows ``at`` (b,) of a trace."""
+        for places, form in self.stacks(filters, kind):
+            trace.write(at[places], form)
+
+    def estimates(self, filters: NDArray[np.int64], kind: Kind) -> Trace:
+        """Read the states of some filters as a trace of b rows."""
+        trace = Trace.empty(filters.size, *self.coefs.shape[1:], self.spread.shape[1] > 0)
+        for start in range(0, filters.size, READ_AT_ONCE):
+            part = np.arange(start, min(start + READ_AT_ONCE, filters.size))
+            self.write(trace, part, filters[part], kind)
+        return trace
 
     def statistics(
-        self, filters: NDArray[np.int64], kind: Kind, estimates: Estimates, noise: NDArray
+        self, filters: NDArray[np.int64], kind: Kind, estimates: Trace, noise: NDArray
     ) -> tuple[NDArray, NDArray, FitArrays]:
         """Return sigma2 (b, m), standard errors (b, m, k), the intercept's first if there is one,
         and what the goodness of fit is computed from.
 
         ``noise`` (m,) or (b, m) are known noise variances, inf where they are to be estimated.
         """
-        shape = estimates.theta.shape
+        shape = estimates.coef.shape
         stderr, fit = np.empty(shape), FitArrays.empty(*shape[:2])
         sigma2 = np.broadcast_to(noise, shape[:2]).copy()
         each = np.arange(shape[0])
-        trace = (
-            estimates.theta,
-            estimates.variance,
-            self.loss[filters],
-            estimates.counts(self.tally[filters]),
-            np.empty((0, shape[1])),
-            estimates.sandwich,
-        )
         kernels.fill_statistics_of_members(
-            trace,
+            tuple(estimates),
             (filters, each, each + 1),
             self.ridge,
             kind.discounted,
@@ -290,96 +262,56 @@ class BankState:
         R[inverted], z[inverted] = square_root_of(R[inverted], z[inverted])
         return R, z
 
-    def spreads(self, filters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return B (b, k, k) with ``B B^T`` the covariance of theta over sigma2: P, or ``P S P``.
-
-        NaN where coefficients are undetermined.
-        """
-        P = self.matrix[filters].astype(np.float64)
-        B = np.full_like(P, np.nan)
-        for places, pivots in self._by_pivots(filters):
-            root = inverse_root(P[places], pivots)
-            if pivots.all():
-                B[places] = root
-            P[places] = root @ np.swapaxes(root, 1, 2)
-        inverted = self.forms[filters] == COVARIANCE
-        B[inverted] = np.linalg.cholesky(P[inverted])
-        if self.spread.shape[1] > 0:
-            pivots = np.isfinite(B[:, :1, :1])
-            half = self.spread[filters].astype(np.float64) @ P
-            B = np.where(pivots, np.swapaxes(half, 1, 2), np.nan)
-        return B
-
     def draws(
-        self, filters: NDArray[np.int64], theta: NDArray, scale: NDArray, u: NDArray
+        self, filters: NDArray[np.int64], kind: Kind, theta: NDArray, scale: NDArray, u: NDArray
     ) -> NDArray[np.float64]:
-        """Compute ``theta + scale B u`` (size, b, m, k), with B as in :meth:`spreads`.
+        """Draw coefficients (size, b, m, k) about theta (b, m, k), for standard normal u of that
+        shape and the square roots of the noise variances, ``scale`` (b, m).
 
-        theta (b, m, k), scale (b, m), standard normal u (size, b, m, k).
+        NaN where a filter's coefficients are undetermined.
         """
         size, b, m, k = u.shape
-        quick = (self.forms[filters] == COVARIANCE).all() and k <= LARGEST_TOGETHER
-        if quick and self.matrix.dtype == np.float64 and self.spread.shape[1] == 0:
-            out = np.empty_like(u)
+        out, sandwich = np.empty_like(u), self.spread.shape[1] > 0
+        by_kernel = k <= LARGEST_TOGETHER and self.matrix.dtype == np.float64 and not sandwich
+        if by_kernel:
             arguments = self.forms, self.matrix, filters, theta, np.ascontiguousarray(scale), u
             decision_kernels.draw(*arguments, 0, b, out)
-            return out
-        B = self.spreads(filters)
-        # As many products for each filter as there are draws: one of matrices.
-        moved = np.swapaxes(u, 0, 1).reshape(b, size * m, k) @ np.swapaxes(B, 1, 2)
-        return theta + scale[..., None] * np.swapaxes(moved.reshape(b, size, m, k), 0, 1)
+        for places, form in self.stacks(filters, kind, covariance=not by_kernel):
+            # As many products for each filter as there are draws: one of matrices.
+            W = np.swapaxes(u[:, places], 0, 1).reshape(places.size, size * m, k)
+            if form.full_rank:
+                W = form.deviations(W, sandwich)
+            W[~form.determined().all(axis=1)] = np.nan
+            moved = np.swapaxes(W.reshape(places.size, size, m, k), 0, 1)
+            out[:, places] = theta[places] + scale[places, :, None] * moved
+        return out
 
     def leverage(
-        self, filters: NDArray[np.int64], rows: NDArray[np.float64], intercept: bool, n: int
+        self,
+        filters: NDArray[np.int64],
+        kind: Kind,
+        rows: NDArray[np.float64],
+        n: int,
+        sandwich: bool = False,
     ) -> NDArray[np.float64]:
-        """Compute ``x P x`` (n,) of rows (n, d), equally many per filter, or (1, d) for all of
-        them.
+        """Compute ``x P x`` (n,), or ``x P S P x``, of rows (n, d), equally many per filter, or
+        (1, d) for all of them.
 
         inf where x has a part that nothing is known of, NaN where it has a missing value.
         """
-        out = np.empty(n)
-        if self.matrix.dtype == np.float64:
-            arguments = self.forms, self.matrix, filters, rows, intercept
+        out, by_kernel = np.empty(n), self.matrix.dtype == np.float64 and not sandwich
+        if by_kernel:
+            arguments = self.forms, self.matrix, filters, rows, kind.intercept
             decision_kernels.leverage(*arguments, 0, filters.size, out)
-        by_pivots = self._by_pivots(filters)
-        if not by_pivots:
-            return out
-        b, by_filter = filters.size, out.reshape(filters.size, -1)
-        x = np.broadcast_to(rows, (n, rows.shape[1]))
-        if intercept:
-            x = np.column_stack([np.ones(n), x])
-        x = x.reshape(b, -1, x.shape[1])
-        with np.errstate(invalid="ignore"):
-            for places, pivots in by_pivots:
-                R, regressors = self.matrix[filters[places]].astype(np.float64), x[places]
-                root = inverse_root(R, pivots)
-                p = regressors @ root
-                size = (p**2).sum(axis=2)
-                if not pivots.all():
-                    outside = np.abs(p @ np.swapaxes(R @ root, 1, 2) @ R - regressors)
-                    length = np.linalg.norm(R, axis=1)[:, None] * np.sqrt(size)[..., None]
-                    unknown = outside > 1e-8 * np.maximum(np.abs(regressors), length)
-                    size[unknown.any(axis=2)] = np.inf
-                size[~np.isfinite(regressors).all(axis=2)] = np.nan
-                by_filter[places] = size
+        x, by_filter = None, out.reshape(filters.size, -1)
+        for places, form in self.stacks(filters, kind, covariance=not by_kernel):
+            if x is None:
+                x = np.broadcast_to(rows, (n, rows.shape[1]))
+                x = np.column_stack([np.ones(n), x]) if kind.intercept else x
+                finite = np.isfinite(x).all(axis=1).reshape(filters.size, -1)
+                x = np.where(np.isfinite(x), x, 0.0).reshape(filters.size, -1, x.shape[1])
+            read = form.sandwich_leverage if sandwich else form.leverage
+            with np.errstate(over="ignore", invalid="ignore"):
+                leverages = read(x[places])
+            by_filter[places] = np.where(finite[places], leverages, np.nan)
         return out
-
-    def _by_pivots(
-        self, filters: NDArray[np.int64]
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-        """Group the places among ``filters`` of those in square-root form by their pivots."""
-        places = np.flatnonzero(self.forms[filters] == SQUARE_ROOT)
-        if not places.size:
-            return []
-        pivots = np.diagonal(self.matrix[filters[places]], axis1=1, axis2=2) != 0
-        if (pivots == pivots[0]).all():  # as streams that began together have them
-            return [(places, pivots[0])]
-        patterns, kinds = np.unique(pivots, axis=0, return_inverse=True)
-        kinds = kinds.ravel()
-        return [(places[kinds == i], patterns[i]) for i in range(len(patterns))]
-
-
-def noise_levels(tally: NDArray, d: int, kind: Kind) -> NDArray[np.float64]:
-    """Compute ``square_root_kernels.noise_level`` of each of the tallies (b, 4)."""
-    eps, _, coarse = kind.limits.square_root
-    return eps * (2 * np.sqrt(d) + 3 * np.sqrt(tally[:, 0])) + coarse

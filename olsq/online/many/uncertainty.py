@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.reals import real_array
 from olsq.online.forms.rows import split_intercept
 from olsq.online.forms.student import deviations, half_widths
-from olsq.online.many.reading import READ_AT_ONCE, BankReading
+from olsq.online.many.reading import BankReading
 from olsq.online.many.rows import check_index, check_number
-from olsq.online.many.state import BankState
+from olsq.online.many.state import READ_AT_ONCE
 from olsq.online.rows import complex_rows
 
 
@@ -49,9 +49,7 @@ class BankUncertainty(BankReading):
             rows = asked.rows
             if self._kind.is_complex:  # both rows of a pair have the same leverage
                 rows = complex_rows.embed_first(complex_rows.with_ones(rows, bool(self._first)))
-            leverages = asked.state.leverage(
-                asked.filters, rows, self._kind.intercept, math.prod(asked.axes)
-            )
+            leverages = asked.state.leverage(asked.filters, self._kind, rows, math.prod(asked.axes))
         leverages = leverages.reshape(asked.axes)
         return leverages[0] if asked.single else leverages
 
@@ -69,30 +67,14 @@ class BankUncertainty(BankReading):
             sigma2, _, fit = state.statistics(asked, kind, estimates, noise)
             freedom = np.where(np.isfinite(noise), np.inf, fit.freedom)
             regressors = np.ascontiguousarray(rows[part], np.float64)
-            spread = state.leverage(filters[part], regressors, kind.intercept, place.size)
-            if state.spread.shape[1] > 0:
-                x = np.ones((place.size, rows.shape[1] + self._first))
-                x[:, self._first :] = rows[part]
-                spread = self._sandwich_leverage(state, filters[part], x, spread)
+            sandwich = state.spread.shape[1] > 0
+            spread = state.leverage(filters[part], kind, regressors, place.size, sandwich)
             spread = spread[:, None] + (1.0 if observation else 0.0)
             quantile = half_widths(np.ones(freedom.shape), freedom, level)  # one for each filter
             with np.errstate(invalid="ignore"):
                 out[part] = quantile[place] * deviations(spread, sigma2[place])
         out[np.isnan(out)] = np.inf  # no spread at all, and nothing to tell it from
         return out
-
-    def _sandwich_leverage(
-        self, state: BankState, filters: NDArray[np.int64], x: NDArray, leverage: NDArray
-    ) -> NDArray[np.float64]:
-        """Compute ``x P S P x`` (n,) of rows (n, k); inf where ``leverage`` (n,) is."""
-        B = state.spreads(filters)
-        leverages = np.einsum("nji,nj->ni", B, x)
-        leverages = np.where(np.isfinite(leverage), (leverages**2).sum(axis=1), leverage)
-        for row in np.flatnonzero(np.isnan(leverages) & np.isfinite(x).all(axis=1)):
-            # Some coefficients of the filter are undetermined, but not those that x asks for.
-            form = state.switch(int(filters[row]), self._kind).form
-            leverages[row] = form.sandwich_leverage(x[row : row + 1])[0]
-        return leverages
 
     def sample_coef(
         self,
@@ -149,7 +131,7 @@ class BankUncertainty(BankReading):
             if kind.is_complex:  # of which each part has half
                 noise = noise / 2.0
             u = np.random.default_rng(rng).standard_normal((size, *theta.shape))
-            draws = state.draws(filters, theta, np.sqrt(noise), u)
+            draws = state.draws(filters, kind, theta, np.sqrt(noise), u)
         lost = np.isnan(draws).any(axis=(0, 2, 3))
         if lost.any():
             raise ValueError(

@@ -28,7 +28,6 @@ def take(
     which some leave).
     """
     n, (m, d), theta = len(residual), window.form.z.shape, window.form.coefficients()
-    level, intercept = window.form.limits.square_root, window.form.intercept
     most = min(n - start, singular_path.rows_at_once(d))
     snapshots = singular_path.Snapshots.empty(most, m, d, False)
     t, undetermined, in_turn = start, True, True
@@ -47,7 +46,7 @@ def take(
         in_turn = window.place[FILLED] >= d and not window._fills_until(t, n, leaving[1])
     at = np.arange(start, t)
     read = at if undetermined else at[:-1]
-    singular_path.read(snapshots, read - start, trace, read, level, intercept)
+    singular_path.read(snapshots, read - start, trace, read, window.form)
     before = np.concatenate([theta[None], trace.coef[start : t - 1]])
     singular_path.write_residuals(before, rows, at, residual, trace)
     return t
