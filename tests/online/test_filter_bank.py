@@ -28,9 +28,30 @@ def many(regressors, n=streams.N, m=1):
     return tuple(np.stack(parts) for parts in zip(*made, strict=True))
 
 
+def reads_alike(bank, i, est, X):
+    """The bank reads its state as the estimator with a copy of that state does."""
+    probe = np.vstack([np.eye(X.shape[1]), X[-3:], X[-1] + np.eye(X.shape[1])])
+    found, expected = bank.leverage(probe, which=i), est.leverage(probe)
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)  # conditions are up to 1e13
+
+
+def draws_alike(bank, i, est):
+    """The bank draws what the estimator with a copy of its state does, or refuses as that does."""
+    try:
+        draws = est.sample_coef(0, 3, sigma2=1.0)
+    except ValueError:
+        with pytest.raises(ValueError, match=f"filter {i} are undetermined"):
+            bank.sample_coef(0, 3, sigma2=1.0, which=i)
+    else:
+        found = bank.sample_coef(0, 3, sigma2=1.0, which=i)
+        assert (np.abs(found - draws) <= 1e-5 * np.abs(draws - est.coef_).max(axis=0)).all()
+
+
 def agree(bank, i, est, X, y, residual=None):
     """Filter i is where the estimator is: form, rank, holds; numbers to rounding."""
     one = bank[i]
+    reads_alike(bank, i, one, X)
     assert type(one._form()) is type(est._form())
     np.testing.assert_array_equal(one._engine.engine.clock, est._engine.engine.clock)
     assert (bank.rank_[i], bank.n_held_[i]) == (est.rank_, est.n_held_)
@@ -49,6 +70,7 @@ def agree(bank, i, est, X, y, residual=None):
     condition = np.linalg.cond(gram / np.outer(length, length)) if est.determined_.all() else 1.0
     if condition > 1e12:
         return
+    draws_alike(bank, i, one)
     tolerance = max(1e-9, 300 * 2.2e-16 * condition)
     assert np.abs((bank.coef_[i] - est.coef_) * size).max() <= tolerance * scale
     assert np.abs(bank.intercept_[i] - est.intercept_).max() <= tolerance * scale
@@ -211,6 +233,34 @@ def test_leverage_knows_what_was_never_seen():
     bank.partial_fit([[1.0, 1e-5, 0.0], [0.0, 1.0, 0.0]], [1.0, 1.0])
     found = bank.leverage(np.array([[[2.0, 2e-5, 0], [1, 0, 0]], [[0, 3, 0], [0, 1, 1e-9]]]))
     np.testing.assert_allclose(found, [[4, np.inf], [9, np.inf]])
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("cov", ["posterior", "sandwich"])
+def test_nothing_is_known_along_coefficients_that_wind_up_protection_holds(cov, intercept):
+    """Their variance in the state is finite, and that of a level at which they are held."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3, 400, 3))
+    X[0, 20:, 2] = 0.0
+    X[1, 20:, 2] = X[1, 20:, 0] + X[1, 20:, 1]
+    y = X @ [1.0, 2.0, 3.0] + 0.1 * rng.standard_normal((3, 400))
+    how = {"forget": 0.5, "cov": cov, "fit_intercept": intercept, "noise_variance": 0.01}
+    bank = olsq.FilterBank(3, **how).partial_fit(X, y)
+    assert (bank.n_held_[:2] > 0).all()
+    leverage = bank.leverage(np.array([0.0, 0.0, 1.0]))
+    assert np.isfinite(leverage).tolist() == bank.determined_[:, 2].tolist() == [False, False, True]
+    assert np.isfinite(bank.leverage(np.array([1.0, 1.0, 0.0]), which=0))
+    for i in range(3):
+        reads_alike(bank, i, bank[i], X[i])
+        draws_alike(bank, i, bank[i])
+    groups = olsq.GroupedLeastSquares(**how)
+    groups.partial_fit(X.reshape(-1, 3), y.ravel(), by=np.repeat([0, 1, 2], 400))
+    lower, upper = groups.predict_interval([[0.0, 0.0, 1.0]] * 3, by=[0, 1, 2])
+    assert np.isfinite(lower).tolist() == np.isfinite(upper).tolist() == [False, False, True]
+    for key in range(3):  # with the sandwich too
+        found = (bound[key] for bound in groups.predict_interval(X[:, -1], by=[0, 1, 2]))
+        expected = (bound[0] for bound in groups[key].predict_interval(X[key, -1:]))
+        np.testing.assert_allclose([*found], [*expected], rtol=1e-6)
 
 
 @pytest.mark.parametrize("cov", ["posterior", "sandwich"])

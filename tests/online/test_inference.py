@@ -253,6 +253,19 @@ def test_a_coefficient_that_was_lost_has_no_interval():
     assert halved.summary().undetermined == [line]
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 12])
+def test_nothing_is_known_of_however_little_of_a_column_never_seen(n, intercept):
+    X = np.random.default_rng(0).standard_normal((n, 3)) * [1.0, 1.0, 0.0]
+    steps = np.outer([0.0, 1e-9, 1e-12, 1e-300], [0.0, 0.0, 1.0])
+    models = [olsq.RollingLeastSquares(20, fit_intercept=intercept)]
+    for method in ("covariance", "sqrt", "information"):
+        models.append(olsq.RecursiveLeastSquares(method=method, fit_intercept=intercept))
+    for est in models:
+        leverage = est.fit(X, X @ [1.0, 2.0, 3.0]).leverage(X[0] + steps)
+        assert np.isfinite(leverage).tolist() == [True, False, False, False]
+
+
 @pytest.mark.parametrize("ridge", [1e-3, 1.0, 1e-9])
 def test_a_perfect_fit_without_degrees_of_freedom_has_bounds(ridge):
     est = olsq.RecursiveLeastSquares(ridge=ridge).fit([[1.0, 2.0, 3.0]], [0.0])

@@ -180,17 +180,19 @@ class SingularMoments:
 
     def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
         """Return W (n, r) with ``W W^T = X P X^T``, and the mask (n,) of x in the known span."""
-        parts, rounding = [], np.zeros(X.shape[0])
+        parts, errors = [], np.zeros((1, self.scale.size))
         if self._first:  # x . P x = x_0^2 / H_00 + c . A^-1 c with c = x_r - x_0 mean
             parts.append(X[:, :1] / np.sqrt(self.total))
             mean = X[:, :1] * self.mean
             unit = max(8 * X.shape[1] * _EPS, self.coarse)
-            rounding = unit * np.linalg.norm((np.abs(X[:, 1:]) + np.abs(mean)) / self.scale, axis=1)
+            errors = unit * (np.abs(X[:, 1:]) + np.abs(mean)) / self.scale
             X = X[:, 1:] - mean
         scaled = X / self.scale
         inside = scaled @ self.vectors
         outside = np.linalg.norm(scaled - inside @ self.vectors.T, axis=1)
-        known = outside <= 1e-6 * np.linalg.norm(scaled, axis=1) + rounding
+        known = outside <= 1e-6 * np.linalg.norm(scaled, axis=1) + np.linalg.norm(errors, axis=1)
+        never_seen = ~self.vectors.any(axis=1)  # of however little of such a column
+        known &= ~((np.abs(scaled) > errors) & never_seen).any(axis=1)
         return np.hstack([*parts, inside / np.sqrt(self.values)]), known
 
     def unwhitened(self, W: NDArray) -> NDArray:

@@ -169,9 +169,10 @@ class BankState:
 
     def _form(self, place: Any, kind: Kind, covariance: bool) -> CovarianceForm | SquareRootForm:
         """Copy filter ``place``'s state, or the stack of some filters', as a form."""
-        arrays = [getattr(self, name)[place] for name in FORM_ARRAYS]
+        copy = True if np.ndim(place) == 0 else None  # indexing by many has made one
+        arrays = [np.array(getattr(self, name)[place], copy=copy) for name in FORM_ARRAYS]
         make = CovarianceForm if covariance else SquareRootForm
-        return make(*map(np.array, arrays), intercept=kind.intercept, precision=kind.precision)
+        return make(*arrays, intercept=kind.intercept, precision=kind.precision)
 
     def switch(self, f: int, kind: Kind) -> FormSwitch:
         """Copy filter f's state as an estimator holds it."""

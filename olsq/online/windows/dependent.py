@@ -27,7 +27,8 @@ def take(
     the solutions are read together.  ``leaving`` = (how many rows leave with each, the rows with
     which some leave).
     """
-    n, (m, d), theta = len(residual), window.form.z.shape, window.form.coefficients()
+    n, like = len(residual), window.form
+    (m, d), theta = like.z.shape, like.coefficients()
     most = min(n - start, singular_path.rows_at_once(d))
     snapshots = singular_path.Snapshots.empty(most, m, d, False)
     t, undetermined, in_turn = start, True, True
@@ -46,7 +47,7 @@ def take(
         in_turn = window.place[FILLED] >= d and not window._fills_until(t, n, leaving[1])
     at = np.arange(start, t)
     read = at if undetermined else at[:-1]
-    singular_path.read(snapshots, read - start, trace, read, window.form)
+    singular_path.read(snapshots, read - start, trace, read, like)
     before = np.concatenate([theta[None], trace.coef[start : t - 1]])
     singular_path.write_residuals(before, rows, at, residual, trace)
     return t
