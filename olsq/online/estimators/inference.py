@@ -162,7 +162,6 @@ class Inference(Uncertainty):
             with np.errstate(divide="ignore", invalid="ignore"):
                 t = np.where(effect == 0, 0.0, effect / error)
             p = np.where(np.isinf(error), 1.0, 2 * stdtr(_positive(freedom)[:, None], -np.abs(t)))
-            reach[np.isinf(error) | np.isnan(reach)] = np.inf
             both = effect - reach, effect + reach
             parts = (effect, error, t, p, *both, freedom)
             return Contrasts(*(self._shaped(part) for part in parts))

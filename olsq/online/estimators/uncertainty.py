@@ -216,11 +216,7 @@ class Uncertainty(Coefficients):
                 reach, means = reach / np.sqrt(2.0), np.stack([mean.real, mean.imag])
             else:
                 means = mean
-            unknown = ~np.isfinite(reach)  # NaN: no spread at all, and nothing to tell it from
-            lower = np.where(unknown, -np.inf, means - reach)
-            upper = np.where(unknown, np.inf, means + reach)
-            for bound in (lower, upper):
-                bound[np.isnan(means)] = np.nan
+            lower, upper = means - reach, means + reach
             if self._origin.is_complex:
                 lower, upper = complex_rows.joined(*lower), complex_rows.joined(*upper)
             return self._as_input(X, (self._shaped_rows(lower), self._shaped_rows(upper)))

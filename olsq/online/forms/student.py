@@ -25,13 +25,15 @@ def p_values(t: NDArray[np.float64], freedom: Any) -> NDArray[np.float64]:
 
 
 def half_widths(stderr: NDArray[np.float64], freedom: Any, level: float) -> NDArray[np.float64]:
-    """Return half of the widths of confidence intervals; inf without degrees of freedom."""
+    """Return half of the widths of confidence intervals; inf without degrees of freedom, and where
+    there is no standard error.
+    """
     freedom = np.asarray(freedom)
     quantile = stdtrit(np.where(freedom > 0, freedom, 1.0), 0.5 + 0.5 * level)
     quantile = np.where(freedom > 0, quantile, np.where(np.isnan(freedom), np.nan, np.inf))
     with np.errstate(invalid="ignore"):
-        # Not 0 * inf: of no spread at all, and no degrees of freedom.
-        return np.where((stderr == 0) & np.isinf(quantile), np.inf, stderr * quantile)
+        widths = stderr * quantile
+    return np.where(np.isnan(widths), np.inf, widths)  # 0 * inf: no spread, no degrees of freedom
 
 
 def deviations(spread: NDArray[np.float64], sigma2: NDArray[np.float64]) -> NDArray[np.float64]:
