@@ -11,6 +11,7 @@ from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import pair_kernels as pairs
 from olsq.online.forms import square_root_kernels as square_root
+from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.singular_path import Snapshots, absorb_undetermined
@@ -109,6 +110,8 @@ def calls(traced):
             np.ones((2, D, D)), np.ones((2, M, D)), np.arange(D) < 2, np.zeros(2), 1,
             np.zeros((2, M, D)),
         ]  # fmt: skip
+        factors = np.tile(np.eye(D), (2, 1, 1))
+        yield triangular.back_substitute_each, [factors, np.ones((2, M, D)), np.zeros((2, M, D))]
         yield moment_blocks.update_in_blocks, [
             (state(), spread), penalty, rows(), span, 5, (*lost, 1e6), residual,
         ]  # fmt: skip
@@ -214,3 +217,9 @@ def test_more_rows_than_the_ring_has_slots_cannot_stay():
         arguments[2][3][:] = 0
         with pytest.raises(ValueError, match="enter the ring"):
             kernel(*arguments)
+
+
+@pytest.mark.parametrize("shape", [(1, M, D), (2, M, D + 1), (3, M, D)])
+def test_rows_to_solve_for_fit_the_stack_of_factors(shape):
+    with pytest.raises(ValueError, match="shape"):
+        triangular.forward_substitute_each(np.tile(np.eye(D), (2, 1, 1)), np.ones(shape))
