@@ -14,7 +14,8 @@ from olsq.online.calls import one_row
 from olsq.online.calls.call import Call, Origin
 from olsq.online.calls.history import values_after_call
 from olsq.online.calls.learning import Absorbed, absorb
-from olsq.online.estimators.state import EstimatorState, RowsLearned
+from olsq.online.estimators.prediction import Prediction
+from olsq.online.estimators.state import RowsLearned
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.paths.collector import RobustErrors, combine_path
@@ -27,7 +28,7 @@ from olsq.online.rows.times import Timing, named_times, times_of_call, with_time
 from olsq.threads import threads_for
 
 
-class StreamingRegressor(EstimatorState):
+class StreamingRegressor(Prediction):
     """Base of the estimators; subclasses define the parameters, ``_start`` and ``_gates``."""
 
     ROW_BY_ROW: ClassVar[bool] = False  # whether :meth:`_learn_row` may take a row

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.checks import check_choice
 from olsq.online.calls import one_row
 from olsq.online.estimators.coefficients import Coefficients
-from olsq.online.estimators.state import BLOCK_ROWS, clip_to_finite
+from olsq.online.estimators.prediction import BLOCK_ROWS, clip_to_finite
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import split_intercept
 from olsq.online.forms.statistics import counts_of, statistics_of

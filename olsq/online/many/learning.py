@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,7 +222,8 @@ def _take_alone(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> NDA
     step = np.arange(counts.sum()) - np.repeat(firsts, counts)
     places, at = np.repeat(np.arange(b) * each, counts) + step, np.repeat(begins, counts) + step
     full = trace.counts[position - 1, RANK] == k  # as read of the states themselves
-    undetermined, like = ~np.isin(at, position[full] - 1), state.switch(filters[0], kind).form
+    undetermined = ~np.isin(at, position[full] - 1)
+    like: Any = state.switch(filters[0], kind).form
     singular_path.read(snapshots, places[undetermined], trace, at[undetermined], like)
     state.write(trace, position[full] - 1, filters[full], kind)
     before = trace.coef[at - 1]

@@ -224,7 +224,8 @@ class BankState:
 
     def estimates(self, filters: NDArray[np.int64], kind: Kind) -> Trace:
         """Read the states of some filters as a trace of b rows."""
-        trace = Trace.empty(filters.size, *self.coefs.shape[1:], self.spread.shape[1] > 0)
+        (m, k), sandwich = self.coefs.shape[1:], self.spread.shape[1] > 0
+        trace = Trace.empty(filters.size, m, k, sandwich)
         for start in range(0, filters.size, READ_AT_ONCE):
             part = np.arange(start, min(start + READ_AT_ONCE, filters.size))
             self.write(trace, part, filters[part], kind)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import check_choice, is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
-from olsq.online.estimators.state import BLOCK_ROWS
+from olsq.online.estimators.prediction import BLOCK_ROWS
 from olsq.online.files.invariants import check_triangular
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.schema import Field, Fields
