@@ -15,7 +15,7 @@ pytest.importorskip(
 torch = pytest.importorskip("torch")
 import olsq.nn  # noqa: E402
 import olsq.torch  # noqa: E402
-from tests.versions import x64  # noqa: E402
+from tests.versions import quick, x64  # noqa: E402
 
 sys.path.append(str(Path(__file__).parent.parent / "nn"))
 reference = importlib.import_module("fla_reference")
@@ -41,7 +41,7 @@ def test_mesa_gives_the_outputs_of_their_weights(shape, config):
     got = layer(torch.tensor(x))
     np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-9, atol=1e-9)
     with x64(True):
-        ours = olsq.nn.from_fla(weights, config=config)(x)
+        ours = quick(lambda x: olsq.nn.from_fla(weights, config=config)(x))(x)
     np.testing.assert_allclose(got.detach().numpy(), ours, rtol=1e-9, atol=1e-9)
     resumed(layer, torch.tensor(x), got)
 
@@ -107,6 +107,7 @@ def test_errors_of_layers():
         olsq.torch.Mesa.from_fla(weights)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_runs():
     page = Path(__file__).parents[2] / "docs" / "inside-your-program.md"
     example = page.read_text().split("```python torch\n")[1].split("```")[0]

@@ -20,6 +20,7 @@ import olsq  # noqa: E402
 import olsq.torch  # noqa: E402
 from olsq import attention  # noqa: E402
 from olsq.torch.calls import RULES, TABLE  # noqa: E402
+from tests.tiers import SPARSE  # noqa: E402
 from tests.versions import quick, x64  # noqa: E402
 
 
@@ -27,6 +28,7 @@ def ids(row):
     return row.name
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("row", ROWS, ids=ids)
 def test_values_and_states_are_those_of_the_rule(row):
     arrays = plain(row, 9)
@@ -45,6 +47,7 @@ def tensors_of_jax(tree):
     return [x for part in tree for x in tensors_of_jax(part)] if isinstance(tree, tuple) else [tree]
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("row", FIRST, ids=ids)
 def test_gradients_also_through_states(row):
     arrays = {n: x.requires_grad_() for n, x in plain(row, 4).items()}
@@ -76,6 +79,7 @@ def test_second_derivatives(row):
     assert torch.autograd.gradgradcheck(output, tuple(arrays.values()), fast_mode=True)
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("row", FIRST, ids=ids)
 def test_one_token_goes_on_from_a_sequence(row):
     if getattr(attention, f"{row.rule}_step", None) is None:
@@ -96,10 +100,11 @@ def test_one_token_goes_on_from_a_sequence(row):
 @pytest.mark.parametrize("wrong", [-3.0, 3.0])
 def test_numbers_out_of_range_are_refused_as_for_jax_arrays(row, wrong):
     arrays = plain(row, 2, torch.float32)
-    for name in arrays:
+    for name in set(arrays) - set(row.arrays):  # any number is a query, a key or a value
         bad = {**arrays, name: torch.full_like(arrays[name], wrong)}
         told = refusal(lambda bad=bad: jax.eval_shape(lambda: jax_call(row, bad)))
-        assert refusal(lambda bad=bad: call(row, bad)) == told, name
+        if told is not None or row in ROWS[::SPARSE]:  # what is accepted is compiled and run
+            assert refusal(lambda bad=bad: call(row, bad)) == told, name
 
 
 def jax_call(row, arrays):
