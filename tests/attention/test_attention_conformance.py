@@ -294,7 +294,7 @@ def test_a_state_may_be_stored_in_any_precision(row, dtype):
     assert error(o, compiled(row)(first, wide)[0]) < 1e-5
 
 
-@every
+@leading(ROWS)
 def test_no_tokens(row):
     arrays, _, state, _ = whole(row)
     o, end = compiled(row)(window(row, arrays, 0), state)

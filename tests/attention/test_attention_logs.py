@@ -15,7 +15,7 @@ from attention_draws import drawing, gates, mostly_positive, weights
 
 from olsq import attention
 from olsq.reference import attention as oracle
-from tests.tiers import leading
+from tests.tiers import LEADING, leading
 
 FIRST: dict[tuple[str, bool, bool], Row] = {}
 for _row in ROWS:
@@ -23,7 +23,7 @@ for _row in ROWS:
         "signed"
     ):
         FIRST.setdefault((_row.rule, "vector" in _row.name, _row.weight == "log_weight"), _row)
-each_rule = leading(FIRST.values(), {str(row) for row in FIRST.values()})
+each_rule = leading(FIRST.values(), LEADING)
 CHANGES: dict[str, dict[str, Any]] = {
     "mesa_window": {"options": {"window": 1024}, "window": 1024},  # a window that sees far
     "forgetting": {"mine": {}},
@@ -65,6 +65,7 @@ def test_logs_near_0_add_up_as_logs(row):
     compare(row, t, lambda rng, shape: np.full(shape, np.log1p(-1e-5)), 4e-6)
 
 
+@pytest.mark.sparse
 @each_rule
 def test_logs_of_every_size(row):
     most = -2 if row.rule == "mesa_discounted" else 2.5  # whose ridge would be forgotten too
