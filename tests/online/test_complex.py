@@ -307,6 +307,7 @@ class TestProperties:
         np.testing.assert_allclose(prediction + residual, 1.0)
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("window_of", ["samples", "positions", "time"])
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("d", [2, 17])  # 17: blocks of real rows

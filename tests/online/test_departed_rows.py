@@ -109,6 +109,7 @@ CASES += [(by_path, design) for design in departed.DESIGNS if design != "white"]
 CASES += [(by_products, "complex"), (by_fours, "offset"), (row_by_row, "nearly collinear")]
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(("door", "design"), CASES)
 def test_departed_rows_leave_no_trace(door, design, monkeypatch, tmp_path):
     more = (tmp_path,) if door is saved_between else ()
@@ -121,6 +122,7 @@ def test_departed_rows_leave_no_trace(door, design, monkeypatch, tmp_path):
     assert count > 30
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     "door", [by_path, row_by_row, in_pieces, saved_between, by_groups, by_polars]
 )

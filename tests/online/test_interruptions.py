@@ -55,6 +55,7 @@ def allowed(method: str, condition: float, H: np.ndarray, squares: float) -> np.
     return 300 * EPS * lost * np.sqrt(squares / H)
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(("kind", "size"), [c for c in CASES if "start" not in c[0] or c[1] < 20])
 @pytest.mark.parametrize("how", ["times", "factors"])
 @pytest.mark.parametrize("method", METHODS)
@@ -282,6 +283,7 @@ WITHIN = {"robust": 0.1}
 NARROW = {"float32 state", "sequence, JAX"}
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("door", "kind", "size"),
     [

@@ -192,6 +192,7 @@ NOT_FOR = {
 COMPILED = {"factor, JAX", "decoding, JAX"}  # anew for every length
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("door", "kind", "size"),
     [
@@ -278,6 +279,7 @@ ONE_BY_ONE = {
 }
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(("kind", "size"), SHORT)
 @pytest.mark.parametrize("way", ONE_BY_ONE)
 def test_what_rows_determine_is_as_in_rational_arithmetic(way, kind, size):
@@ -342,6 +344,7 @@ SAVED = {
 }
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(("kind", "size"), [*SHORT, ("silent start", 29), ("constant start", 60)])
 @pytest.mark.parametrize("name", SAVED)
 def test_every_state_is_finite_and_can_be_loaded(name, kind, size):

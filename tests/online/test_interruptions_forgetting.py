@@ -60,6 +60,7 @@ def theta(est):
     return np.concatenate([[est.intercept_], est.coef_])
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(("kind", "size"), CASES)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_state_is_finite_and_can_be_loaded(name, kind, size):
@@ -125,6 +126,7 @@ def test_after_ten_k_rows_of_new_life_it_is_as_good_as_fresh(name, kind, size):
     assert ratio < FACTOR, ratio
 
 
+@pytest.mark.sparse
 # By its definition BoundedTrace forgets nothing while the trace is infinite, with a ridge near it.
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "bounded trace"])
 @pytest.mark.parametrize("kind", ["silent start", "constant start"])
