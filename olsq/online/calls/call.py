@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from olsq.online.files.frozen import MadeWith
 from olsq.online.forms.pair_kernels import embed
-from olsq.online.forms.rows import PairedRows, Rows, read_only, with_ones
+from olsq.online.forms.rows import PairedRows, Rows, read_only
+from olsq.online.rows import inputs
 from olsq.online.rows.complex_rows import real_parts
 from olsq.online.rows.durations import elapsed_times, half_life_gates, span_after
 
@@ -159,6 +160,6 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
         ok = usable[block]
         features, targets = (np.where(ok[:, None], a, 0.0) for a in (features, targets))
         weights = np.where(ok, weights, 0.0)
-    rows = with_ones(features) if intercept else np.ascontiguousarray(features, np.float64)
+    rows = inputs.with_ones(features, intercept)
     kind = PairedRows if call.complex_features else Rows
     return kind.of(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)

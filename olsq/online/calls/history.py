@@ -21,6 +21,7 @@ from olsq.online.paths.goodness import (
     one_number,
     squares_before,
 )
+from olsq.online.rows.inputs import with_ones
 from olsq.online.windows.window import RollingWindow
 
 
@@ -100,9 +101,8 @@ class History(NamedTuple):
 
     def regressors(self, call: Call, origin: Origin) -> NDArray[np.float64]:
         """Return the rows of the window before the call and of the call (p + n, k), in float64."""
-        X = call.X.astype(np.float64)
-        if origin.intercept:
-            X = np.column_stack([np.ones(len(X)), X])
+        # Statistics are computed when they are asked for: the caller may change his rows meanwhile.
+        X = with_ones(np.array(call.X, np.float64), origin.intercept)
         return np.ascontiguousarray(X if self.X is None else _after(self.X, X))
 
 

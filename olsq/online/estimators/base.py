@@ -479,7 +479,7 @@ class StreamingRegressor(Prediction):
 
         The regressors stay complex: each block of them is embedded where it is learnt.
         """
-        X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
+        X = inputs.with_ones(call.X, bool(self.fit_intercept), call.X.dtype)
         usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
         return call._replace(
             X=X,

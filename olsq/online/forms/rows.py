@@ -23,14 +23,6 @@ def read_only(array: NDArray) -> NDArray:
     return array
 
 
-def with_ones(X: NDArray) -> NDArray[np.float64]:
-    """Return X (n, d) in float64 behind a column of ones, that of the intercept."""
-    rows = np.empty((X.shape[0], X.shape[1] + 1))
-    rows[:, 0] = 1
-    rows[:, 1:] = X
-    return rows
-
-
 class Rows(NamedTuple):
     """Checked, finite rows in float64: X (n, d), Y (n, m), contiguous; gates and weights (n,).
     Where the model has an intercept, column 0 of X is 1.  Made by :meth:`of`."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.rows import complex_rows
+from olsq.online.rows import complex_rows, inputs
 
 Turns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # members, begins, ends
 
@@ -32,7 +32,7 @@ class BankRows(NamedTuple):
 
     def as_pairs(self, intercept: bool) -> BankRows:
         """Embed complex rows as pairs of real ones, each filter's in its order."""
-        X = complex_rows.with_ones(self.X, intercept)
+        X = inputs.with_ones(self.X, intercept, np.complex128)
         return BankRows(
             self.members,
             2 * self.begins,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms import singular_path
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
-from olsq.online.forms.rows import Rows, Trace, with_ones
+from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root_kernels import COUNT, RANK
 from olsq.online.forms.start_kernels import TAKEN, UNTRACED
 from olsq.online.forms.statistics import FitArrays
@@ -17,6 +17,7 @@ from olsq.online.many import kernels
 from olsq.online.many.in_line import BankPath, BankRows, InLine, Turns
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
+from olsq.online.rows.inputs import with_ones
 
 PARALLEL_FROM = 1e5  # multiplications that pay for a thread
 FEW = 32  # filters whose states are copied to be put back after an error
@@ -102,7 +103,7 @@ class Piece(NamedTuple):
     ) -> Piece:
         """Select rows by their numbers; kernels compute in float64."""
         X, Y = rows.X[numbers], np.ascontiguousarray(rows.Y[numbers], np.float64)
-        X = with_ones(X) if kind.intercept else np.ascontiguousarray(X, np.float64)
+        X = with_ones(X, kind.intercept)
         selected = Rows.of(X, Y, rows.gates[numbers], rows.weights[numbers])
         n, m = Y.shape
         trace = None

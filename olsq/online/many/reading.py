@@ -242,7 +242,7 @@ class BankReading(Estimator):
     def _predict_complex(self, asked: Asked) -> NDArray:
         """Run :meth:`predict` with complex coefficients."""
         theta = complex_rows.combine_coefficients(asked.state.theta(asked.filters, self._kind))
-        rows = complex_rows.with_ones(asked.rows, bool(self._first))
+        rows = inputs.with_ones(asked.rows, bool(self._first), np.complex128)
         rows = rows.reshape((1 if rows.shape[0] == 1 else len(theta), -1, rows.shape[1]))
         out = np.einsum("btk,bmk->btm", np.broadcast_to(rows, (len(theta), *rows.shape[1:])), theta)
         parts = clip_to(out.real, self._dtype), clip_to(out.imag, self._dtype)

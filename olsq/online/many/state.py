@@ -19,6 +19,7 @@ from olsq.online.forms.schema import BANK
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import FitArrays
 from olsq.online.many import decision_kernels, kernels
+from olsq.online.rows.inputs import with_ones
 
 LARGEST_TOGETHER = 32  # coefficients of filters that are factored together: they fit the cache
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
@@ -308,8 +309,7 @@ class BankState:
         x, by_filter = None, out.reshape(filters.size, -1)
         for places, form in self.stacks(filters, kind, covariance=not by_kernel):
             if x is None:
-                x = np.broadcast_to(rows, (n, rows.shape[1]))
-                x = np.column_stack([np.ones(n), x]) if kind.intercept else x
+                x = with_ones(np.broadcast_to(rows, (n, rows.shape[1])), kind.intercept)
                 finite = np.isfinite(x).all(axis=1).reshape(filters.size, -1)
                 x = np.where(np.isfinite(x), x, 0.0).reshape(filters.size, -1, x.shape[1])
             read = form.sandwich_leverage if sandwich else form.leverage

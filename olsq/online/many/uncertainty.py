@@ -15,6 +15,7 @@ from olsq.online.many.reading import BankReading
 from olsq.online.many.rows import check_index, check_number
 from olsq.online.many.state import READ_AT_ONCE
 from olsq.online.rows import complex_rows
+from olsq.online.rows.inputs import with_ones
 
 
 class BankUncertainty(BankReading):
@@ -48,7 +49,7 @@ class BankUncertainty(BankReading):
             asked = self._asked(X, which)
             rows = asked.rows
             if self._kind.is_complex:  # both rows of a pair have the same leverage
-                rows = complex_rows.embed_first(complex_rows.with_ones(rows, bool(self._first)))
+                rows = complex_rows.embed_first(with_ones(rows, bool(self._first), np.complex128))
             leverages = asked.state.leverage(asked.filters, self._kind, rows, math.prod(asked.axes))
         leverages = leverages.reshape(asked.axes)
         return leverages[0] if asked.single else leverages

@@ -113,13 +113,6 @@ def embed_gates(gates: NDArray) -> NDArray[np.float64]:
     return np.column_stack([gates, np.ones(len(gates))]).reshape(-1)
 
 
-def with_ones(X: ComplexArray, intercept: bool) -> ComplexArray:
-    """Prepend the intercept's regressor, a column of ones, if there is one."""
-    if not intercept:
-        return X
-    return np.concatenate([np.ones((*X.shape[:-1], 1), X.dtype), X], axis=-1)
-
-
 def embed_prior(prior: Any) -> tuple[NDArray, NDArray]:
     """Compute the real prior of ``[Re theta, Im theta]``: mean (2k,) or (m, 2k), and covariance.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
@@ -343,3 +343,13 @@ def check_feature_names(X: Any, fitted: ArrayLike | None) -> None:
     if not unseen and not absent:
         lines += ["Feature names must be in the same order as they were in fit."]
     raise ValueError("\n".join(lines) + "\n")
+
+
+def with_ones(X: NDArray, intercept: bool, dtype: DTypeLike = np.float64) -> NDArray:
+    """Return X (n, d), contiguous, behind the intercept's column of ones if there is one."""
+    if not intercept:
+        return np.ascontiguousarray(X, dtype)
+    rows = np.empty((X.shape[0], X.shape[1] + 1), dtype)
+    rows[:, 0] = 1
+    rows[:, 1:] = X
+    return rows
