@@ -22,6 +22,8 @@ from olsq.online.forms.square_root_kernels import (
 )
 
 ROWS, COEFFICIENTS, SQUARED = range(3)  # columns of FitArrays.degrees
+FIRST = np.zeros(1, np.int64)
+Turns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # members, begins, ends
 
 
 class FitArrays(NamedTuple):
@@ -50,110 +52,92 @@ class FitArrays(NamedTuple):
 
 
 def statistics(
-    loss: NDArray,
-    coef: NDArray,
-    variance: NDArray,
-    sandwich: NDArray,
-    counts: NDArray,
-    ridge: NDArray,
-    discounted: bool,
-    sigma2: NDArray,
-    stderr: NDArray,
-    fit: tuple[NDArray, NDArray],
-) -> None:
-    """Estimate the noise variance and the standard errors of the coefficients of n states.
-
-    "posterior" (``sandwich`` is empty): sigma2 (n, m) receives the weighted residual sum of squares
-    over ``rows - k squared / rows``, where ``rows`` is the forgotten number of rows, ``squared``
-    the sum of their squared forgetting weights and ``k = rank - tr(Lambda_t P_t)`` the effective
-    number of coefficients.  At forget = 1 that is n - k; under forgetting it makes the estimate
-    unbiased for regressors whose distribution does not change.  inf without degrees of freedom.
-    A finite number that is already in sigma2 is a known noise variance, and stays: callers fill
-    sigma2 with inf where it is to be estimated.
-
-    stderr (n, m, d) receives ``sqrt(sigma2 P_jj)``, inf where either is.
-
-    "sandwich" (n, d), the diagonal of ``P S P``: the denominator is ``sum w - tr(P S) -
-    tr(P S P Lambda_t)`` with w the forgotten weights.  With r the residuals, W the diagonal matrix
-    of w and ``A = X P X^T W``, ``E[r^T W r] = sigma2 tr((1 - A)^T W (1 - A))`` is that times sigma2
-    for noise of one variance, whatever the weights are (up to the ridge's pull on the
-    coefficients).  Below 1e-6 of ``sum w`` it counts as none.  stderr receives
-    ``sqrt(sigma2 (P S P)_jj)``.
-
-    loss (n, m), coef (n, m, d), variance (n, d) the diagonal of P, counts (n, 6), ridge (d,).
-    """
-    fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr, fit)
-
-
-def statistics_of_trace(
     trace: Trace,
     ridge: NDArray,
     discounted: bool,
     sigma2: NDArray,
     stderr: NDArray,
     fit: FitArrays,
+    turns: Turns | None = None,
 ) -> None:
-    """Run :func:`statistics` for the states of a trace."""
-    statistics(
-        trace.loss,
-        trace.coef,
-        trace.variance,
-        trace.sandwich,
-        trace.counts,
-        ridge,
-        discounted,
-        sigma2,
-        stderr,
-        fit.arrays,
-    )
+    """Estimate the noise variances and standard errors of the n states of a trace.
+
+    "posterior" (no sandwich in the trace): sigma2 (n, m) receives the weighted residual sum of
+    squares over ``rows - k squared / rows``, where ``rows`` is the forgotten number of rows,
+    ``squared`` the sum of their squared forgetting weights and ``k = rank - tr(Lambda_t P_t)`` the
+    effective number of coefficients.  At forget = 1 that is n - k; under forgetting it makes the
+    estimate unbiased for regressors whose distribution does not change.  inf without degrees of
+    freedom.  A finite number that is already in sigma2 is a known noise variance, and stays:
+    callers fill sigma2 with inf where it is to be estimated.
+
+    stderr (n, m, d) receives ``sqrt(sigma2 P_jj)``, inf where either is.
+
+    "sandwich", with the diagonal of ``P S P``: the denominator is ``sum w - tr(P S) -
+    tr(P S P Lambda_t)`` with w the forgotten weights.  With r the residuals, W the diagonal matrix
+    of w and ``A = X P X^T W``, ``E[r^T W r] = sigma2 tr((1 - A)^T W (1 - A))`` is that times sigma2
+    for noise of one variance, whatever the weights are (up to the ridge's pull on the
+    coefficients).  Below 1e-6 of ``sum w`` it counts as none.  stderr receives
+    ``sqrt(sigma2 (P S P)_jj)``.
+
+    ``ridge`` (d,) is that of all states; or (streams, d), and ``turns`` are the streams (b,) whose
+    states the trace has, where each one's begin, and where they end.
+    """
+    if turns is None:
+        turns, ridge = (FIRST, FIRST, np.array((len(trace.coef),))), ridge[None]
+    fill_statistics(tuple(trace), turns, ridge, discounted, sigma2, stderr, fit.arrays)
 
 
-@kernel(forceinline=True)
-def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr, fit):
-    n, m, d = coef.shape
+@kernel()
+def fill_statistics(trace, turns, ridges, discounted, sigma2, stderr, fit):
+    """Fill what :func:`statistics` says."""
+    coef, variance, loss, counts, _, sandwich = trace
     residual_squares, degrees = fit
+    members, begins, ends = turns
+    m, d = coef.shape[1:]
     robust = sandwich.shape[0] > 0
     # Part of the rows that is left of their degrees of freedom.  With fewer rows than coefficients
     # and a ridge the sandwich's is of second order in the ridge: a difference of sums that agree to
     # more digits than they have.
     least = 1e-6 if robust else 1e-9
-    for t in range(n):
-        rows = counts[t, COUNT]
-        decay = counts[t, DECAY] if discounted else 1.0
-        share = counts[t, COUNT_SQUARED] / rows if rows > 0 else 1.0
-        coefficients = _coefficients(counts[t], variance[t], decay, ridge)
-        freedom = rows - coefficients * share
-        degrees[t, ROWS] = rows
-        degrees[t, COEFFICIENTS] = coefficients
-        degrees[t, SQUARED] = counts[t, COUNT_SQUARED]
-        if robust:
-            rows = counts[t, WEIGHT]
-            freedom = rows - counts[t, USED]
-            for j in range(d):
-                if math.isfinite(sandwich[t, j]):
-                    freedom -= decay * ridge[j] * sandwich[t, j]
-        for target in range(m):
-            penalty = 0.0
-            for j in range(d):
-                penalty += ridge[j] * coef[t, target, j] ** 2
-            squares = max(loss[t, target] - decay * penalty, 0.0)
-            residual_squares[t, target] = squares
-            estimate = sigma2[t, target]
-            if not math.isfinite(estimate):  # not known beforehand
-                estimate = squares / freedom if freedom > least * rows else math.inf
-                sigma2[t, target] = estimate
-            if not math.isfinite(estimate):
+    for i in range(members.shape[0]):
+        ridge = ridges[members[i]]
+        for t in range(begins[i], ends[i]):
+            rows = counts[t, COUNT]
+            decay = counts[t, DECAY] if discounted else 1.0
+            share = counts[t, COUNT_SQUARED] / rows if rows > 0 else 1.0
+            coefficients = _coefficients(counts[t], variance[t], decay, ridge)
+            freedom = rows - coefficients * share
+            degrees[t, ROWS] = rows
+            degrees[t, COEFFICIENTS] = coefficients
+            degrees[t, SQUARED] = counts[t, COUNT_SQUARED]
+            if robust:
+                rows = counts[t, WEIGHT]
+                freedom = rows - counts[t, USED]
                 for j in range(d):
-                    stderr[t, target, j] = math.inf
-                continue
-            root = math.sqrt(estimate)
-            for j in range(d):  # not 0 * inf: an undetermined coefficient of a perfect fit
-                size = variance[t, j]
-                stderr[t, target, j] = root * math.sqrt(size) if size < math.inf else math.inf
-            for j in range(d if robust else 0):
-                size = sandwich[t, j]
-                known = math.isfinite(variance[t, j]) and math.isfinite(size)
-                stderr[t, target, j] = root * math.sqrt(size) if known else math.inf
+                    if math.isfinite(sandwich[t, j]):
+                        freedom -= decay * ridge[j] * sandwich[t, j]
+            for target in range(m):
+                penalty = 0.0
+                for j in range(d):
+                    penalty += ridge[j] * coef[t, target, j] ** 2
+                squares = max(loss[t, target] - decay * penalty, 0.0)
+                residual_squares[t, target] = squares
+                estimate = sigma2[t, target]
+                if not math.isfinite(estimate):  # not known beforehand
+                    estimate = squares / freedom if freedom > least * rows else math.inf
+                    sigma2[t, target] = estimate
+                if not math.isfinite(estimate):
+                    for j in range(d):
+                        stderr[t, target, j] = math.inf
+                    continue
+                root = math.sqrt(estimate)
+                for j in range(d):  # not 0 * inf: an undetermined coefficient of a perfect fit
+                    size = variance[t, j]
+                    stderr[t, target, j] = root * math.sqrt(size) if size < math.inf else math.inf
+                for j in range(d if robust else 0):
+                    size = sandwich[t, j]
+                    known = math.isfinite(variance[t, j]) and math.isfinite(size)
+                    stderr[t, target, j] = root * math.sqrt(size) if known else math.inf
 
 
 @kernel(forceinline=True)
@@ -255,5 +239,5 @@ def statistics_of(
     trace = Trace.empty(1, m, d, sandwich)
     trace.write(0, form)
     sigma2, stderr, fit = noise[None].copy(), np.empty((1, m, d)), FitArrays.empty(1, m)
-    statistics_of_trace(trace, ridge, discounted, sigma2, stderr, fit)
+    statistics(trace, ridge, discounted, sigma2, stderr, fit)
     return sigma2[0], stderr[0], fit

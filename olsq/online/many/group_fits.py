@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.forms.rows import read_only
+from olsq.online.forms.rows import Trace, read_only
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, WEIGHT
 from olsq.online.forms.statistics import FitArrays, statistics
 from olsq.online.many import fit_kernels
@@ -116,18 +116,10 @@ def _solve(
     loss = squares + coef**2 @ ridge
     noise = check_noise_variance(options["noise_variance"], 1)
     sigma2, stderr = np.tile(noise, (groups, 1)), np.empty((groups, 1, k))
-    statistics(
-        loss[:, None],
-        coef[:, None],
-        variance,
-        np.empty((0, k)),
-        counts,
-        ridge,
-        True,
-        sigma2,
-        stderr,
-        FitArrays.empty(groups, 1).arrays,
+    estimates = Trace(
+        coef[:, None], variance, loss[:, None], counts, np.empty((0, 1)), np.empty((0, k))
     )
+    statistics(estimates, ridge, True, sigma2, stderr, FitArrays.empty(groups, 1))
     fits.coef[solved], fits.stderr[solved] = coef[solved], stderr[solved, 0]
     return solved
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.statistics import Turns
 from olsq.online.rows import complex_rows, inputs
-
-Turns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # members, begins, ends
 
 
 class BankRows(NamedTuple):

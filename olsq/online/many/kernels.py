@@ -23,7 +23,6 @@ from olsq.online.forms import covariance_kernels, singular_path, square_root_ker
 from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY
 from olsq.online.forms.edges import check_trace, wants_sandwich
 from olsq.online.forms.start_kernels import TAKEN
-from olsq.online.forms.statistics import fill_statistics
 
 
 @kernel(called=True)
@@ -226,31 +225,6 @@ def take_undetermined(state, turns, rows, settings, trace, snapshots):
         if switching and covariance_kernels.retry(form, clock[f], done - t, covariance_limits):
             forms[f] = COVARIANCE
         position[i] = done
-
-
-@kernel()
-def fill_statistics_of_members(trace, turns, ridge, discounted, sigma2, stderr, fit):
-    """Fill ``statistics`` (see ``forms/statistics.py``) of every member's rows.
-
-    ``ridge`` (n, k) is that of all filters.
-    """
-    coef, variance, loss, counts, _, sandwich = trace
-    members, begins, ends = turns
-    robust = sandwich.shape[0] > 0
-    for i in range(members.shape[0]):
-        a, b = begins[i], ends[i]
-        fill_statistics(
-            loss[a:b],
-            coef[a:b],
-            variance[a:b],
-            sandwich[a:b] if robust else sandwich,
-            counts[a:b],
-            ridge[members[i]],
-            discounted,
-            sigma2[a:b],
-            stderr[a:b],
-            (fit[0][a:b], fit[1][a:b]),
-        )
 
 
 @kernel()

@@ -12,9 +12,9 @@ from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root_kernels import COUNT, RANK
 from olsq.online.forms.start_kernels import TAKEN, UNTRACED
-from olsq.online.forms.statistics import FitArrays
+from olsq.online.forms.statistics import FitArrays, Turns, statistics
 from olsq.online.many import kernels
-from olsq.online.many.in_line import BankPath, BankRows, InLine, Turns
+from olsq.online.many.in_line import BankPath, BankRows, InLine
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
 from olsq.online.rows.inputs import with_ones
@@ -134,9 +134,7 @@ class Piece(NamedTuple):
         if path.has_statistics:
             sigma2 = path.sigma2[numbers].copy()  # as it was made: inf, or the known variance
             stderr, fit = np.empty(trace.coef.shape), FitArrays.empty(*trace.loss.shape)
-            kernels.fill_statistics_of_members(
-                tuple(trace), turns, state.ridge, kind.discounted, sigma2, stderr, fit.arrays
-            )
+            statistics(trace, state.ridge, kind.discounted, sigma2, stderr, fit, turns)
             for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
                 array[numbers] = part
 

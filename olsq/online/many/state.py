@@ -17,8 +17,8 @@ from olsq.online.forms.minimum_norm import group_by_pivots
 from olsq.online.forms.rows import Trace, clip_to
 from olsq.online.forms.schema import BANK
 from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.forms.statistics import FitArrays
-from olsq.online.many import decision_kernels, kernels
+from olsq.online.forms.statistics import FitArrays, statistics
+from olsq.online.many import decision_kernels
 from olsq.online.rows.inputs import with_ones
 
 LARGEST_TOGETHER = 32  # coefficients of filters that are factored together: they fit the cache
@@ -244,15 +244,8 @@ class BankState:
         stderr, fit = np.empty(shape), FitArrays.empty(*shape[:2])
         sigma2 = np.broadcast_to(noise, shape[:2]).copy()
         each = np.arange(shape[0])
-        kernels.fill_statistics_of_members(
-            tuple(estimates),
-            (filters, each, each + 1),
-            self.ridge,
-            kind.discounted,
-            sigma2,
-            stderr,
-            fit.arrays,
-        )
+        turns = filters, each, each + 1
+        statistics(estimates, self.ridge, kind.discounted, sigma2, stderr, fit, turns)
         return sigma2, stderr, fit
 
     def factors(self, filters: NDArray[np.int64]) -> tuple[NDArray, NDArray]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.online.forms.statistics import FitArrays, statistics_of, statistics_of_trace
+from olsq.online.forms.statistics import FitArrays, statistics, statistics_of
 from olsq.online.paths import robust_kernels
 from olsq.online.paths.goodness import SumsOfSquares, row_statistics
 from olsq.online.paths.goodness_kernels import fill_own_residuals, rises_evenly
@@ -109,7 +109,7 @@ class PathCollector:
         # Copies, unless it is a slice.
         sigma2, stderr, squares = self.sigma2[block], self.stderr[block], self.squares[block]
         fit = FitArrays(squares, np.empty((len(squares), 3)))
-        statistics_of_trace(trace, ridge, discounted, sigma2, stderr, fit)
+        statistics(trace, ridge, discounted, sigma2, stderr, fit)
         self.degrees.add(block, fit.degrees)
         if not isinstance(block, slice):
             self.sigma2[block], self.stderr[block], self.squares[block] = sigma2, stderr, squares
