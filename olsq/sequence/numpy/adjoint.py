@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.sequence.numpy.blas import copy, multiply_nn, multiply_nt, multiply_tn, scale
+from olsq.sequence.numpy.blas import multiply_nn, multiply_nt, multiply_tn
 from olsq.sequence.numpy.chunks import fill_gate_products
-from olsq.sequence.numpy.stream import solve_next_chunk
 from olsq.sequence.numpy.tokens import has_cotangent
 
 
@@ -133,12 +132,9 @@ def gradient_of_block(blas, stream, first, count, moments, pairs, slopes):
     multiply_tn(blas, g, scaled, d_cross, 1.0, end)
 
 
-@kernel(inline="always")
-def gradient_of_blocks(blas, stream, size, before, pairs, slopes):
-    """Compute every gradient of a stream from its solutions, 0 where no gradient arrives.
-
-    ``before`` = moments before every block of ``size`` tokens.
-    """
+@kernel()
+def gradient_of_stream(blas, stream, size, before, pairs, slopes):
+    """Compute every gradient of a stream from its solutions, 0 where no gradient arrives."""
     (upstream, x, e), (grams, crosses) = pairs, before
     (length, d), d_queries, d_ridge = x.shape, slopes[2], slopes[5]
     for t in range(length):
@@ -154,56 +150,19 @@ def gradient_of_blocks(blas, stream, size, before, pairs, slopes):
         gradient_of_block(blas, stream, first, count, moments, pairs, slopes)
 
 
-@kernel(inline="always")
-def solve_pairs(blas, stream, options, moments, pairs, before):
-    """Fill the solutions of one stream, and the moments ``before`` every block of it; no chunk
-    crosses into the next block.
-    """
-    gates, most, (gram, cross) = stream[4], options[1], moments
-    d, t = gram.shape[0], np.int64(0)
-    work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    while t < gates.shape[0]:
-        if t % most == 0:
-            copy(gram, before[0][t // most])
-            copy(cross, before[1][t // most])
-        if gates[t] < 1:
-            scale(gram, gates[t])
-            scale(cross, gates[t])
-        t = solve_next_chunk(blas, stream, options, t, moments, work, None, pairs)
-
-
-@kernel()
-def gradient_of_streams(blas, arrays, options, moments, upstream, slopes):
+@kernel(makes_arrays=True)
+def gradient_of_streams(blas, arrays, size, before, pairs, slopes):
     """Compute the gradients of a batch of streams, whose samples are finite.
 
-    ``slopes`` = of keys, values, queries, gates, weights, ridges (T, d), gram and cross, all 0.
-    ``moments``, those before the first token, become those after the last.
+    ``before`` = moments before every block of ``size`` tokens; ``slopes`` = of keys, values,
+    queries, gates, weights, ridges (T, d), gram and cross, all 0.
     """
     keys, values, queries, weights, gates, ridge = arrays
-    (count, length, d), m, most = keys.shape, values.shape[2], options[1]
-    blocks = (length + most - 1) // most
-    before = np.empty((blocks, d, d)), np.empty((blocks, m, d))
-    for b in range(count):
-        stream_ridge = ridge[b if ridge.shape[0] > 1 else 0]
-        stream = keys[b], values[b], queries[b], weights[b], gates[b], stream_ridge
-        pairs = upstream[b], np.empty((length, d)), np.empty((length, d))
-        solve_pairs(blas, stream, options, (moments[0][b], moments[1][b]), pairs, before)
-        gradient_of_blocks(blas, stream, most, before, pairs, slopes_of(slopes, b))
-
-
-@kernel(inline="always")
-def slopes_of(slopes, b):
-    """Return the slopes of stream b."""
-    keys, values, queries, gates, weights, ridge, gram, cross = slopes
-    return keys[b], values[b], queries[b], gates[b], weights[b], ridge[b], gram[b], cross[b]
-
-
-@kernel(makes_arrays=True)
-def gradient_of_solutions(blas, arrays, size, before, pairs, slopes):
-    """Run :func:`gradient_of_blocks` for every stream of a batch."""
-    keys, values, queries, weights, gates, ridge = arrays
     (upstream, x, e), (grams, crosses) = pairs, before
+    dk, dv, dq, d_gates, d_weights, d_ridge, d_gram, d_cross = slopes
     for b in range(keys.shape[0]):
         stream = keys[b], values[b], queries[b], weights[b], gates[b], ridge[0]
-        parts = upstream[b], x[b], e[b]
-        gradient_of_blocks(blas, stream, size, (grams[b], crosses[b]), parts, slopes_of(slopes, b))
+        moments, parts = (grams[b], crosses[b]), (upstream[b], x[b], e[b])
+        d_samples = dk[b], dv[b], dq[b], d_gates[b], d_weights[b], d_ridge[b]
+        d_stream = *d_samples, d_gram[b], d_cross[b]
+        gradient_of_stream(blas, stream, size, moments, parts, d_stream)

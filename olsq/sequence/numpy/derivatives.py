@@ -19,6 +19,8 @@ import numpy as np
 
 from olsq.arrays.checks import check_real
 from olsq.problem import Gradients
+from olsq.sequence.numpy.adjoint import gradient_of_streams
+from olsq.sequence.numpy.blas import addresses
 from olsq.sequence.numpy.chunks import Marks, clean
 from olsq.sequence.numpy.inputs import has_unique_solution, spread
 from olsq.sequence.numpy.solve import CHUNK, check, run_in_threads
@@ -62,6 +64,8 @@ def solve_vjp(
         cross=np.zeros_like(cross),
     )
     form = description.numpy()
+    size = form.block_length(d)
+    blocks = -(-length // size)
 
     def piece(first: int, last: int) -> None:
         """Differentiate some streams, with lost samples, states and outputs left out."""
@@ -72,7 +76,10 @@ def solve_vjp(
         marks = Marks.of(last - first, length)
         clean(some, moments, np.finfo(np.float64).max, marks)
         arriving = np.where((marks.lost | marks.query_lost)[..., None], 0, upstream[part])
-        form.differentiate_streams(some, moments, arriving, gradients)
+        pairs = arriving, np.zeros_like(some.keys), np.zeros_like(some.keys)
+        before = np.empty((last - first, blocks, d, d)), np.empty((last - first, blocks, m, d))
+        form.solve_pairs(some, moments, pairs, before)
+        gradient_of_streams(addresses(), some.arrays(), size, before, pairs, tuple(gradients))
         gradients.keys[absent], gradients.values[absent], gradients.weight[absent] = 0, 0, 0
 
     if d > 0:

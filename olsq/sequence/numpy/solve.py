@@ -31,7 +31,7 @@ from olsq.solvers import ChunkExact, Solver
 from olsq.threads import cores, one_blas_thread
 
 CHUNK = 64  # tokens per chunk of solvers without a default: Python runs between two chunks
-LITTLE_WORK = 2e6  # multiply-adds below which starting threads costs more than it gains
+SMALL_PIECE = 1e6  # multiply-adds below which starting a piece costs more than it gains
 
 
 def run_in_threads(
@@ -39,14 +39,16 @@ def run_in_threads(
 ) -> None:
     """Call ``piece(first, last)`` over all streams, on several threads where it is faster.
 
-    ``pieces`` per thread balance the load of kernels; one is best where Python runs between them.
+    ``pieces`` per thread balance the load of kernels, and limit their memory; one is best where
+    Python runs between them.
     """
     most: Any = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]
     workers = min(streams, most, cores())
-    if workers < 2 or work < LITTLE_WORK:
+    count = min(streams, pieces * workers, int(work / SMALL_PIECE))
+    if count < 2:
         piece(0, streams)
         return
-    edges = np.linspace(0, streams, min(streams, pieces * workers) + 1).astype(int).tolist()
+    edges = np.linspace(0, streams, count + 1).astype(int).tolist()
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(piece, edges[:-1], edges[1:]))
 

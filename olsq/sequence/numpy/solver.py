@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.problem import Gradients
-from olsq.sequence.numpy.adjoint import gradient_of_solutions
-from olsq.sequence.numpy.blas import addresses
 from olsq.sequence.numpy.chunks import (
     Chunk,
     Streams,
@@ -69,29 +66,29 @@ class NumpySolver:
                 value[:, part] = read_out(chunk, x)
                 residual_norms(chunk.queries, system_product(chunk, x), x, norms[:, part])
 
-    def differentiate_streams(
+    def block_length(self, d: int) -> int:
+        """Return the tokens of a block of the gradient: those of a chunk."""
+        return self.options.chunk
+
+    def solve_pairs(
         self,
         streams: Streams,
         moments: tuple[NDArray, NDArray],
-        upstream: NDArray,
-        slopes: Gradients,
+        pairs: tuple[NDArray, NDArray, NDArray],
+        before: tuple[NDArray, NDArray],
     ) -> None:
-        """Fill ``slopes``, zeros, with the gradients of finite float64 streams."""
-        x, e, before = np.zeros_like(streams.keys), np.zeros_like(streams.keys), []
+        """Solve both systems of every token of finite float64 streams, for the gradient.
+
+        With ``pairs`` = upstream gradients g, x and e, all (B, T, ...), fills ``M_t x_t = q_t`` and
+        ``M_t e_t = G_t^T g_t``; fills ``before`` = (grams, crosses), (B, blocks, ...), with the
+        moments before every block; updates ``moments`` in place.
+        """
+        (upstream, x, e), (grams, crosses) = pairs, before
         for part, chunk in iterate_chunks(streams, self.options.chunk, *moments):
-            before.append((chunk.gram, chunk.cross))
+            block = part.start // self.options.chunk
+            grams[:, block], crosses[:, block] = chunk.gram, chunk.cross
             with np.errstate(all="ignore"):
                 prepared = self.prepare(chunk)
                 x[:, part] = self.solve(chunk, prepared, chunk.queries)[0]
                 right = read_back(chunk, upstream[:, part])
                 e[:, part] = self.solve_transposed(chunk, prepared, right)[0]
-        if before:
-            grams, crosses = (np.stack(s, axis=1) for s in zip(*before, strict=True))
-            gradient_of_solutions(
-                addresses(),
-                streams.arrays(),
-                self.options.chunk,
-                (grams, crosses),
-                (upstream, x, e),
-                tuple(slopes),
-            )

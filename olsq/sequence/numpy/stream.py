@@ -212,3 +212,26 @@ def solve_streams(blas, arrays, options, moments, outputs):
         stream_ridge = ridge[b if ridge.shape[0] > 1 else 0]
         stream = keys[b], values[b], queries[b], weights[b], gates[b], stream_ridge
         solve_stream(blas, stream, options, (gram[b], cross[b]), (value[b], steps[b], norms[b]))
+
+
+@kernel(makes_arrays=True)
+def solve_pairs(blas, arrays, options, moments, pairs, before):
+    """Fill the two solutions of every token of a batch of streams, and the moments ``before`` every
+    block of as many tokens as a chunk may have; no chunk crosses into the next block.
+    """
+    keys, values, queries, weights, gates, ridge = arrays
+    (upstream, x, e), (grams, crosses), most = pairs, before, options[1]
+    d = keys.shape[2]
+    work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+    for b in range(keys.shape[0]):
+        gram, cross, stream_ridge = moments[0][b], moments[1][b], ridge[b if len(ridge) > 1 else 0]
+        stream = keys[b], values[b], queries[b], weights[b], gates[b], stream_ridge
+        parts, t = (upstream[b], x[b], e[b]), np.int64(0)
+        while t < keys.shape[1]:
+            if t % most == 0:
+                copy(gram, grams[b, t // most])
+                copy(cross, crosses[b, t // most])
+            if gates[b, t] < 1:
+                scale(gram, gates[b, t])
+                scale(cross, gates[b, t])
+            t = solve_next_chunk(blas, stream, options, t, (gram, cross), work, None, parts)
