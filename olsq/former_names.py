@@ -1,4 +1,4 @@
-"""Import modules by the names that they had in version 0.2.0, which its pickles contain."""
+"""Import modules by the names that they had in version 0.2.0, as its pickles and solvers do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# Only modules whose classes are part of a pickled estimator, path, result or state.
+# Only modules whose classes are part of a pickled estimator, path, result or state, or that
+# "Adding a solver" told users to import.
 NEW_NAMES = {
     f"olsq.{old}": f"olsq.{new}"
     for old, new in {
@@ -33,6 +34,7 @@ NEW_NAMES = {
         "online.times": "online.rows.times",
         "online.variants.kernel_functions": "online.variants.dictionary",
         "online.window": "online.windows.window",
+        "sequence.numpy.chunks": "sequence.numpy.solver",
         "train.averaging": "train.optimiser",
         "train.runs": "train.results",
         "train.tokenising": "train.token_files",

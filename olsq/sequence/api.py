@@ -280,7 +280,7 @@ def online_lstsq_vjp(
 
     It forgets too slowly: the loss falls with the factor.
     """
-    from olsq.sequence.numpy.derivatives import solve_vjp
+    from olsq.sequence.numpy.adjoint import solve_vjp
 
     return solve_vjp(
         keys,

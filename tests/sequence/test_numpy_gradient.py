@@ -12,7 +12,7 @@ from sequence_cases import error
 
 import olsq
 from olsq.reference import sequence as oracle
-from olsq.sequence.numpy import blas, pairs, stream
+from olsq.sequence.numpy import blas, chunk, chunk_exact
 
 T, M = 75, 3
 RNG = np.random.default_rng(11)
@@ -120,13 +120,13 @@ def test_the_kernel_of_a_chunk_solves_all_of_its_tokens(own, gate):
     W, scratch, spare = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
     ridge = options["ridge"] if own else np.full((1, d), options["ridge"])
     samples = keys, values, queries, options["weight"], options["forget"], ridge
-    scales = stream.compute_chunk_scales(options["forget"], ridge, 0, count, not own)
+    scales = chunk_exact.compute_chunk_scales(options["forget"], ridge, 0, count, not own)
     A = scales[0][0] * gate * gram + np.diag(scales[2])
     assert blas.whiten(blas.addresses(), A, W, scratch, spare) == d
     x, e, work = np.zeros((T, d)), np.zeros((T, d)), (A, W, scratch, spare)
-    limits = (*stream.LIMITS_DOUBLE, -1)
+    limits = (*chunk_exact.LIMITS_DOUBLE, -1)
     span, moments, sides = (0, count, count), gate * cross, (upstream, x, e)
-    solved = pairs.solve_chunk_pairs(
+    solved = chunk.solve_chunk_pairs(
         blas.addresses(), samples, span, scales, moments, work, limits, sides
     )
     assert solved == count

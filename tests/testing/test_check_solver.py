@@ -10,7 +10,7 @@ import pytest
 
 import olsq
 from olsq.sequence.jax.dense import JaxDense
-from olsq.sequence.numpy import inputs, solve
+from olsq.sequence.numpy import inputs
 from olsq.sequence.numpy.dense import NumpyDense
 from olsq.solvers import Solver
 from olsq.testing import check_solver
@@ -193,7 +193,6 @@ def test_a_call_that_works_on_the_arrays_of_its_caller(monkeypatch):
         x = np.asarray(x, dtype)
         return x if x.shape == shape else np.broadcast_to(x, shape).copy()
 
-    monkeypatch.setattr(solve, "spread", without_copies)
     monkeypatch.setattr(inputs, "spread", without_copies)
     message = lacking(olsq.ChunkExact(), backends=["numpy"], ridge_modes=["fixed"])
     assert "  arguments unchanged: numpy, fixed, float64: gram was changed (finite)" in message

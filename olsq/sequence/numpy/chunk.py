@@ -17,12 +17,18 @@ and computes a token's row by itself, the rows of a factor depend on those above
 tokens enter multiplied by an exact 0, which requires them to be finite. So rows from the first
 token that cannot be solved here are set to 0, and the tokens before it are kept as they are.
 
+With an upstream gradient ``g_t`` the gradient needs x_t and ``e_t = M_t^{-1} G_t^T g_t``.  The
+right side looks back only, like the query, so that :func:`solve_chunk_pairs` solves both with the
+same factors, and keeps none of them.  There samples are finite, and everything is float64::
+
+    G_t^T g_t = (tril(g V~^T) K~ + zeta_r g G)_t / f_t
+
 Kernels take the same tuples everywhere.  ``stream`` = keys (T, d), values (T, m), queries (T, d),
 weights (T,), gates (T,) and ridge (1 or T, d); ``span`` = (first, count, sound): tokens ``first``
 to ``first + count``, of which the first ``sound`` can be solved here; ``scales`` = ``f_t``
 (count,), ridges (count, d), their reference L (d,), and whether L is the ridge of every token;
 ``limits`` = (tolerance of corrections, largest pivot of S, largest backward error, number of
-corrections or -1).
+corrections or -1); ``pairs`` = upstream gradients (T, m), x and e.
 """
 
 from __future__ import annotations
@@ -34,6 +40,7 @@ import numpy as np
 from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt, multiply_tn
 from olsq.sequence.numpy.corrections import (
+    count_early_corrections,
     plan_corrections,
     ridge_gaps,
     solve_whitened,
@@ -238,4 +245,56 @@ def solve_chunk(blas, stream, span, factors, scales, limits, skip, outputs):
             value[first + i, j] = share * out[i, j]
         norms[first + i, 0], norms[first + i, 1] = token_norms[i, 0], token_norms[i, 1]
         steps[first + i] = corrections if fixed and corrections >= 0 else corrections + 1
+    return sound
+
+
+@kernel()
+def fill_right_sides(blas, g, samples, cross, ratio, scores, out):
+    """Fill out with rows ``G_t^T g_t``; ``samples`` = K~ and V~."""
+    K, V = samples
+    multiply_nt(blas, g, V, scores)
+    zero_upper_triangle(scores)
+    multiply_nn(blas, scores, K, out)
+    multiply_nn(blas, g, cross, out, ratio[0], 1.0)  # ratio[0]: cross has the first gate applied
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] /= ratio[i]
+
+
+@kernel()
+def solve_chunk_pairs(blas, stream, span, scales, cross, work, limits, pairs):
+    """Solve both systems of the tokens of a chunk, as :func:`solve_chunk` solves one.
+
+    Returns how many tokens from the first are good.
+    """
+    (system, W, _, _), (upstream, x, e), ratio = work, pairs, scales[0]
+    first, count, _ = span
+    sound, X, V, Y, N, _, S = factor_chunk(blas, stream, span, W, ratio, limits)
+    if sound == 0:
+        return sound
+    plan = plan_corrections(blas, W, scales, limits)
+    low, high, steps, B = plan
+    if steps > MOST_CORRECTIONS:
+        return np.int64(0)
+    early = count_early_corrections(plan, limits[0]) if scales[3] else steps
+    plan, late = (low, high, early, B), steps - early
+    whitened = N, W, B, ratio, ridge_gaps(scales, X), scales[3]
+    b, y = X[count:], Y[count:]
+    inner, solution = np.empty(b.shape), np.empty(b.shape)
+    norms, backward = np.empty((count, 2)), np.empty(count)
+    for side in range(2):
+        if side == 1:
+            g = upstream[first : first + count]
+            fill_right_sides(blas, g, (X[:count], V), cross, ratio, S, b)
+            multiply_nt(blas, b, W, y)
+        solve_whitened(blas, y, whitened, plan, late, False, S, inner)
+        multiply_nn(blas, inner, W, solution)
+        true_residual(blas, X, solution, system, scales, S, norms, backward)
+        into = x if side == 0 else e
+        for i in range(sound):
+            if not backward[i] <= limits[2]:
+                sound = i
+                break
+            for j in range(b.shape[1]):
+                into[first + i, j] = solution[i, j]
     return sound

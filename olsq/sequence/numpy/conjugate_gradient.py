@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.sequence.numpy.chunks import Chunk, system_diagonal, system_product
 from olsq.sequence.numpy.factor import chunk_preconditioner
 from olsq.sequence.numpy.iterations import balanced, conjugate_gradient, divide
-from olsq.sequence.numpy.solver import NumpySolver
+from olsq.sequence.numpy.solver import Chunk, NumpySolver, system_diagonal, system_product
 from olsq.solvers import ConjugateGradient
 
 

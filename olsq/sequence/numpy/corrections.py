@@ -175,8 +175,8 @@ def take_corrections(blas, iterate, whitened, plan, steps, scores):
     for _ in range(steps):
         apply_ridge_gap(blas, change, whitened, scratch, product)
         apply_whitened_inverse(blas, product, N, ratio, scores, inner)
-        # The step of `products.chebyshev_step`, in one pass with the sum: a call of it made solves
-        # with 16 features take 7 % longer.
+        # The step of `iterations.chebyshev_step`, in one pass with the sum: a call of it made
+        # solves with 16 features take 7 % longer.
         for i in range(count):
             middle, half = (high[i] + low[i]) / 2, (high[i] - low[i]) / 2
             # change <- rho' rho change + 2 rho' / half r,  rho' = half / (2 middle - half rho)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.sequence.numpy.chunks import Chunk
 from olsq.sequence.numpy.factor import guarded_inverse_factors
-from olsq.sequence.numpy.solver import NumpySolver
+from olsq.sequence.numpy.solver import Chunk, NumpySolver
 from olsq.solvers import Dense
 
 

@@ -22,8 +22,7 @@ from olsq.sequence.numpy.blas import (
     multiply_tn,
 )
 from olsq.sequence.numpy.chunk import SINGULAR, cap_leverages
-from olsq.sequence.numpy.chunks import Chunk
-from olsq.sequence.numpy.products import apply_factors
+from olsq.sequence.numpy.solver import Chunk
 from olsq.solvers.thresholds import MAX_LOG_SCALE, MILD_LOG_SCALE
 
 
@@ -174,3 +173,23 @@ def chunk_preconditioner(chunk: Chunk) -> Callable[[NDArray], NDArray]:
         return np.where(within_scale, y, unit * r)
 
     return inner
+
+
+@kernel()
+def apply_factors(blas, x, inverse, rows, scale, scores, y):
+    """Compute y = f (x R - tril(x N^T) N) for every stream, applying the chunk's inverses.
+
+    The scores are (C, C).
+    """
+    streams, count, d = x.shape
+    for b in range(streams):
+        multiply_nt(blas, x[b], rows[b], scores)
+        for t in range(count):
+            for s in range(t + 1, count):
+                scores[t, s] = scores.dtype.type(0)
+        multiply_nn(blas, x[b], inverse[b], y[b])
+        # y_t = f_t (R x_t - sum_{i<=t} n_i (n_i . x_t))
+        multiply_nn(blas, scores, rows[b], y[b], -1.0, 1.0)
+        for t in range(count):
+            for j in range(d):
+                y[b, t, j] *= scale[b, t]

@@ -6,13 +6,19 @@ Every array comes back as a fresh C-contiguous copy: kernels are compiled for on
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays import checks
-from olsq.arrays.checks import check_forget, sequence_ridge_axes, shape_error
+from olsq.arrays.checks import (
+    check_forget,
+    check_real,
+    check_streams,
+    sequence_ridge_axes,
+    shape_error,
+)
 from olsq.problem import Moments
 
 
@@ -91,3 +97,79 @@ def has_unique_solution(gates: NDArray, weights: NDArray, d: int) -> NDArray:
     before = np.where(gates == 0, total - (weights > 0), -1)
     since = np.maximum.accumulate(before, axis=-1)
     return (since < 0) | (total - since >= d)
+
+
+class Streams(NamedTuple):
+    """Checked streams, B of them, T long."""
+
+    keys: NDArray  # (B, T, d)
+    values: NDArray  # (B, T, m)
+    queries: NDArray  # (B, T, d)
+    weight: NDArray  # (B, T), float64
+    gates: NDArray  # (B, T), float64
+    ridge: NDArray | None  # (B, 1 or T, d), float64; None: inside gram
+
+    def part(self, part: slice) -> Streams:
+        """Return some of the streams."""
+        ridge = None if self.ridge is None else self.ridge[part]
+        return Streams._make([*(x[part] for x in self[:5]), ridge])
+
+    def arrays(self) -> tuple[NDArray, ...]:
+        """Return the arrays as kernels take them, with a ridge of 0 where it is inside gram."""
+        ridge = np.zeros((1, 1, self.keys.shape[2])) if self.ridge is None else self.ridge
+        return *self[:5], ridge
+
+
+class CheckedProblem(NamedTuple):
+    """A checked problem: one flat batch axis B, samples in the working dtype, the rest float64."""
+
+    batch: tuple[int, ...]
+    out: np.dtype  # of the outputs
+    streams: Streams  # without a ridge in the discounted problem, whose gram holds it
+    gram: NDArray  # (B, d, d)
+    cross: NDArray  # (B, m, d)
+
+
+def check(
+    keys: Any,
+    values: Any,
+    queries: Any,
+    *,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    ridge: Any = None,
+    ridge_mode: str = "fixed",
+    state: Any = None,
+) -> CheckedProblem:
+    """Check every argument of :func:`olsq.online_lstsq`; return fresh arrays."""
+    for name, x in (("keys", keys), ("values", values), ("queries", queries)):
+        check_real(name, x)
+    for name, x in zip(Moments._fields, state or (), strict=False):
+        check_real(f"state.{name}", x)
+    keys, values, queries = (np.asarray(a) for a in (keys, values, queries))
+    batch, length, d, m = check_streams(keys, values, queries)
+    moments = [] if state is None else [np.asarray(s) for s in state]
+    out, dtype = output_dtype(keys, values, queries), working_dtype(keys, values, queries, *moments)
+    gates = check_gates(forget, log_forget, (*batch, length))
+    weights = check_weight(weight, (*batch, length))
+    ridges = check_ridge(ridge, ridge_mode, state is not None, batch, length, d)
+    gram, cross = check_state(state, batch, d, m)
+    discounted = ridge_mode == "discounted"
+    if discounted:
+        gram += ridges * np.eye(d)  # 0 with a state, which holds its ridge
+    arrays = (
+        spread("keys", keys, (*batch, length, d), dtype, "batch, T, d"),
+        spread("values", values, (*batch, length, m), dtype, "batch, T, m"),
+        spread("queries", queries, (*batch, length, d), dtype, "batch, T, d"),
+        weights,
+        gates,
+        ridges,
+        gram,
+        cross,
+    )
+    count = int(np.prod(batch, dtype=np.int64))
+    *flat, gram, cross = (x.reshape(count, *x.shape[len(batch) :]) for x in arrays)
+    streams = Streams._make(flat)
+    streams = streams._replace(ridge=None) if discounted else streams
+    return CheckedProblem(batch, out, streams, gram, cross)

@@ -1,16 +1,18 @@
 """Iterations over all tokens of a chunk at once: conjugate gradient and Chebyshev.
 
-The steps are those of :mod:`olsq.sequence.jax.iterations`, which gives the reasons for them.
+The steps are those of :mod:`olsq.sequence.jax.iterations`, which gives the reasons for them.  The
+vector updates of a step are one pass, in kernels that release the GIL.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.sequence.numpy.products import advance, chebyshev_step, turn
+from olsq.kernels import kernel
 
 Product = Callable[[NDArray], NDArray]
 
@@ -83,3 +85,87 @@ def chebyshev(product: Product, b: NDArray, low: NDArray, high: NDArray, steps: 
     for _ in range(steps):
         chebyshev_step(x, change, r, product(change), low, high, rho)
     return x
+
+
+@kernel()
+def advance(iterate, product, limits, active, steps):
+    """Take the first half of a conjugate-gradient step at every ``active`` token.
+
+    ``iterate`` = x, r, p and r.z (B, C); ``limits`` (B, C) are those of |r|^2.  A step that would
+    overflow is not taken and ends its token.  Returns whether any token is still active.
+    """
+    x, r, p, rz = iterate
+    streams, count, d = x.shape
+    number, go_on = x.dtype.type, False
+    for b in range(streams):
+        for t in range(count):
+            if not active[b, t]:
+                continue
+            curvature = left = length = number(0)
+            for j in range(d):
+                curvature += p[b, t, j] * product[b, t, j]
+            # alpha = r.z / p.Mp;  x += alpha p;  r -= alpha Mp
+            alpha = rz[b, t] / curvature if curvature > 0 else number(0)
+            for j in range(d):
+                new = r[b, t, j] - alpha * product[b, t, j]
+                left += new * new
+                new = x[b, t, j] + alpha * p[b, t, j]
+                length += new * new
+            steps[b, t] += 1
+            active[b, t] = math.isfinite(left) and math.isfinite(length)
+            if not active[b, t]:
+                continue
+            for j in range(d):
+                x[b, t, j] += alpha * p[b, t, j]
+                r[b, t, j] -= alpha * product[b, t, j]
+            active[b, t] = left > limits[b, t]
+            go_on = go_on or active[b, t]
+    return go_on
+
+
+@kernel()
+def turn(iterate, z, active):
+    """Take the second half: the next direction p from the preconditioned residual z."""
+    _, r, p, rz = iterate
+    streams, count, d = p.shape
+    number = p.dtype.type
+    for b in range(streams):
+        for t in range(count):
+            if not active[b, t]:
+                continue
+            # p = z + (r'.z' / r.z) p
+            new = number(0)
+            for j in range(d):
+                new += r[b, t, j] * z[b, t, j]
+            ratio = new / rz[b, t] if rz[b, t] > 0 else number(0)
+            for j in range(d):
+                p[b, t, j] = z[b, t, j] + ratio * p[b, t, j]
+            rz[b, t] = new
+
+
+@kernel()
+def chebyshev_step(x, change, r, product, low, high, rho):
+    """Take one Chebyshev step at every token; low, high, rho (B, C)."""
+    streams, count, d = x.shape
+    number = x.dtype.type
+    for b in range(streams):
+        for t in range(count):
+            middle, half = (high[b, t] + low[b, t]) / 2, (high[b, t] - low[b, t]) / 2
+            # change <- rho' rho change + 2 rho' / half r,  rho' = half / (2 middle - half rho)
+            factor = 1 / (2 * middle - half * rho[b, t])
+            old, new = number(half * factor * rho[b, t]), number(2 * factor)
+            rho[b, t] = half * factor
+            for j in range(d):
+                r[b, t, j] -= product[b, t, j]
+                change[b, t, j] = old * change[b, t, j] + new * r[b, t, j]
+                x[b, t, j] += change[b, t, j]
+
+
+@kernel()
+def neumann_step(x, q, product, scale):
+    """Take one Neumann step ``x <- x + scale (q - M x)`` at every token; scale (B, C)."""
+    streams, count, d = x.shape
+    for b in range(streams):
+        for t in range(count):
+            for j in range(d):
+                x[b, t, j] += scale[b, t] * (q[b, t, j] - product[b, t, j])

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.sequence.numpy.chunks import Chunk, system_product, system_trace
-from olsq.sequence.numpy.products import neumann_step
-from olsq.sequence.numpy.solver import NumpySolver
+from olsq.sequence.numpy.iterations import neumann_step
+from olsq.sequence.numpy.solver import Chunk, NumpySolver, system_product, system_trace
 from olsq.solvers import Neumann
 
 

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
-from olsq.sequence.numpy.chunks import Chunk
 from olsq.sequence.numpy.factor import inverse_factors
-from olsq.sequence.numpy.solver import NumpySolver
+from olsq.sequence.numpy.solver import Chunk, NumpySolver
 from olsq.solvers import Recursive
 
 

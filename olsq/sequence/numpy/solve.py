@@ -5,6 +5,7 @@ The solver's form solves pieces of the batch on several threads; errors are boun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -13,20 +14,11 @@ import numpy as np
 from numba import config
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_real, check_streams
+from olsq.kernels import kernel
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
-from olsq.sequence.numpy.chunks import Marks, Streams, clean
-from olsq.sequence.numpy.inputs import (
-    check_gates,
-    check_ridge,
-    check_state,
-    check_weight,
-    has_unique_solution,
-    output_dtype,
-    spread,
-    working_dtype,
-)
-from olsq.sequence.numpy.products import row_norms
+from olsq.sequence.numpy.blas import scale
+from olsq.sequence.numpy.chunk import zero_rows
+from olsq.sequence.numpy.inputs import Streams, check, has_unique_solution
 from olsq.solvers import ChunkExact, Solver
 from olsq.threads import cores, one_blas_thread
 
@@ -90,61 +82,6 @@ def certify(
         return residual.astype(dtype), bound.astype(dtype), of_value.astype(dtype)
 
 
-class CheckedProblem(NamedTuple):
-    """A checked problem: one flat batch axis B, samples in the working dtype, the rest float64."""
-
-    batch: tuple[int, ...]
-    out: np.dtype  # of the outputs
-    streams: Streams  # without a ridge in the discounted problem, whose gram holds it
-    gram: NDArray  # (B, d, d)
-    cross: NDArray  # (B, m, d)
-
-
-def check(
-    keys: Any,
-    values: Any,
-    queries: Any,
-    *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    ridge: Any = None,
-    ridge_mode: str = "fixed",
-    state: Any = None,
-) -> CheckedProblem:
-    """Check every argument of :func:`olsq.online_lstsq`; return fresh arrays."""
-    for name, x in (("keys", keys), ("values", values), ("queries", queries)):
-        check_real(name, x)
-    for name, x in zip(Moments._fields, state or (), strict=False):
-        check_real(f"state.{name}", x)
-    keys, values, queries = (np.asarray(a) for a in (keys, values, queries))
-    batch, length, d, m = check_streams(keys, values, queries)
-    moments = [] if state is None else [np.asarray(s) for s in state]
-    out, dtype = output_dtype(keys, values, queries), working_dtype(keys, values, queries, *moments)
-    gates = check_gates(forget, log_forget, (*batch, length))
-    weights = check_weight(weight, (*batch, length))
-    ridges = check_ridge(ridge, ridge_mode, state is not None, batch, length, d)
-    gram, cross = check_state(state, batch, d, m)
-    discounted = ridge_mode == "discounted"
-    if discounted:
-        gram += ridges * np.eye(d)  # 0 with a state, which holds its ridge
-    arrays = (
-        spread("keys", keys, (*batch, length, d), dtype, "batch, T, d"),
-        spread("values", values, (*batch, length, m), dtype, "batch, T, m"),
-        spread("queries", queries, (*batch, length, d), dtype, "batch, T, d"),
-        weights,
-        gates,
-        ridges,
-        gram,
-        cross,
-    )
-    count = int(np.prod(batch, dtype=np.int64))
-    *flat, gram, cross = (x.reshape(count, *x.shape[len(batch) :]) for x in arrays)
-    streams = Streams._make(flat)
-    streams = streams._replace(ridge=None) if discounted else streams
-    return CheckedProblem(batch, out, streams, gram, cross)
-
-
 @one_blas_thread
 def solve_whole(
     keys: Any, values: Any, queries: Any, *, solver: Solver | None = None, **problem: Any
@@ -194,3 +131,120 @@ def solve_whole(
         final = Moments(*(s.reshape(*batch, *s.shape[1:]).astype(dtype) for s in (gram, cross)))
         stats = Stats(*(s.reshape(*batch, length) for s in (steps, *certificate)))
         return Solution(value.reshape(*batch, length, m).astype(out), final, stats)
+
+
+class Marks(NamedTuple):
+    """Tokens and streams without an answer, and the sizes of every token's moments."""
+
+    lost: NDArray  # (B, T) bool: a lost sample or state reaches the token
+    query_lost: NDArray  # (B, T) bool: its query or ridge is not finite
+    end_lost: NDArray  # (B,) bool: the moments after the last token are lost
+    trace: NDArray  # (B, T): of H_t
+    cross_size: NDArray  # (B, T): bound of the norm of G_t, a sum of norms
+
+    @classmethod
+    def of(cls, *shape: int) -> Marks:
+        """Return the marks of streams (B, T) before :func:`clean` fills them."""
+        lost, query_lost, end_lost = (np.zeros(s, np.bool_) for s in (shape, shape, shape[:1]))
+        return cls(lost, query_lost, end_lost, np.zeros(shape), np.zeros(shape))
+
+    def part(self, part: slice) -> Marks:
+        """Return those of some of the streams."""
+        return Marks._make([x[part] for x in self])
+
+
+def clean(streams: Streams, moments: tuple[NDArray, NDArray], most: float, marks: Marks) -> bool:
+    """Remove non-finite numbers from streams and moments, in place, and measure the moments.
+
+    A sample that is not finite, or whose key has a square above ``most``, is left out. It is lost
+    unless its weight is 0: everything after it is unknown until a gate of 0.  Fills ``marks``, and
+    returns whether anything was removed or lost.
+    """
+    return clean_streams(streams.arrays(), moments, most, tuple(marks))
+
+
+@kernel()
+def is_finite(A):
+    """Test whether all entries of a matrix are finite."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            if not math.isfinite(A[i, j]):
+                return False
+    return True
+
+
+@kernel()
+def sum_squares(x):
+    """Compute the sum of squares of a vector in float64."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += float(x[j]) ** 2
+    return total
+
+
+@kernel()
+def clean_streams(arrays, moments, most, marks):
+    """Run :func:`clean` for a batch of streams."""
+    (keys, values, queries, weights, gates, ridge), (gram, cross) = arrays, moments
+    lost, query_lost, end_lost, trace, cross_size = marks
+    anything = False
+    for b in range(keys.shape[0]):
+        ridges, is_lost = ridge[b if ridge.shape[0] > 1 else 0], False
+        if not (is_finite(gram[b]) and is_finite(cross[b])):
+            is_lost = anything = True
+            scale(gram[b], 0.0)
+            scale(cross[b], 0.0)
+        h = g = 0.0
+        for i in range(gram.shape[2]):
+            h += gram[b, i, i]
+        for j in range(cross.shape[1]):
+            g += sum_squares(cross[b, j])
+        g = math.sqrt(g)
+        for t in range(keys.shape[1]):
+            if gates[b, t] == 0:
+                is_lost = False
+            k, v = sum_squares(keys[b, t]), sum_squares(values[b, t])
+            sound = k <= most
+            for j in range(values.shape[2]):
+                sound = sound and math.isfinite(values[b, t, j])
+            unknown = math.isnan(gates[b, t]) or not math.isfinite(weights[b, t])
+            is_lost = is_lost or unknown or not (sound or weights[b, t] == 0)
+            lost[b, t] = is_lost
+            if math.isnan(gates[b, t]):
+                gates[b, t] = 1.0
+            if not (sound and math.isfinite(weights[b, t])):
+                weights[b, t] = 0.0
+            if not sound:
+                k = v = 0.0
+                zero_rows(keys[b], t, t + 1)
+                zero_rows(values[b], t, t + 1)
+            sound_query = True
+            for j in range(queries.shape[2]):
+                sound_query = sound_query and math.isfinite(queries[b, t, j])
+            if not sound_query:
+                zero_rows(queries[b], t, t + 1)
+            row = t if ridges.shape[0] > 1 else 0
+            for j in range(ridges.shape[1]):
+                sound_query = sound_query and math.isfinite(ridges[row, j])
+            query_lost[b, t] = not sound_query
+            anything = anything or is_lost or not (sound and sound_query)
+            # tr H_t = gate tr H + w |k|^2;  |G_t| <= gate |G| + w |v| |k|
+            h = gates[b, t] * h + weights[b, t] * k
+            g = gates[b, t] * g + weights[b, t] * math.sqrt(k * v)
+            trace[b, t], cross_size[b, t] = h, g
+        end_lost[b] = is_lost
+    return anything
+
+
+@kernel()
+def row_norms(x):
+    """Compute ``|x|`` of every row (B, T, d) in float64: (B, T)."""
+    streams, count, d = x.shape
+    norms = np.empty((streams, count))
+    for s in range(streams):
+        for t in range(count):
+            total = 0.0
+            for j in range(d):
+                total += float(x[s, t, j]) ** 2
+            norms[s, t] = math.sqrt(total)
+    return norms

@@ -104,7 +104,7 @@ def solve_tokens(blas, stream, first, count, moments, work, outputs, pairs):
 
     A system without a unique solution (a ridge of 0 or forgotten, and too few samples) gets the one
     of smallest norm. ``gates[first]`` is already applied to the moments.  With ``pairs``, both
-    systems of :mod:`.pairs`.
+    systems of a gradient.
     """
     keys, values, queries, weights, gates, ridge = stream
     (gram, cross), (system, W, _, _) = moments, work
