@@ -34,6 +34,7 @@ NEW_NAMES = {
         "online.times": "online.rows.times",
         "online.variants.kernel_functions": "online.variants.dictionary",
         "online.window": "online.windows.window",
+        "sequence.jax.chunks": "sequence.jax.solver",
         "sequence.numpy.chunks": "sequence.numpy.solver",
         "train.averaging": "train.optimiser",
         "train.runs": "train.results",

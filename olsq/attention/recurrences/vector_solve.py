@@ -26,7 +26,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import (
     compile_once,
     cond,
@@ -46,6 +45,7 @@ from olsq.sequence.jax.pieces import (
     scan_pieces,
 )
 from olsq.sequence.jax.platform import Target, by_platform
+from olsq.sequence.jax.solver import Chunks
 from olsq.sequence.jax.tiles import WIDEST
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers.thresholds import FLOOR, ROUNDED

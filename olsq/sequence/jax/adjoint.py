@@ -24,10 +24,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments
-from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, max_over_vmap
 from olsq.sequence.jax.gates import chunk_products, gate_gradient, gate_products
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver
 from olsq.sequence.jax.tiles import Carry, Tile, finite, finite_queries, open_tile
 from olsq.solvers.thresholds import MILD_LOG_SCALE
 

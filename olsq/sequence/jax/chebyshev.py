@@ -8,9 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.chunks import Chunks, system_product, system_trace
 from olsq.sequence.jax.iterations import chebyshev
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver, system_product, system_trace
 from olsq.solvers import Chebyshev
 
 

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.chunks import Chunks, system_product
 from olsq.sequence.jax.control import cond, max_over_vmap
 from olsq.sequence.jax.factor import (
     Factor,
@@ -23,7 +22,7 @@ from olsq.sequence.jax.factor import (
     sums_of_logs,
 )
 from olsq.sequence.jax.iterations import balanced, chebyshev, conjugate_gradient
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver, system_product
 from olsq.solvers import ChunkExact
 from olsq.solvers.thresholds import (
     MAX_LOG_SCALE,

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.chunk_exact import JaxChunkExact, preconditioner
-from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient, divide
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver, system_diagonal, system_product
 from olsq.solvers import ChunkExact, ConjugateGradient
 
 

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.chunks import Chunks
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers import Dense
 

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
-from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, max_over_vmap
+from olsq.sequence.jax.solver import Chunks
 from olsq.sequence.jax.triangular import (
     SMALLEST_OF_FALLBACK,
     inverse_cholesky,

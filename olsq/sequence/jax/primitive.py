@@ -32,10 +32,9 @@ from jax.interpreters import ad, batching, mlir
 
 from olsq.problem import Moments
 from olsq.sequence.jax import walk
-from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.platform import Target, full_precision, given_target, tuned_for
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver
 from olsq.sequence.jax.tiles import TokenSizes
 from olsq.sequence.jax.walk import Kept
 

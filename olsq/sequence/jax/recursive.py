@@ -14,9 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import scan
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver
 from olsq.sequence.jax.triangular import inverse_cholesky, inverse_from_factor
 from olsq.solvers import Recursive
 

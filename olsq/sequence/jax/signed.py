@@ -35,13 +35,12 @@ from jax import Array
 
 from olsq.arrays.checks import check_choice
 from olsq.problem import Moments, Solution
-from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
 from olsq.sequence.jax.control import custom_linear_solve
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.iterations import UNSOUND, conjugate_gradient
 from olsq.sequence.jax.platform import given_target
 from olsq.sequence.jax.solve import certify, online_lstsq, solve_stream
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver, system_diagonal, system_product
 from olsq.solvers import ConjugateGradient, Dense, Solver
 
 Tokens = TypeVar("Tokens", bound=Any)  # a named tuple with q, k, forget and given

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments
-from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_product, system_trace
 from olsq.sequence.jax.gates import gate_products, lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.platform import target
+from olsq.sequence.jax.solver import Chunks, cross_norm, read_out, system_product, system_trace
 
 CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
 WIDEST = 8  # bytes of the largest number

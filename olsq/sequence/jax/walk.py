@@ -22,11 +22,10 @@ from jax.extend.core import jaxpr_as_fun
 
 from olsq.problem import Moments
 from olsq.sequence.jax.adjoint import Cotangents, tile_gradient
-from olsq.sequence.jax.chunks import Chunks, system_product
 from olsq.sequence.jax.control import custom_linear_solve, scan, vary_together
 from olsq.sequence.jax.factor import save_factors
 from olsq.sequence.jax.inputs import Stream
-from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.solver import Chunks, JaxSolver, system_product
 from olsq.sequence.jax.tiles import (
     Carry,
     Grid,
