@@ -13,7 +13,7 @@ from sequence_cases import unit
 import olsq
 from olsq.reference import iterations
 from olsq.sequence.numpy import blas, chunk, corrections, tokens
-from olsq.solvers.thresholds import MOST_CORRECTIONS, correction_error
+from olsq.solvers.chunk_exact import MOST_CORRECTIONS, correction_error
 
 T, D, M = 21, 5, 2  # chunks of 16: a whole one and a part
 EPS = {np.float64: 2.0**-52, np.float32: 2.0**-23}

@@ -48,7 +48,7 @@ from olsq.sequence.jax.platform import Target, by_platform
 from olsq.sequence.jax.solver import Chunks
 from olsq.sequence.jax.tiles import WIDEST
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
-from olsq.solvers.thresholds import FLOOR, ROUNDED
+from olsq.solvers.chunk_exact import FLOOR, ROUNDED
 
 CHUNK = 16  # tokens of a chunk; in a longer one gates are further from its reference
 MOST_CHUNKS = 16  # chunks of a tile, computed at once

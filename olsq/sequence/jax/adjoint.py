@@ -28,7 +28,7 @@ from olsq.sequence.jax.control import cond, max_over_vmap
 from olsq.sequence.jax.gates import chunk_products, gate_gradient, gate_products
 from olsq.sequence.jax.solver import Chunks, JaxSolver
 from olsq.sequence.jax.tiles import Carry, Tile, finite, finite_queries, open_tile
-from olsq.solvers.thresholds import MILD_LOG_SCALE
+from olsq.solvers.chunk_exact import MILD_LOG_SCALE
 
 
 class Cotangents(NamedTuple):

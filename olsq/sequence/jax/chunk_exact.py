@@ -23,13 +23,13 @@ from olsq.sequence.jax.factor import (
 )
 from olsq.sequence.jax.iterations import balanced, chebyshev, conjugate_gradient
 from olsq.sequence.jax.solver import Chunks, JaxSolver, system_product
-from olsq.solvers import ChunkExact
-from olsq.solvers.thresholds import (
+from olsq.solvers.chunk_exact import (
     MAX_LOG_SCALE,
     MILD_LOG_SCALE,
     MOST_CORRECTIONS,
     REGULAR,
     ROUNDED,
+    ChunkExact,
     correction_error,
 )
 

@@ -28,7 +28,7 @@ from olsq.sequence.jax.triangular import (
     inverse_cholesky,
     inverse_from_factor,
 )
-from olsq.solvers.thresholds import FLOOR
+from olsq.solvers.chunk_exact import FLOOR
 
 FACTOR = "olsq factor"  # names what a backward pass keeps
 SINGULAR = 0.02  # relative error of S or P beyond which a chunk needs care

@@ -46,7 +46,7 @@ from olsq.sequence.numpy.corrections import (
     solve_whitened,
     zero_upper_triangle,
 )
-from olsq.solvers.thresholds import MOST_CORRECTIONS
+from olsq.solvers.chunk_exact import MOST_CORRECTIONS
 
 SINGULAR = 0.02  # relative error of S or P beyond which a leverage is capped
 

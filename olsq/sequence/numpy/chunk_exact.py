@@ -25,8 +25,7 @@ from olsq.sequence.numpy.chunk import absorb_chunk, solve_chunk, solve_chunk_pai
 from olsq.sequence.numpy.inputs import Streams
 from olsq.sequence.numpy.solver import NumpySolver
 from olsq.sequence.numpy.tokens import count_keys_in_range, has_cotangent, solve_tokens
-from olsq.solvers import ChunkExact
-from olsq.solvers.thresholds import FLOOR
+from olsq.solvers.chunk_exact import FLOOR, ChunkExact
 
 LOG_SPREAD = 1.4  # |log| of the gates' product within a chunk, fixed ridge: f stays within 2
 LOG_SPREAD_DISCOUNTED = 3.0  # no corrections needed: only the keys' weights must stay comparable

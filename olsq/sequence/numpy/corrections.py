@@ -18,7 +18,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import copy, multiply_nn, multiply_nt
-from olsq.solvers.thresholds import MOST_CORRECTIONS, correction_error
+from olsq.solvers.chunk_exact import MOST_CORRECTIONS, correction_error
 
 correction_bound = kernel()(correction_error)
 SINGLE_ERROR = 1e-6  # error that a Chebyshev step in float32 leaves, relative to the change of x

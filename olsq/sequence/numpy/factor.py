@@ -23,7 +23,7 @@ from olsq.sequence.numpy.blas import (
 )
 from olsq.sequence.numpy.chunk import SINGULAR, cap_leverages
 from olsq.sequence.numpy.solver import Chunk
-from olsq.solvers.thresholds import MAX_LOG_SCALE, MILD_LOG_SCALE
+from olsq.solvers.chunk_exact import MAX_LOG_SCALE, MILD_LOG_SCALE
 
 
 class Factor(NamedTuple):

@@ -18,7 +18,7 @@ from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import addresses, multiply_nn, multiply_nt, scale
 from olsq.sequence.numpy.chunk import absorb_chunk
 from olsq.sequence.numpy.inputs import Streams
-from olsq.solvers.thresholds import FLOOR
+from olsq.solvers.chunk_exact import FLOOR
 
 
 class Chunk(NamedTuple):
