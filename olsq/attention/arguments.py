@@ -15,7 +15,6 @@ from jax import Array
 
 from olsq.arrays import checks
 from olsq.arrays.checks import check_forget, check_real, concrete, refuse, shown
-from olsq.attention.recurrences.scan import Heads, fold_heads, repeat_heads
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delay
 from olsq.sequence.jax.tiles import finite
@@ -29,6 +28,17 @@ class Layout(NamedTuple):
     heads: int
     dtype: Any  # of the outputs
     working: Any  # of everything inside, and of the state
+
+
+class Heads(NamedTuple):
+    """Streams (N, T, dim) in the caller's layout, to be folded and cleaned chunk by chunk.
+
+    Folding and cleaning all tokens beforehand makes a copy of each array, and reading it again
+    takes a CPU as long as all the products of a chunk.
+    """
+
+    array: Array  # (B, T, H, dim), N = B H; fewer heads where value heads share keys
+    kept: Array  # (N, T) bool: what is elsewhere counts as 0
 
 
 class Tokens(NamedTuple):
@@ -76,6 +86,24 @@ def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
         )
     b, t, h, _ = next(iter(checked.values())).shape
     return checked, b, t, h
+
+
+def repeat_heads(x: Any, heads: int, *, axis: int = 2) -> Any:
+    """Repeat each head of a query or key for the value heads that share it; head h serves r of
+    them from r h on.
+
+    Returns x as it is where it has ``heads`` heads, or a number that does not divide them.
+    """
+    shared = jnp.shape(x)[axis]
+    if shared in (0, heads) or heads % shared:
+        return x
+    return jnp.repeat(jnp.asarray(x), heads // shared, axis=axis)
+
+
+def fold_heads(x: Array) -> Array:
+    """Reshape (B, T, H, ...) to (B * H, T, ...)."""
+    x = jnp.moveaxis(x, 2, 1)
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def per_token(name: str, x: Any, layout: Layout, width: int | None = None) -> Array:
@@ -271,39 +299,6 @@ def layout_of(arrays: Any, state: Any, b: int, t: int, h: int) -> Layout:
         check_real(f"state.{field}", x)
     floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(jnp.result_type(x), jnp.floating)]
     return Layout(b, t, h, out, working_dtype(*arrays, *floats))
-
-
-def fold_state(state: Any, zero: Any, layout: Layout) -> Any:
-    """Check the state against ``zero``, or use ``zero`` if it is None, and fold its heads.
-
-    ``zero`` is the state of an empty past: a named tuple of arrays (B, H, ...).
-    """
-    state = zero if state is None else state
-    if type(state) is not type(zero):
-        raise TypeError(
-            f"state must be a {type(zero).__name__}, as the rule returned it, got "
-            f"{type(state).__name__}"
-        )
-    for field, value, empty in zip(zero._fields, state, zero, strict=True):
-        if jnp.shape(value) != empty.shape:
-            raise ValueError(f"state.{field} must have shape {empty.shape}, got {jnp.shape(value)}")
-    n = layout.batch * layout.heads
-    pairs = zip(state, zero, strict=True)
-    return type(zero)(*(jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in pairs))
-
-
-def check_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
-    """Run :func:`fold_state`, set states with NaN to zero, and return a mask of them, (N,)."""
-    folded = fold_state(state, zero, layout)
-    state_lost = jnp.zeros((layout.batch * layout.heads,), bool)
-    for x in folded:
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            state_lost = state_lost | jnp.isnan(x).any(tuple(range(1, x.ndim)))
-
-    def clean(x: Array) -> Array:
-        return jnp.where(state_lost.reshape(-1, *[1] * (x.ndim - 1)), jnp.zeros_like(x), x)
-
-    return type(zero)(*map(clean, folded)), state_lost
 
 
 def per_head(name: str, x: Any, layout: Layout, *dims: int) -> Array:

@@ -19,10 +19,10 @@ from olsq.attention.arguments import (
     clean_logs,
     layout_of,
     per_token,
+    repeat_heads,
     with_resets,
 )
 from olsq.attention.recurrences.linear import accumulate_gated, gated_linear
-from olsq.attention.recurrences.scan import repeat_heads
 from olsq.problem import Moments
 from olsq.sequence.jax.inputs import inverse_norm, promoted
 from olsq.sequence.jax.pieces import scan_time

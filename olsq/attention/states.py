@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import Layout, Tokens, check_state
+from olsq.attention.arguments import Layout, Tokens
 from olsq.sequence.jax.gates import lost_tokens
 
 
@@ -45,6 +45,39 @@ class Normalised(NamedTuple):
 def empty_memory(layout: Layout, values: int, keys: int) -> Memory:
     """Return the memory of an empty past."""
     return Memory(jnp.zeros((layout.batch, layout.heads, values, keys), layout.working))
+
+
+def fold_state(state: Any, zero: Any, layout: Layout) -> Any:
+    """Check the state against ``zero``, or use ``zero`` if it is None, and fold its heads.
+
+    ``zero`` is the state of an empty past: a named tuple of arrays (B, H, ...).
+    """
+    state = zero if state is None else state
+    if type(state) is not type(zero):
+        raise TypeError(
+            f"state must be a {type(zero).__name__}, as the rule returned it, got "
+            f"{type(state).__name__}"
+        )
+    for field, value, empty in zip(zero._fields, state, zero, strict=True):
+        if jnp.shape(value) != empty.shape:
+            raise ValueError(f"state.{field} must have shape {empty.shape}, got {jnp.shape(value)}")
+    n = layout.batch * layout.heads
+    pairs = zip(state, zero, strict=True)
+    return type(zero)(*(jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in pairs))
+
+
+def check_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
+    """Run :func:`fold_state`, set states with NaN to zero, and return a mask of them, (N,)."""
+    folded = fold_state(state, zero, layout)
+    state_lost = jnp.zeros((layout.batch * layout.heads,), bool)
+    for x in folded:
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            state_lost = state_lost | jnp.isnan(x).any(tuple(range(1, x.ndim)))
+
+    def clean(x: Array) -> Array:
+        return jnp.where(state_lost.reshape(-1, *[1] * (x.ndim - 1)), jnp.zeros_like(x), x)
+
+    return type(zero)(*map(clean, folded)), state_lost
 
 
 def open_memory(state: Any, tokens: Tokens, layout: Layout) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.recurrences.scan import repeat_heads
+from olsq.attention.arguments import repeat_heads
 from olsq.nn.parts import at_least_float32
 from olsq.sequence.jax import online_lstsq
 from olsq.solvers import Solver

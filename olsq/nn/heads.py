@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.attention.recurrences.scan import repeat_heads
+from olsq.attention.arguments import repeat_heads
 from olsq.attention.rules.linear import features as mapped
 from olsq.nn.base import Mixer, MixerState
 from olsq.nn.parts import (

@@ -48,7 +48,7 @@ def delta_rule(
 
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
     ``before``: the error is that of the memory before the token's gate has shrunk it. Arrays may be
-    :class:`~olsq.attention.recurrences.scan.Heads`; ``valid`` and ``dtype`` are then those of
+    :class:`~olsq.attention.arguments.Heads`; ``valid`` and ``dtype`` are then those of
     :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
     if before and shift is not None:  # read in the units of the token before

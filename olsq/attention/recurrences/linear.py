@@ -57,7 +57,7 @@ def gated_linear(
     """Run a scalar-gated linear recurrence: outputs (N, T, V) and the last memory (N, V, K).
 
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
-    Queries, keys and values may be :class:`~olsq.attention.recurrences.scan.Heads`; ``valid`` and
+    Queries, keys and values may be :class:`~olsq.attention.arguments.Heads`; ``valid`` and
     ``dtype`` are then those of :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
     pieces = 1 if valid is not None else pieces_of(q.shape[1])

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.arguments import Heads, fold_heads, repeat_heads
 from olsq.sequence.jax.control import scan
 from olsq.sequence.jax.platform import Target, by_platform, chunk_length
 
 Carry = TypeVar("Carry")
-
-
-class Heads(NamedTuple):
-    """Streams (N, T, dim) in the caller's layout, to be folded and cleaned chunk by chunk.
-
-    Folding and cleaning all tokens beforehand makes a copy of each array, and reading it again
-    takes a CPU as long as all the products of a chunk.
-    """
-
-    array: Array  # (B, T, H, dim), N = B H; fewer heads where value heads share keys
-    kept: Array  # (N, T) bool: what is elsewhere counts as 0
 
 
 def scan_chunks(
@@ -115,24 +105,6 @@ def _walk_heads(
     carry, out = scan(jax.checkpoint(one, prevent_cse=False), carry, pieces)
     out = out.reshape(1, out.shape[0] * out.shape[1], *out.shape[2:]) if alone else _join(out)
     return out[:, :length], carry
-
-
-def repeat_heads(x: Any, heads: int, *, axis: int = 2) -> Any:
-    """Repeat each head of a query or key for the value heads that share it; head h serves r of
-    them from r h on.
-
-    Returns x as it is where it has ``heads`` heads, or a number that does not divide them.
-    """
-    shared = jnp.shape(x)[axis]
-    if shared in (0, heads) or heads % shared:
-        return x
-    return jnp.repeat(jnp.asarray(x), heads // shared, axis=axis)
-
-
-def fold_heads(x: Array) -> Array:
-    """Reshape (B, T, H, ...) to (B * H, T, ...)."""
-    x = jnp.moveaxis(x, 2, 1)
-    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def _cut(x: Any, fill: float, chunk: int, alone: bool = False) -> Any:

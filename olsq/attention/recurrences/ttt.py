@@ -23,16 +23,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.checks import refuse
-from olsq.attention.arguments import (
-    Layout,
-    Tokens,
-    check_count,
-    check_state,
-    check_weight,
-    per_head,
-)
+from olsq.attention.arguments import Layout, Tokens, check_count, check_weight, per_head
 from olsq.attention.recurrences.scan import scan_chunks
-from olsq.attention.states import drop_unwritten, restore_layout
+from olsq.attention.states import check_state, drop_unwritten, restore_layout
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.pieces import pieces_of, run_in_turns
 

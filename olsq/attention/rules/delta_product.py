@@ -20,12 +20,12 @@ from olsq.attention.arguments import (
     fold_heads,
     layout_of,
     per_token,
+    repeat_heads,
     with_resets,
 )
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.meshes import takes_arrays

@@ -10,17 +10,12 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_forget
-from olsq.attention.arguments import (
-    Layout,
-    check_segments,
-    check_streams,
-    fold_state,
-    per_token,
-)
+from olsq.attention.arguments import Layout, check_segments, check_streams, per_token
 from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces
 from olsq.attention.recurrences.window import map_blocks
+from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum

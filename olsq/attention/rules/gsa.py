@@ -11,18 +11,11 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
-from olsq.attention.arguments import (
-    check_gates,
-    check_inputs,
-    check_state,
-    check_weight,
-    clean_logs,
-    per_token,
-)
+from olsq.attention.arguments import check_gates, check_inputs, check_weight, clean_logs, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated
-from olsq.attention.states import drop_unwritten, restore_layout
+from olsq.attention.states import check_state, drop_unwritten, restore_layout
 from olsq.sequence.jax.meshes import takes_arrays
 
 

@@ -17,8 +17,8 @@ from olsq.attention.arguments import (
     check_weight,
     fold_heads,
     layout_of,
+    repeat_heads,
 )
-from olsq.attention.recurrences.scan import repeat_heads
 from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query

@@ -10,12 +10,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import check_choice
-from olsq.attention.arguments import check_count, check_inputs, check_state
+from olsq.attention.arguments import check_count, check_inputs
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import (
     Memory,
     Normalised,
+    check_state,
     empty_memory,
     propagate_losses,
     restore_layout,

@@ -10,11 +10,11 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
-from olsq.attention.arguments import check_inputs, check_state, per_token
+from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.states import restore_layout
+from olsq.attention.states import check_state, restore_layout
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import running_max
 from olsq.sequence.jax.tiles import finite

@@ -11,18 +11,11 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real, refuse
-from olsq.attention.arguments import (
-    Layout,
-    Tokens,
-    check_inputs,
-    check_state,
-    check_weight,
-    per_token,
-)
+from olsq.attention.arguments import Layout, Tokens, check_inputs, check_weight, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.states import restore_layout
+from olsq.attention.states import check_state, restore_layout
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite

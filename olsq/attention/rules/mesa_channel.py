@@ -9,17 +9,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import (
-    check_inputs,
-    check_positive,
-    check_state,
-    per_head,
-    with_resets,
-)
+from olsq.attention.arguments import check_inputs, check_positive, per_head, with_resets
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
-from olsq.attention.states import empty_memory, restore_layout
+from olsq.attention.states import check_state, empty_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.platform import in_full_precision

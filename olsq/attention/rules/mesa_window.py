@@ -10,17 +10,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import (
-    Layout,
-    check_count,
-    check_inputs,
-    check_positive,
-    fold_state,
-    per_head,
-)
+from olsq.attention.arguments import Layout, check_count, check_inputs, check_positive, per_head
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.window import map_windows, window_mask
+from olsq.attention.states import fold_state
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once

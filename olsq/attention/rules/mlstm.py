@@ -11,11 +11,11 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
-from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
+from olsq.attention.arguments import Tokens, check_inputs, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates, split_logs
-from olsq.attention.states import empty_memory, restore_layout
+from olsq.attention.states import check_state, empty_memory, restore_layout
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay, scan_time
 

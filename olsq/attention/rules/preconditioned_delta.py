@@ -11,18 +11,12 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
-from olsq.attention.arguments import (
-    check_gates,
-    check_inputs,
-    check_state,
-    check_weight,
-    per_token,
-)
+from olsq.attention.arguments import check_gates, check_inputs, check_weight, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import empty_memory, reset_mask, restore_layout
+from olsq.attention.states import check_state, empty_memory, reset_mask, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import takes_arrays
 

@@ -15,7 +15,6 @@ from olsq.attention.arguments import (
     Tokens,
     check_heads,
     check_segments,
-    check_state,
     fold_heads,
     layout_of,
     per_head,
@@ -23,7 +22,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import diagonal
-from olsq.attention.states import restore_layout
+from olsq.attention.states import check_state, restore_layout
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.tiles import finite
 

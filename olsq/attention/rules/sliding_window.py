@@ -10,16 +10,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import (
-    Layout,
-    check_count,
-    check_segments,
-    check_streams,
-    fold_state,
-)
+from olsq.attention.arguments import Layout, check_count, check_segments, check_streams
 from olsq.attention.caches import attend, unfold
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.window import map_windows, window_mask
+from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, running_sum

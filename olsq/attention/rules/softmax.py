@@ -9,12 +9,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import Layout, check_segments, check_streams, fold_state
+from olsq.attention.arguments import Layout, check_segments, check_streams
 from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
+from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum
