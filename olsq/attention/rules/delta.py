@@ -9,6 +9,7 @@ from olsq.attention.arguments import check_inputs
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
+from olsq.attention.signed import remove_signs
 from olsq.attention.states import (
     Memory,
     open_memory,
@@ -17,7 +18,6 @@ from olsq.attention.states import (
     unfolded_streams,
 )
 from olsq.sequence.jax.meshes import takes_arrays
-from olsq.sequence.jax.signed import remove_signs
 
 
 @takes_arrays

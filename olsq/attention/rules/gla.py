@@ -12,6 +12,7 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import vector_gated
+from olsq.attention.signed import remove_signs
 from olsq.attention.states import (
     Memory,
     open_memory,
@@ -20,7 +21,6 @@ from olsq.attention.states import (
     unfolded_streams,
 )
 from olsq.sequence.jax.meshes import takes_arrays
-from olsq.sequence.jax.signed import remove_signs
 
 
 @takes_arrays

@@ -16,11 +16,11 @@ from olsq.attention.regression import (
     check_token,
     moments_or_zero,
 )
+from olsq.attention.signed import signed_lstsq
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import query, update
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.meshes import takes_arrays
-from olsq.sequence.jax.signed import signed_lstsq
 from olsq.sequence.jax.solve import online_lstsq
 from olsq.solvers import Solver
 
