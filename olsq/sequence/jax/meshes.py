@@ -16,16 +16,21 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-def on_automatic_axes(function: Callable[P, Result]) -> Callable[P, Result]:
+def on_automatic_axes(
+    function: Callable[P, Result], *, masked: bool = False
+) -> Callable[P, Result]:
     """Decorate a function so that explicit axes of a mesh are automatic while it runs.
 
     Explicit axes, the default of ``jax.make_mesh``, are part of an array's type, and most
     operations refuse arrays whose types differ.  Results are split over them again: as the first
-    argument that is split, along the leading axes whose lengths they share.
+    argument that is split, along the leading axes whose lengths they share.  With ``masked``
+    entries under a mask are missing values, NaN.
     """
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> Result:
+        if masked:
+            args, kwargs = fill_arguments(args, kwargs)  # pyright: ignore[reportAssignmentType]
         mesh = _explicit_mesh((args, kwargs))
         if mesh is None:
             return function(*args, **kwargs)
@@ -38,16 +43,7 @@ def takes_arrays(function: Callable[P, Result]) -> Callable[P, Result]:
     """Decorate a rule: masked entries of its arguments are missing values, NaN, and explicit axes
     of a mesh are automatic while it runs, as with :func:`on_automatic_axes`.
     """
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        args, kwargs = fill_arguments(args, kwargs)  # pyright: ignore[reportAssignmentType]
-        mesh = _explicit_mesh((args, kwargs))
-        if mesh is None:
-            return function(*args, **kwargs)
-        return _run_on_automatic_axes(mesh, function, args, kwargs)
-
-    return call
+    return on_automatic_axes(function, masked=True)
 
 
 _WHOLE = PartitionSpec()
