@@ -132,11 +132,6 @@ def solve_preconditioned_by_ridge(
     return y / units, steps, done
 
 
-def _log_middle(sums: Any) -> Any:
-    """Return the geometric middle of a chunk's gates, as a log (B, n); None without gates."""
-    return None if sums is None else (sums[..., 0] + sums[..., -1]) / 2
-
-
 @dataclass(frozen=True)
 class JaxChunkExact(JaxSolver):
     """JAX form of :class:`olsq.ChunkExact`."""
@@ -148,13 +143,15 @@ class JaxChunkExact(JaxSolver):
         sums: Any = sums_of_logs(chunks)
         ridge = reference_ridge(chunks)
         harsh = self._is_harsh(sums)
+        # the geometric middle of a chunk's gates, as a log (B, n)
+        middle = None if sums is None else (sums[..., 0] + sums[..., -1]) / 2
         if harsh is None:
-            factor = factorise(chunks, sums, _log_middle(sums), ridge)
+            factor = factorise(chunks, sums, middle, ridge)
         else:
             factor = cond(
                 harsh,
                 lambda: jax.tree.map(jnp.zeros_like, self.like_prepared(chunks).first),
-                partial(factorise, chunks, sums, _log_middle(sums), ridge, LIMIT),
+                partial(factorise, chunks, sums, middle, ridge, LIMIT),
             )
         return self._add_bounds(chunks, factor, sums, harsh)
 
@@ -233,9 +230,8 @@ class JaxChunkExact(JaxSolver):
 
     def _tolerance(self, dtype: Any) -> float:
         """Return the relative error to reach: the option, or ``ROUNDED`` eps of the dtype."""
-        return (
-            ROUNDED * float(jnp.finfo(dtype).eps) if self.options.tol is None else self.options.tol
-        )
+        tol = self.options.tol
+        return ROUNDED * float(jnp.finfo(dtype).eps) if tol is None else tol
 
     def _count_corrections(self, p: ChunkFactors, dtype: Any) -> Array:
         """Count the Chebyshev steps that the worst bound of the stream needs, at least one."""
@@ -254,9 +250,11 @@ class JaxChunkExact(JaxSolver):
         if p.eig_min is None:
             return apply_inverses(p.first, b), jnp.zeros(b.shape[:-1], jnp.int32)
         count = jnp.broadcast_to(jnp.asarray(steps, jnp.int32), b.shape[:-1])
-        # M_t = P_t^{-1} + gap_t, so that x_t solves (1 + P_t gap_t) x_t = P_t b_t, whose spectrum
-        # the gates bound.
-        gap = chunks.ridge - self._inverse_ridge(chunks, p.first)
+        # P_t inverts H_t + L / f_t, so that with gap_t = Lambda_t - L / f_t, (B, n, C or 1, d), x_t
+        # solves (1 + P_t gap_t) x_t = P_t b_t, whose spectrum the gates bound.
+        factorised: Any = reference_ridge(chunks)
+        factorised = factorised if p.first.scale is None else factorised / p.first.scale
+        gap = chunks.ridge - factorised
         return chebyshev(
             lambda x: x + apply_inverses(p.first, gap * x),
             apply_inverses(p.first, b),
@@ -264,11 +262,6 @@ class JaxChunkExact(JaxSolver):
             p.eig_max,
             steps,
         ), count
-
-    def _inverse_ridge(self, chunks: Chunks, factor: Factor) -> Array:
-        """Return ``L / f_t``, the ridge for which P_t is the exact inverse, (B, n, C or 1, d)."""
-        ridge: Any = reference_ridge(chunks)
-        return ridge if factor.scale is None else ridge / factor.scale
 
     def _solve_by_conjugate_gradient(
         self, chunks: Chunks, p: ChunkFactors, b: Array
