@@ -190,14 +190,24 @@ def error_bounds(sizes: Sizes, floor: Any, length: int, eps: float, out_eps: flo
     A sum of n products in any order is wrong by about ``sqrt(n) eps`` of the sum of their sizes
     (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019). M, G and
     their products are sums over the ``length`` tokens, in pieces: ``8 + 2 sqrt(length)`` covers the
-    gates' products too.
+    gates' products too.  Outputs that are wider than what they were computed in, with an
+    ``out_eps`` of at most ``eps``, are not rounded again.
     """
     rounded = (8 + 2 * length**0.5) * eps
     size = (sizes.trace + sizes.ridge) * sizes.solution + sizes.query
     # |M^{-1} r| <= |r| / lambda_min(M), plus the rounding of r itself
     bound = (sizes.left + rounded * size) / floor
     readout = sizes.cross * (bound + rounded * (sizes.solution + bound))
-    return bound, readout + out_eps * sizes.value
+    return bound, readout + (out_eps if out_eps > eps else 0.0) * sizes.value
+
+
+def certificate(left: Any, right: Any, bounds: Any, known: Any, xp: Any = np) -> tuple[Any, ...]:
+    """Return the relative residual ``left / right`` and the bounds, infinite unless ``known``.
+
+    ``xp`` is the library of the arrays, numpy or jax.numpy.
+    """
+    residual = xp.where(right > 0, left / xp.where(right > 0, right, 1), 0)
+    return residual, *(xp.where(known & ~xp.isnan(x), x, xp.inf) for x in bounds)
 
 
 class Solution(NamedTuple, Generic[AnArray]):

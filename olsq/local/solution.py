@@ -143,4 +143,5 @@ def local_error_bounds(
     cross = (rounded * sizes.value + 2 * delta * value_spread) * along
     cross = cross + rounded * sizes.key * sizes.solution * value_spread
     mean = rounded * sizes.value + delta * value_spread
-    return bound, readout + cross + mean + out_eps * sizes.output
+    rounding = (out_eps if out_eps > eps else 0.0) * sizes.output
+    return bound, readout + cross + mean + rounding

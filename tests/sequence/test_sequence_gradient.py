@@ -59,7 +59,7 @@ def test_gradient_and_tangent_are_those_of_autodiff(case, monkeypatch):
     monkeypatch.setattr(tiles, "CACHED", 2 * T * CHUNK)  # two streams a group
     stream, solver = problem(**case), case["solver"].jax()
     assert Grid.of(stream, CHUNK).groups == 2
-    logs = stream.log_forget
+    logs = stream.logs
     rng = np.random.default_rng(4)
 
     @jax.jit
@@ -68,7 +68,7 @@ def test_gradient_and_tangent_are_those_of_autodiff(case, monkeypatch):
         for solve in (solve_by_primitive, partial(solve_by_jax, unrolls=False)):
 
             def finite(stream, solve=solve):
-                made = solve(stream._replace(log_forget=logs), solver)[:2]
+                made = solve(stream._replace(logs=logs), solver)[:2]
                 return jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), made)
 
             value, tangent = jax.jvp(finite, (stream,), (moved,))

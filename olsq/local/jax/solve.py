@@ -17,7 +17,7 @@ from olsq.local.jax.losses import clean
 from olsq.local.jax.steps import Row, solve_blocks
 from olsq.local.jax.systems import Rule
 from olsq.local.solution import LocalSizes, LocalSolution, exponent_error, local_error_bounds
-from olsq.problem import Stats
+from olsq.problem import Stats, certificate
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.inputs import spread
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -196,10 +196,6 @@ def certify(
     ridge, value, sizes = jax.lax.stop_gradient((streams.ridge, value, sizes))
     eps, out_eps = float(jnp.finfo(ridge.dtype).eps), float(jnp.finfo(dtype).eps)
     d, count = streams.keys.shape[2], streams.keys.shape[1]
-    bounds = local_error_bounds(sizes, ridge, d, count, eps, out_eps if out_eps > eps else 0.0)
+    bounds = local_error_bounds(sizes, ridge, d, count, eps, out_eps)
     is_bounded = jnp.isfinite(value).all(-1) & (ridge > 0) & (exponent_error(sizes, d, eps) < 1)
-    bounds = (jnp.where(is_bounded & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
-    residual = jnp.where(
-        sizes.right > 0, sizes.left / jnp.where(sizes.right > 0, sizes.right, 1), 0
-    )
-    return Stats(steps, residual, *bounds)
+    return Stats(steps, *certificate(sizes.left, sizes.right, bounds, is_bounded, jnp))

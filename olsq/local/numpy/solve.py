@@ -26,7 +26,7 @@ from olsq.local.checks import (
 )
 from olsq.local.numpy.systems import System, solve_system
 from olsq.local.solution import LocalSizes, LocalSolution, exponent_error, local_error_bounds
-from olsq.problem import Stats
+from olsq.problem import Stats, certificate
 from olsq.sequence.numpy.inputs import output_dtype, working_dtype
 from olsq.sequence.numpy.inputs import spread as spread_to
 from olsq.threads import one_blas_thread
@@ -154,13 +154,9 @@ def local_lstsq(
                 rows.left,
                 np.linalg.norm(rows.value, axis=-1),
             )
-            bounds = local_error_bounds(
-                parts, stream.ridge, d, count, eps, out_eps if out_eps > eps else 0.0
-            )
+            bounds = local_error_bounds(parts, stream.ridge, d, count, eps, out_eps)
             is_known &= (stream.ridge > 0) & (exponent_error(parts, d, eps) < 1)
-            stats[0, b] = np.where(rows.right > 0, rows.left / rows.right, 0)
-            for place, x in enumerate(bounds, 1):
-                stats[place, b] = np.where(is_known & ~np.isnan(x), x, np.inf)
+            stats[:, b] = certificate(rows.left, rows.right, bounds, is_known)
     shaped = (x.reshape(*batch, length) for x in (steps, *stats))
     return LocalSolution(value.reshape(*batch, length, m).astype(out), Stats(*shaped))
 

@@ -37,7 +37,7 @@ class Cotangents(NamedTuple):
     keys: Array
     values: Array
     queries: Array
-    forget: Any  # None where nothing is forgotten
+    gates: Any  # None where nothing is forgotten
     weight: Any  # None without weights
     ridge: Any  # (B, n, C, d) of a tile, for every token; of a stream None without a ridge
     gram: Array  # (B, d, d), of the moments before it
@@ -125,22 +125,22 @@ def tile_gradient(
     d_tail = dot(keys, by_gram / 2 + by_cross)
 
     fine = jnp.isfinite(dot(tile.keys, tile.keys)) & finite(tile.values)
-    forget = weight = None
+    d_gates = d_weight = None
     if tile.weight is not None or tile.gates is not None:
         d_zeta = dot(far, x) - dot(e, jnp.einsum("bnti,bnji->bntj", x, chunks.gram))
         states = [
             jnp.concatenate([s[:, 1:], last[:, None]], 1)
             for s, last in zip((chunks.gram, chunks.cross), end[:2], strict=True)
         ]
-        forget, weight = _gradient_of_gates(
+        d_gates, d_weight = _gradient_of_gates(
             tile, chunks, change * scores, d_tail, d_zeta, after, states, (through, from_first)
         )
     return Cotangents(
         jnp.where(fine[..., None], d_keys, 0),
         jnp.where(fine[..., None], d_values, 0),
         jnp.where(query_finite, e, 0),
-        forget,
-        weight,
+        d_gates,
+        d_weight,
         -e * x,
         *before,
     )
@@ -169,13 +169,12 @@ def _gradient_of_gates(
         plain = jnp.tril(jnp.ones((c, c), keys.dtype))
         if chunks.gates is not None:
             plain = gate_products(chunks.gates, chunks.logs)[0]
-    last = plain[..., -1, :]
-    forget = weight = None
+    d_weight = None
     if chunks.weight is not None:
-        weight = (d_decay * plain).sum(-2) + last * d_tail
-        weight = jnp.where(jnp.isfinite(tile.weight), weight, 0)
+        d_weight = (d_decay * plain).sum(-2) + plain[..., -1, :] * d_tail
+        d_weight = jnp.where(jnp.isfinite(tile.weight), d_weight, 0)
     if chunks.gates is None:
-        return forget, weight
+        return None, d_weight
 
     # gamma_j d/dgamma_j is the sum over the pairs (t, i) with i < j <= t: a difference of two
     # cumulative sums, taken from the end.
@@ -191,12 +190,9 @@ def _gradient_of_gates(
         return jnp.cumsum(token[..., ::-1], -1)[..., ::-1] / chunks.gates
 
     def harsh() -> Array:
-        weighted = 1 if chunks.weight is None else chunks.weight[..., None, :]
-        d_table = (
-            (d_decay * weighted)
-            .at[..., -1, :]
-            .add(d_tail if chunks.weight is None else chunks.weight * d_tail)
-        )
+        d_table = d_decay.at[..., -1, :].add(d_tail)
+        if chunks.weight is not None:
+            d_table = d_table * chunks.weight[..., None, :]
         tailed = chunks.decay[..., -1, :, None] * keys
         adds = multiply_columns(keys, tailed), multiply_columns(chunks.values, tailed)
         starts = [chunks.gram[:, 0], chunks.cross[:, 0]]
@@ -212,5 +208,5 @@ def _gradient_of_gates(
     # `mild` divides by the gates and subtracts cumulative sums: wrong at a gate of 0, and it
     # cancels where a chunk forgets much.
     steep = (chunks.gates == 0) | (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE)
-    forget = cond(max_over_vmap(steep.any()), harsh, mild)
-    return jnp.where(jnp.isnan(tile.gates), 0, forget), weight
+    d_gates = cond(max_over_vmap(steep.any()), harsh, mild)
+    return jnp.where(jnp.isnan(tile.gates), 0, d_gates), d_weight

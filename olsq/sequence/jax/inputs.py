@@ -26,15 +26,15 @@ from olsq.sequence.jax.triangular import inverse_cholesky
 class Stream(NamedTuple):
     """A checked problem: one flat batch axis B, one float dtype, every argument broadcast.
 
-    ``forget`` and ``log_forget`` are both None when nothing is forgotten, ``weight`` is None when
+    ``gates`` and ``logs`` are both None when nothing is forgotten, ``weight`` is None when
     every sample counts once: the solvers then skip the work that gates cost.
     """
 
     keys: jax.Array  # (B, T, d)
     values: jax.Array  # (B, T, m)
     queries: jax.Array  # (B, T, d)
-    forget: jax.Array | None  # (B, T)
-    log_forget: jax.Array | None  # (B, T), never differentiated: gradients go through forget
+    gates: jax.Array | None  # (B, T)
+    logs: jax.Array | None  # (B, T), never differentiated: gradients go through gates
     weight: jax.Array | None  # (B, T)
     ridge: jax.Array | None  # (B, 1, d) or (B, T, d); None in the discounted problem
     state: Moments[Array]  # gram (B, d, d) and cross (B, m, d); a discounted gram holds its ridge

@@ -198,7 +198,7 @@ def _solve_jvp(primals: Any, tangents: Any, *, setting: Setting) -> Any:
     moving = [
         (n, t)
         for n, t in zip(setting.names, tangents, strict=True)
-        if n != "log_forget" and type(t) is not ad.Zero
+        if n != "logs" and type(t) is not ad.Zero
     ]
     if not moving:
         return out, [_zero_tangent(x) for x in out]
@@ -232,7 +232,7 @@ def _linear_jvp(
         moved = map(ad.instantiate_zeros, d_linear)
         parts.append(itself.bind(*arrays, *kept, *moved, setting=setting, wrt=wrt))
     moving = [i for i, t in enumerate(d_arrays) if type(t) is not ad.Zero]
-    moving = [i for i in moving if setting.names[i] != "log_forget"]
+    moving = [i for i in moving if setting.names[i] != "logs"]
     if moving:
 
         def by_arrays(*values: Array) -> Any:

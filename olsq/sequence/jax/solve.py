@@ -15,7 +15,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import check_choice, concrete
-from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
+from olsq.problem import Moments, Sizes, Solution, Stats, certificate, error_bounds
 from olsq.sequence.jax.control import in_shard_map
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import Stream, check
@@ -73,9 +73,9 @@ def online_lstsq(
         keys, values, queries, forget, log_forget, weight, ridge, ridge_mode, state
     )
     algorithm = ChunkExact() if solver is None else solver
-    algorithm.check_ridge_mode(ridge_mode, forgets=stream.forget is not None)
+    algorithm.check_ridge_mode(ridge_mode, forgets=stream.gates is not None)
     sized = algorithm.sized(chunk_length(stream.keys.shape[2]))
-    sized.review(*(None if g is None else concrete(g) for g in (stream.log_forget, stream.forget)))
+    sized.review(*(None if g is None else concrete(g) for g in (stream.logs, stream.gates)))
     unrolls = adjoint == "unrolled" and algorithm.truncates
     if unrolls:
         algorithm.check_unrolled()
@@ -130,11 +130,11 @@ def mask_unsolvable(stream: Stream) -> Stream:
     its own, the system is singular. (A given state may be singular as well; that is not checked
     here.)
     """
-    if stream.ridge is not None or stream.forget is None:
+    if stream.ridge is not None or stream.gates is None:
         return stream
-    counts = jnp.ones_like(stream.forget) if stream.weight is None else stream.weight > 0
+    counts = jnp.ones_like(stream.gates) if stream.weight is None else stream.weight > 0
     total = jnp.cumsum(counts.astype(jnp.int32), axis=1)
-    before = jnp.where(stream.forget == 0, total - counts.astype(jnp.int32), -1)
+    before = jnp.where(stream.gates == 0, total - counts.astype(jnp.int32), -1)
     start = jax.lax.cummax(before, axis=1)
     # fewer than d samples since the last reset
     few = (start >= 0) & (total - start < stream.keys.shape[-1])
@@ -158,17 +158,7 @@ def solve_in_pieces(
     ridge = cut.ridge if ridge is None else jnp.tile(ridge[:, :, 0], (pieces, 1, 1))
     start = initial_carry(stream.state)
     empty = Moments(*(jnp.zeros((pieces * b, *s.shape[1:]), s.dtype) for s in start[:2]))
-    parts = stream._replace(
-        keys=cut.keys,
-        values=cut.values,
-        queries=cut.queries,
-        forget=cut.gates,
-        log_forget=cut.logs,
-        weight=cut.weight,
-        ridge=ridge,
-        state=empty,
-        floor=None,
-    )
+    parts = stream._replace(**cut._asdict() | {"ridge": ridge, "state": empty, "floor": None})
     totals = moments_after(parts, chunk)
 
     def by_stream(x: Array) -> Array:
@@ -196,16 +186,15 @@ def solve_in_pieces(
 def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stats[Array]:
     """Compute residuals and error bounds (B, T) of a flat batch whose outputs have ``dtype``."""
     stream, value, sizes = jax.lax.stop_gradient((stream, value, sizes))
-    query, value_finite = sizes.query, jnp.isfinite(value).all(-1)
+    query, left = sizes.query, sizes.left
     ridge = jnp.zeros((), query.dtype) if stream.ridge is None else stream.ridge.max(-1)
     size = jnp.linalg.norm(value, axis=-1)
-    parts = Sizes(query, sizes.solution, sizes.left, sizes.trace, ridge, sizes.cross, size)
-    floor, eps = least_eigenvalue(stream), float(jnp.finfo(query.dtype).eps)
-    out_eps = float(jnp.finfo(dtype).eps)
-    bounds = error_bounds(parts, floor, query.shape[1], eps, out_eps if out_eps > eps else 0.0)
-    bounds = (jnp.where(value_finite & (floor > 0) & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
-    residual = jnp.where(query > 0, sizes.left / jnp.where(query > 0, query, 1), 0)
-    return Stats(sizes.steps, residual, *bounds)
+    parts = Sizes(query, sizes.solution, left, sizes.trace, ridge, sizes.cross, size)
+    floor = least_eigenvalue(stream)
+    eps, out_eps = (float(jnp.finfo(x).eps) for x in (query.dtype, dtype))
+    bounds = error_bounds(parts, floor, query.shape[1], eps, out_eps)
+    is_bounded = jnp.isfinite(value).all(-1) & (floor > 0)
+    return Stats(sizes.steps, *certificate(left, query, bounds, is_bounded, jnp))
 
 
 def least_eigenvalue(stream: Stream) -> Array:
@@ -213,8 +202,8 @@ def least_eigenvalue(stream: Stream) -> Array:
     if stream.ridge is not None:
         return stream.ridge.min(-1)
     assert stream.floor is not None
-    if stream.forget is None or stream.log_forget is None:
+    if stream.gates is None or stream.logs is None:
         return stream.floor[:, None]
-    left = jnp.exp(jnp.cumsum(jnp.nan_to_num(stream.log_forget), axis=1))
-    reset = jnp.cumsum(stream.forget == 0, axis=1) > 0
+    left = jnp.exp(jnp.cumsum(jnp.nan_to_num(stream.logs), axis=1))
+    reset = jnp.cumsum(stream.gates == 0, axis=1) > 0
     return jnp.where(reset, 0, left) * stream.floor[:, None]

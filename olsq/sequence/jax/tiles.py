@@ -107,16 +107,9 @@ def pad_tokens(stream: Stream, spare: int) -> tuple[Tile, Array | None]:
 
     ridge, shared = stream.ridge, None
     if ridge is not None and ridge.shape[1] == 1:
-        ridge, shared = None, ridge[:, :, None]
-    tile = Tile(
-        keys=pad(stream.keys),
-        values=pad(stream.values),
-        queries=pad(stream.queries),
-        gates=pad(stream.forget, 1.0),
-        logs=pad(stream.log_forget),
-        weight=pad(stream.weight),
-        ridge=pad(ridge, 1.0),
-    )
+        stream, shared = stream._replace(ridge=None), ridge[:, :, None]
+    filled_with_one = "gates", "ridge"
+    tile = Tile(*(pad(getattr(stream, n), float(n in filled_with_one)) for n in Tile._fields))
     return tile, shared
 
 

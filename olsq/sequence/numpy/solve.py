@@ -15,7 +15,7 @@ from numba import config
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
-from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
+from olsq.problem import Moments, Sizes, Solution, Stats, certificate, error_bounds
 from olsq.sequence.numpy.blas import scale
 from olsq.sequence.numpy.chunk import zero_rows
 from olsq.sequence.numpy.inputs import Streams, check, has_unique_solution
@@ -61,7 +61,7 @@ def certify(
     ridges: NDArray,
     floor: NDArray,
     out: np.dtype,
-) -> tuple[NDArray, NDArray, NDArray]:
+) -> tuple[NDArray, ...]:
     """Compute residuals and error bounds (B, T).
 
     ``norms`` holds (|q - M x|, |x|), see ``problem.Stats``.
@@ -70,16 +70,13 @@ def certify(
     eps = float(np.finfo(dtype).eps)
     out_eps = float(np.spacing(out.type(1)))  # of bfloat16 too, which np.finfo does not know
     with np.errstate(all="ignore"):  # overflowing and unknown bounds become infinite below
-        size = row_norms(queries)
-        size = np.where(np.isfinite(size), size, 0)
-        output = row_norms(value)
+        query, output = row_norms(queries), row_norms(value)
+        query = np.where(np.isfinite(query), query, 0)
         left, solution, largest = norms[..., 0], norms[..., 1], ridges.max(-1, initial=0)
-        sizes = Sizes(size, solution, left, trace, largest, cross_size, output)
-        bounds = error_bounds(sizes, floor, value.shape[1], eps, out_eps if out_eps > eps else 0.0)
+        sizes = Sizes(query, solution, left, trace, largest, cross_size, output)
+        bounds = error_bounds(sizes, floor, value.shape[1], eps, out_eps)
         is_bounded = np.isfinite(value).all(-1) & (floor > 0)
-        bound, of_value = (np.where(is_bounded & ~np.isnan(x), x, np.inf) for x in bounds)
-        residual = np.where(size > 0, left / np.where(size > 0, size, 1), 0)
-        return residual.astype(dtype), bound.astype(dtype), of_value.astype(dtype)
+        return tuple(x.astype(dtype) for x in certificate(left, query, bounds, is_bounded))
 
 
 @one_blas_thread
