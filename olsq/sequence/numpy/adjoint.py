@@ -43,7 +43,7 @@ def solve_vjp(
     **problem: Any,
 ) -> Gradients:
     """Run :func:`olsq.online_lstsq_vjp`, which documents it."""
-    batch, _, streams, gram, cross = check(keys, values, queries, **problem)
+    streams, batch, _ = check(keys, values, queries, **problem)
     streams = streams._replace(
         keys=streams.keys.astype(np.float64),
         values=streams.values.astype(np.float64),
@@ -51,7 +51,7 @@ def solve_vjp(
     )
     description = (ChunkExact() if solver is None else solver).sized(CHUNK)
     description.check_ridge_mode(problem["ridge_mode"], forgets=not (streams.gates == 1).all())
-    (count, length, d), m = streams.keys.shape, cross.shape[1]
+    (count, length, d), m = streams.keys.shape, streams.values.shape[2]
     check_real("cotangent", cotangent)
     upstream = spread("cotangent", cotangent, (*batch, length, m), np.float64, "the outputs")
     upstream = upstream.reshape(count, length, m)
@@ -64,8 +64,8 @@ def solve_vjp(
         forget=np.zeros((count, length)),
         weight=np.zeros((count, length)),
         ridge=np.zeros((count, length, d)),
-        gram=np.zeros_like(gram),
-        cross=np.zeros_like(cross),
+        gram=np.zeros_like(streams.gram),
+        cross=np.zeros_like(streams.cross),
     )
     form = description.numpy()
     size = form.block_length(d)
@@ -74,15 +74,14 @@ def solve_vjp(
     def piece(first: int, last: int) -> None:
         """Differentiate some streams, with lost samples, states and outputs left out."""
         part = slice(first, last)
-        moments, gradients = (gram[part], cross[part]), Gradients(*(x[part] for x in slopes))
-        some = streams.part(part)
+        some, gradients = streams.part(part), Gradients(*(x[part] for x in slopes))
         absent = ~(np.isfinite(some.keys).all(-1) & np.isfinite(some.values).all(-1))
         marks = Marks.of(last - first, length)
-        clean(some, moments, np.finfo(np.float64).max, marks)
+        clean(some, np.finfo(np.float64).max, marks)
         arriving = np.where((marks.lost | marks.query_lost)[..., None], 0, upstream[part])
         pairs = arriving, np.zeros_like(some.keys), np.zeros_like(some.keys)
         before = np.empty((last - first, blocks, d, d)), np.empty((last - first, blocks, m, d))
-        form.solve_pairs(some, moments, pairs, before)
+        form.solve_pairs(some, pairs, before)
         gradient_of_streams(addresses(), some.arrays(), size, before, pairs, tuple(gradients))
         gradients.keys[absent], gradients.values[absent], gradients.weight[absent] = 0, 0, 0
 

@@ -59,18 +59,13 @@ class NumpyChunkExact(NumpySolver):
     wide = True
     pieces = 8
 
-    def solve_streams(
-        self,
-        streams: Streams,
-        moments: tuple[NDArray, NDArray],
-        outputs: tuple[NDArray, NDArray, NDArray],
-    ) -> None:
+    def solve_streams(self, streams: Streams, outputs: tuple[NDArray, NDArray, NDArray]) -> None:
         """Solve every token of finite streams."""
         corrections, most = self.options.corrections, chunk_length(streams.keys.shape[2])
         options = self._kernel_options(streams, self._at_most(most))
         if corrections is not None and streams.ridge is not None:  # else nothing is to correct
             options = np.inf, self.options.chunk, 0.0, corrections
-        solve_streams(addresses(), streams.arrays(), options, moments, outputs)
+        solve_streams(addresses(), streams.arrays(), options, streams.moments(), outputs)
 
     def block_length(self, d: int) -> int:
         """Return the tokens of a block of the gradient, and the most of its chunks.
@@ -84,13 +79,12 @@ class NumpyChunkExact(NumpySolver):
     def solve_pairs(
         self,
         streams: Streams,
-        moments: tuple[NDArray, NDArray],
         pairs: tuple[NDArray, NDArray, NDArray],
         before: tuple[NDArray, NDArray],
     ) -> None:
         """Solve both systems of every token to ``tol``, whatever ``corrections`` are given."""
         options = self._kernel_options(streams, self.block_length(streams.keys.shape[2]))
-        solve_pairs(addresses(), streams.arrays(), options, moments, pairs, before)
+        solve_pairs(addresses(), streams.arrays(), options, streams.moments(), pairs, before)
 
     def _at_most(self, tokens: int) -> int:
         """Return ``tokens``, or the description's chunk length if that is shorter."""

@@ -100,34 +100,29 @@ def has_unique_solution(gates: NDArray, weights: NDArray, d: int) -> NDArray:
 
 
 class Streams(NamedTuple):
-    """Checked streams, B of them, T long."""
+    """Checked streams, B of them, T long: samples in the working dtype, the rest in float64."""
 
     keys: NDArray  # (B, T, d)
     values: NDArray  # (B, T, m)
     queries: NDArray  # (B, T, d)
-    weight: NDArray  # (B, T), float64
-    gates: NDArray  # (B, T), float64
-    ridge: NDArray | None  # (B, 1 or T, d), float64; None: inside gram
+    weight: NDArray  # (B, T)
+    gates: NDArray  # (B, T)
+    ridge: NDArray | None  # (B, 1 or T, d); None in the discounted problem, whose gram holds it
+    gram: NDArray  # (B, d, d), before the first token: a solve advances it to the last
+    cross: NDArray  # (B, m, d), likewise
 
     def part(self, part: slice) -> Streams:
         """Return some of the streams."""
-        ridge = None if self.ridge is None else self.ridge[part]
-        return Streams._make([*(x[part] for x in self[:5]), ridge])
+        return Streams._make(None if x is None else x[part] for x in self)
 
     def arrays(self) -> tuple[NDArray, ...]:
-        """Return the arrays as kernels take them, with a ridge of 0 where it is inside gram."""
+        """Return the samples as kernels take them, with a ridge of 0 where it is inside gram."""
         ridge = np.zeros((1, 1, self.keys.shape[2])) if self.ridge is None else self.ridge
         return *self[:5], ridge
 
-
-class CheckedProblem(NamedTuple):
-    """A checked problem: one flat batch axis B, samples in the working dtype, the rest float64."""
-
-    batch: tuple[int, ...]
-    out: np.dtype  # of the outputs
-    streams: Streams  # without a ridge in the discounted problem, whose gram holds it
-    gram: NDArray  # (B, d, d)
-    cross: NDArray  # (B, m, d)
+    def moments(self) -> tuple[NDArray, NDArray]:
+        """Return the moments as kernels take them."""
+        return self.gram, self.cross
 
 
 def check(
@@ -141,8 +136,12 @@ def check(
     ridge: Any = None,
     ridge_mode: str = "fixed",
     state: Any = None,
-) -> CheckedProblem:
-    """Check every argument of :func:`olsq.online_lstsq`; return fresh arrays."""
+) -> tuple[Streams, tuple[int, ...], np.dtype]:
+    """Check every argument of :func:`olsq.online_lstsq`.
+
+    Returns the streams, fresh arrays with one flat batch axis, the batch shape and the dtype of the
+    outputs.
+    """
     for name, x in (("keys", keys), ("values", values), ("queries", queries)):
         check_real(name, x)
     for name, x in zip(Moments._fields, state or (), strict=False):
@@ -169,7 +168,5 @@ def check(
         cross,
     )
     count = int(np.prod(batch, dtype=np.int64))
-    *flat, gram, cross = (x.reshape(count, *x.shape[len(batch) :]) for x in arrays)
-    streams = Streams._make(flat)
-    streams = streams._replace(ridge=None) if discounted else streams
-    return CheckedProblem(batch, out, streams, gram, cross)
+    streams = Streams._make(x.reshape(count, *x.shape[len(batch) :]) for x in arrays)
+    return streams._replace(ridge=None) if discounted else streams, batch, out

@@ -53,27 +53,26 @@ def least_eigenvalue(gram: NDArray) -> NDArray:
 
 
 def certify(
-    queries: NDArray,
+    streams: Streams,
     value: NDArray,
     norms: NDArray,
-    trace: NDArray,
-    cross_size: NDArray,
-    ridges: NDArray,
+    marks: Marks,
     floor: NDArray,
     out: np.dtype,
 ) -> tuple[NDArray, ...]:
-    """Compute residuals and error bounds (B, T).
+    """Compute residuals and error bounds (B, T), as in ``problem.Stats``.
 
-    ``norms`` holds (|q - M x|, |x|), see ``problem.Stats``.
+    ``norms`` (B, T, 2) holds ``|q - M x|`` and ``|x|``, ``floor`` lower bounds of the eigenvalues.
     """
     dtype = value.dtype
     eps = float(np.finfo(dtype).eps)
     out_eps = float(np.spacing(out.type(1)))  # of bfloat16 too, which np.finfo does not know
     with np.errstate(all="ignore"):  # overflowing and unknown bounds become infinite below
-        query, output = row_norms(queries), row_norms(value)
+        query, output = row_norms(streams.queries), row_norms(value)
         query = np.where(np.isfinite(query), query, 0)
-        left, solution, largest = norms[..., 0], norms[..., 1], ridges.max(-1, initial=0)
-        sizes = Sizes(query, solution, left, trace, largest, cross_size, output)
+        left, solution = norms[..., 0], norms[..., 1]
+        ridge = streams.arrays()[-1].max(-1, initial=0)
+        sizes = Sizes(query, solution, left, marks.trace, ridge, marks.cross_size, output)
         bounds = error_bounds(sizes, floor, value.shape[1], eps, out_eps)
         is_bounded = np.isfinite(value).all(-1) & (floor > 0)
         return tuple(x.astype(dtype) for x in certificate(left, query, bounds, is_bounded))
@@ -88,45 +87,43 @@ def solve_whole(
     Gates, weights, ridges and moments are float64 throughout, whatever the dtype of the stream.
     Streams run on as many threads as Numba would use, and do not see one another's bits.
     """
-    batch, out, streams, gram, cross = check(keys, values, queries, **problem)
+    streams, batch, out = check(keys, values, queries, **problem)
     description = (ChunkExact() if solver is None else solver).sized(CHUNK)
-    gates, discounted = streams.gates, streams.ridge is None
+    gates = streams.gates
     forgets = not (gates == 1).all()
     description.check_ridge_mode(problem.get("ridge_mode", "fixed"), forgets)
     if forgets:
         with np.errstate(divide="ignore"):
             description.review(np.log(gates), gates)
-    (count, length, d), m, dtype = streams.keys.shape, cross.shape[1], streams.keys.dtype
+    (count, length, d), m, dtype = streams.keys.shape, streams.values.shape[2], streams.keys.dtype
     value, norms = np.zeros((count, length, m), dtype), np.zeros((count, length, 2))
     marks = Marks.of(count, length)
     steps = np.zeros((count, length), np.int32)
-    # the ridge of a token is a lower bound of its system's eigenvalues
-    ridges = streams.arrays()[-1]
-    floor = ridges.min(-1, initial=np.inf)
-    if discounted:
-        least = least_eigenvalue(gram).reshape(count, 1)
+    if streams.ridge is None:
+        least = least_eigenvalue(streams.gram).reshape(count, 1)
         floor = np.maximum(least, 0) * np.cumprod(gates, axis=1)
+    else:
+        floor = streams.ridge.min(-1, initial=np.inf)
     form = description.numpy()
     most = float(np.finfo(np.float64 if form.wide else dtype).max)
 
     def piece(first: int, last: int) -> None:
         part = slice(first, last)
-        some, moments, sizes = streams.part(part), (gram[part], cross[part]), marks.part(part)
-        anything = clean(some, moments, most, sizes)
-        form.solve_streams(some, moments, (value[part], steps[part], norms[part]))
+        some, marked = streams.part(part), marks.part(part)
+        anything = clean(some, most, marked)
+        form.solve_streams(some, (value[part], steps[part], norms[part]))
         if anything:
-            value[part][sizes.lost | sizes.query_lost] = np.nan
-            gram[part][sizes.end_lost], cross[part][sizes.end_lost] = np.nan, np.nan
+            value[part][marked.lost | marked.query_lost] = np.nan
+            some.gram[marked.end_lost], some.cross[marked.end_lost] = np.nan, np.nan
 
     if d > 0:  # BLAS takes no matrix without columns
         run_in_threads(count, 16.0 * count * length * d * (d + m), piece, form.pieces)
-    if discounted:
+    if streams.ridge is None:
         value[~has_unique_solution(gates, streams.weight, d)] = np.nan
-    sizes = norms, marks.trace, marks.cross_size
-    certificate = certify(streams.queries, value, *sizes, ridges, floor, out)
+    stats = steps, *certify(streams, value, norms, marks, floor, out)
     with np.errstate(over="ignore"):  # float64 moments of huge float32 samples
-        final = Moments(*(s.reshape(*batch, *s.shape[1:]).astype(dtype) for s in (gram, cross)))
-        stats = Stats(*(s.reshape(*batch, length) for s in (steps, *certificate)))
+        moments = (s.reshape(*batch, *s.shape[1:]).astype(dtype) for s in streams.moments())
+        final, stats = Moments(*moments), Stats(*(s.reshape(*batch, length) for s in stats))
         return Solution(value.reshape(*batch, length, m).astype(out), final, stats)
 
 
@@ -150,14 +147,14 @@ class Marks(NamedTuple):
         return Marks._make([x[part] for x in self])
 
 
-def clean(streams: Streams, moments: tuple[NDArray, NDArray], most: float, marks: Marks) -> bool:
+def clean(streams: Streams, most: float, marks: Marks) -> bool:
     """Remove non-finite numbers from streams and moments, in place, and measure the moments.
 
     A sample that is not finite, or whose key has a square above ``most``, is left out. It is lost
     unless its weight is 0: everything after it is unknown until a gate of 0.  Fills ``marks``, and
     returns whether anything was removed or lost.
     """
-    return clean_streams(streams.arrays(), moments, most, tuple(marks))
+    return clean_streams(streams.arrays(), streams.moments(), most, tuple(marks))
 
 
 @kernel()

@@ -67,19 +67,13 @@ class NumpySolver:
         """Solve the same systems, which are symmetric, for the implicit gradient."""
         return self.solve(chunk, prepared, b)
 
-    def solve_streams(
-        self,
-        streams: Streams,
-        moments: tuple[NDArray, NDArray],
-        outputs: tuple[NDArray, NDArray, NDArray],
-    ) -> None:
-        """Solve every token of finite streams, chunk by chunk.
+    def solve_streams(self, streams: Streams, outputs: tuple[NDArray, NDArray, NDArray]) -> None:
+        """Solve every token of finite streams, chunk by chunk; advance their moments.
 
-        Fills ``outputs`` = values, steps, and norms (B, T, 2) of residuals and solutions; updates
-        ``moments`` = (gram, cross), float64, in place.
+        Fills ``outputs`` = values, steps, and norms (B, T, 2) of residuals and solutions.
         """
-        (value, steps, norms), (gram, cross) = outputs, moments
-        for part, chunk in iterate_chunks(streams, self.options.chunk, gram, cross):
+        value, steps, norms = outputs
+        for part, chunk in iterate_chunks(streams, self.options.chunk):
             with np.errstate(all="ignore"):
                 x, steps[:, part] = self.solve(chunk, self.prepare(chunk), chunk.queries)
                 value[:, part] = read_out(chunk, x)
@@ -92,18 +86,17 @@ class NumpySolver:
     def solve_pairs(
         self,
         streams: Streams,
-        moments: tuple[NDArray, NDArray],
         pairs: tuple[NDArray, NDArray, NDArray],
         before: tuple[NDArray, NDArray],
     ) -> None:
-        """Solve both systems of every token of finite float64 streams, for the gradient.
+        """Solve both systems of every token of finite float64 streams; advance their moments.
 
         With ``pairs`` = upstream gradients g, x and e, all (B, T, ...), fills ``M_t x_t = q_t`` and
         ``M_t e_t = G_t^T g_t``; fills ``before`` = (grams, crosses), (B, blocks, ...), with the
-        moments before every block; updates ``moments`` in place.
+        moments before every block.
         """
         (upstream, x, e), (grams, crosses) = pairs, before
-        for part, chunk in iterate_chunks(streams, self.options.chunk, *moments):
+        for part, chunk in iterate_chunks(streams, self.options.chunk):
             block = part.start // self.options.chunk
             grams[:, block], crosses[:, block] = chunk.gram, chunk.cross
             with np.errstate(all="ignore"):
@@ -113,24 +106,19 @@ class NumpySolver:
                 e[:, part] = self.solve_transposed(chunk, prepared, right)[0]
 
 
-def iterate_chunks(
-    streams: Streams, chunk: int, gram: NDArray, cross: NDArray
-) -> Iterator[tuple[slice, Chunk]]:
-    """Yield chunks in time order, each with its tokens.
-
-    Updates ``gram`` and ``cross`` in place.
-    """
-    length = streams.keys.shape[1]
+def iterate_chunks(streams: Streams, chunk: int) -> Iterator[tuple[slice, Chunk]]:
+    """Yield chunks in time order, each with its tokens; advance the moments of ``streams``."""
+    _, length, d = streams.keys.shape
     for first in range(0, length, chunk):
         part = slice(first, min(first + chunk, length))
-        opened = open_chunk(streams, part, gram, cross)
+        opened = open_chunk(streams, part)
         yield part, opened
-        if gram.shape[1] > 0:
+        if d > 0:
             samples = opened.keys, opened.values, opened.weight, opened.gates
-            absorb_chunks(addresses(), samples, gram, cross)
+            absorb_chunks(addresses(), samples, *streams.moments())
 
 
-def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> Chunk:
+def open_chunk(streams: Streams, part: slice) -> Chunk:
     """Build the chunk of the tokens ``part`` of every stream, with the moments before them."""
     dtype = streams.keys.dtype
     gates, weight = (np.ascontiguousarray(x[:, part]) for x in (streams.gates, streams.weight))
@@ -157,8 +145,8 @@ def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> 
         gates,
         weight,
         ridge,
-        gram.astype(dtype, order="C"),
-        cross.astype(dtype, order="C"),
+        streams.gram.astype(dtype, order="C"),
+        streams.cross.astype(dtype, order="C"),
     )
 
 
