@@ -109,16 +109,6 @@ def fori_loop(low: Any, high: Any, step: Callable[[Any, Any], Any], carry: Any) 
     return jax.lax.fori_loop(low, high, step, carry)
 
 
-def switch(index: Any, branches: Any, *operands: Any) -> Any:
-    """Run :func:`jax.lax.switch`, with results of one type inside ``shard_map``."""
-    if in_shard_map():
-        held = jax.lax.stop_gradient(operands)
-        results = [branch(*held) for branch in branches]
-        results = [jax.lax.stop_gradient(r) for r in results]
-        branches = [lambda *x, f=f: vary_alike(f(*x), *results) for f in branches]
-    return jax.lax.switch(index, branches, *operands)
-
-
 @jax.custom_batching.custom_vmap
 def max_over_vmap(x: Array) -> Array:
     """Return x; under ``vmap``, its maximum over the batch, so that a branch stays one branch.
@@ -136,9 +126,12 @@ def _max_over_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[A
 
 def cond(true: Any, yes: Callable[..., Any], no: Callable[..., Any], *operands: Any) -> Any:
     """Run :func:`jax.lax.cond`, with results of one type inside ``shard_map``."""
-    if not in_shard_map():
-        return jax.lax.cond(true, yes, no, *operands)
-    return switch(true.astype(jnp.int32), (no, yes), *operands)
+    branches = yes, no
+    if in_shard_map():
+        held = jax.lax.stop_gradient(operands)
+        results = jax.lax.stop_gradient([branch(*held) for branch in branches])
+        branches = [lambda *x, f=f: vary_alike(f(*x), *results) for f in branches]
+    return jax.lax.cond(true, *branches, *operands)
 
 
 def custom_linear_solve(

@@ -152,6 +152,15 @@ def _repeat(traced: Any, structure: Any) -> Callable[..., Any]:
     return lambda *nests: jax.tree.unflatten(structure, flat(*jax.tree.leaves(nests)))
 
 
+def walk_samples(
+    stream: Stream, chunk: int, step: Callable[[Carry, Parts], tuple[Carry, Parts]], **options: Any
+) -> tuple[Carry, Parts]:
+    """Run :func:`walk` over the samples of a stream, from its moments on."""
+    grid = Grid.of(stream, chunk)
+    tile, ridge = pad_tokens(stream, grid.length - stream.keys.shape[1])
+    return walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge), **options)
+
+
 class Kept(NamedTuple):
     """Values of the forward loop that derivatives need, the batch as the leading axis of all."""
 
@@ -184,9 +193,7 @@ def forward(stream: Stream, solver: JaxSolver) -> tuple[Array, Moments[Array], T
             return after, Parts((*results, None), (), carry)
         return after, Parts((*results, x), solver.saved(prepared), carry)
 
-    grid = Grid.of(stream, solver.options.chunk)
-    tile, ridge = pad_tokens(stream, grid.length - length)
-    ends, parts = walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge))
+    ends, parts = walk_samples(stream, solver.options.chunk, step)
     before, (*outputs, solution) = parts.tiles, parts.tokens
     lost = jnp.concatenate([before.state_lost, ends.state_lost[:, None]], 1)
     kept = Kept(solution, parts.chunks, before.gram, before.cross, lost)
@@ -206,12 +213,8 @@ def solve_by_jax(
         x, steps = solve_systems(chunks, queries, solver, unrolls)
         return after, Parts(tile_outputs(chunks, queries, x, steps))
 
-    grid = Grid.of(stream, solver.options.chunk)
-    tile, ridge = pad_tokens(stream, grid.length - length)
     step = jax.checkpoint(step, policy=save_factors, prevent_cse=False)
-    ends, parts = walk(
-        grid, step, initial_carry(stream.state), Parts(tile, streams=ridge), stacked=True
-    )
+    ends, parts = walk_samples(stream, solver.options.chunk, step, stacked=True)
     value, sizes = jax.tree.map(lambda x: x[:, :length], parts.tokens)
     return value, final_moments(ends), sizes
 
@@ -252,11 +255,7 @@ def moments_after(stream: Stream, chunk: int) -> Carry:
     def step(carry: Carry, part: Parts) -> tuple[Carry, Parts]:
         return open_tile(part.tokens, part.streams, carry)[1], Parts()
 
-    grid = Grid.of(stream, chunk)
-    tile, ridge = pad_tokens(stream, grid.length - stream.keys.shape[1])
-    return walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge), stacked=True)[
-        0
-    ]
+    return walk_samples(stream, chunk, step, stacked=True)[0]
 
 
 def backward(

@@ -44,11 +44,8 @@ def solve_vjp(
 ) -> Gradients:
     """Run :func:`olsq.online_lstsq_vjp`, which documents it."""
     streams, batch, _ = check(keys, values, queries, **problem)
-    streams = streams._replace(
-        keys=streams.keys.astype(np.float64),
-        values=streams.values.astype(np.float64),
-        queries=streams.queries.astype(np.float64),
-    )
+    wide = {n: getattr(streams, n).astype(np.float64) for n in ("keys", "values", "queries")}
+    streams = streams._replace(**wide)
     description = (ChunkExact() if solver is None else solver).sized(CHUNK)
     description.check_ridge_mode(problem["ridge_mode"], forgets=not (streams.gates == 1).all())
     (count, length, d), m = streams.keys.shape, streams.values.shape[2]
@@ -57,16 +54,9 @@ def solve_vjp(
     upstream = upstream.reshape(count, length, m)
     if streams.ridge is None:
         upstream[~has_unique_solution(streams.gates, streams.weight, d)] = 0
-    slopes = Gradients(
-        keys=np.zeros_like(streams.keys),
-        values=np.zeros_like(streams.values),
-        queries=np.zeros_like(streams.queries),
-        forget=np.zeros((count, length)),
-        weight=np.zeros((count, length)),
-        ridge=np.zeros((count, length, d)),
-        gram=np.zeros_like(streams.gram),
-        cross=np.zeros_like(streams.cross),
-    )
+    *samples, weight, gates, _, gram, cross = streams
+    arrays = *samples, gates, weight, np.empty((count, length, d)), gram, cross
+    slopes = Gradients(*map(np.zeros_like, arrays))
     form = description.numpy()
     size = form.block_length(d)
     blocks = -(-length // size)
