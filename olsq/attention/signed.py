@@ -39,7 +39,7 @@ from olsq.sequence.jax.control import custom_linear_solve
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.iterations import UNSOUND, conjugate_gradient
 from olsq.sequence.jax.platform import given_target
-from olsq.sequence.jax.solve import certify, online_lstsq, solve_stream
+from olsq.sequence.jax.solve import certify, online_lstsq, restore_batch, solve_stream
 from olsq.sequence.jax.solver import Chunks, JaxSolver, system_diagonal, system_product
 from olsq.solvers import ConjugateGradient, Dense, Solver
 
@@ -126,12 +126,8 @@ def signed_lstsq(
     # Samples of negative weight may take all of the ridge away: nothing bounds these systems.
     no_floor = stream._replace(ridge=jnp.zeros((1, 1, d), stream.keys.dtype))
     stats = certify(no_floor, value, sizes, dtype)
-    final = (sigma[:, -1:, None] * x for x in final)
-    return Solution(
-        value.reshape(*batch, length, -1).astype(dtype),
-        Moments(*(x.reshape(*batch, *x.shape[1:]) for x in final)),
-        type(stats)(*(x.reshape(*batch, length) for x in stats)),
-    )
+    final = Moments(*(sigma[:, -1:, None] * x for x in final))
+    return restore_batch(value, final, stats, batch, dtype)
 
 
 def make_positive(chunks: Chunks) -> tuple[Array, Chunks]:

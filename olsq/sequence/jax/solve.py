@@ -79,19 +79,25 @@ def online_lstsq(
     unrolls = adjoint == "unrolled" and algorithm.truncates
     if unrolls:
         algorithm.check_unrolled()
-    length, m = stream.values.shape[1:]
-    if 0 in (length, *batch):
-        value, empty = jnp.zeros((*batch, length, m), dtype), jnp.zeros((*batch, length))
-        stats = Stats(jnp.zeros((*batch, length), jnp.int32), empty, empty, empty)
-        final = stream.state
-    else:
-        shards = max(algorithm.shards, pieces_of(length))
-        value, final, sizes = solve_stream(stream, algorithm, unrolls, shards, given_target())
-        stats = certify(stream, value, sizes, dtype)
-        value = value.reshape(*batch, length, m).astype(dtype)
-        stats = Stats(*(s.reshape(*batch, length) for s in stats))
-    final = Moments(*(s.reshape(*batch, *s.shape[1:]) for s in final))
-    return Solution(value, final, stats)
+    count, length, _ = stream.values.shape
+    if 0 in (count, length):
+        empty = jnp.zeros((count, length))
+        stats = Stats(empty.astype(jnp.int32), empty, empty, empty)
+        return restore_batch(stream.values, stream.state, stats, batch, dtype)
+    shards = max(algorithm.shards, pieces_of(length))
+    value, final, sizes = solve_stream(stream, algorithm, unrolls, shards, given_target())
+    return restore_batch(value, final, certify(stream, value, sizes, dtype), batch, dtype)
+
+
+def restore_batch(
+    value: Array, final: Moments[Array], stats: Stats[Array], batch: tuple[int, ...], dtype: Any
+) -> Solution[Array]:
+    """Return the solution of a flat batch with the batch axes and the dtype of the caller."""
+    return Solution(
+        value.reshape(*batch, *value.shape[1:]).astype(dtype),
+        Moments(*(x.reshape(*batch, *x.shape[1:]) for x in final)),
+        Stats(*(x.reshape(*batch, *x.shape[1:]) for x in stats)),
+    )
 
 
 @partial(jax.jit, static_argnames=("solver", "unrolls", "shards", "on"))
