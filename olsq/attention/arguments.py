@@ -15,7 +15,7 @@ from jax import Array
 
 from olsq.arrays import checks
 from olsq.arrays.checks import check_forget, check_real, concrete, refuse, shown
-from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
+from olsq.sequence.jax.inputs import all_ones, output_dtype, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delay
 from olsq.sequence.jax.tiles import finite
 
@@ -293,12 +293,10 @@ def with_resets(gates: Array | None, start: Array | None, dtype: Any) -> Array |
 
 def layout_of(arrays: Any, state: Any, b: int, t: int, h: int) -> Layout:
     """Build the layout: output dtype from the arrays, working dtype from them and the state."""
-    out = promoted(*arrays)
-    out = out if jnp.issubdtype(out, jnp.floating) else jnp.dtype(jnp.float32)
     for field, x in zip(getattr(state, "_fields", ()), state or (), strict=False):
         check_real(f"state.{field}", x)
     floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(jnp.result_type(x), jnp.floating)]
-    return Layout(b, t, h, out, working_dtype(*arrays, *floats))
+    return Layout(b, t, h, output_dtype(*arrays), working_dtype(*arrays, *floats))
 
 
 def per_head(name: str, x: Any, layout: Layout, *dims: int) -> Array:

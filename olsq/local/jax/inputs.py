@@ -16,7 +16,7 @@ from olsq.local.checks import (
     check_numbers,
     check_segment_ids,
 )
-from olsq.sequence.jax.inputs import promoted, size, spread, working_dtype
+from olsq.sequence.jax.inputs import flatten, output_dtype, working_dtype
 
 
 class Streams(NamedTuple):
@@ -55,20 +55,16 @@ def check(
     keys, values, queries = (jnp.asarray(a) for a in (keys, values, queries))
     sizes = check_arrays(keys, values, queries, causal)
     check_numbers(ridge, scale, forget, log_forget, log_weight, causal=causal)
-    out_dtype = promoted(keys, values, queries)
-    out_dtype = out_dtype if jnp.issubdtype(out_dtype, jnp.floating) else jnp.dtype(jnp.float32)
     dtype = working_dtype(keys, values, queries)
-    by_query, by_key = (*sizes.batch, sizes.queries), (*sizes.batch, sizes.keys)
-    count = size(sizes.batch)
+    batch, by_query = sizes.batch, (*sizes.batch, sizes.queries)
 
     def per_query(name: str, x: Any) -> Array:
-        return spread(name, x, by_query, dtype, QUERY_AXES).reshape(count, sizes.queries)
+        return flatten(name, x, batch, (sizes.queries,), dtype, QUERY_AXES)
 
     scale = sizes.d**-0.5 if scale is None else scale
     ridge, scale = per_query("ridge", ridge), per_query("scale", scale)
     if log_weight is not None:
-        log_weight = spread("log_weight", log_weight, by_key, dtype, KEY_AXES)
-        log_weight = log_weight.reshape(count, sizes.keys)
+        log_weight = flatten("log_weight", log_weight, batch, (sizes.keys,), dtype, KEY_AXES)
     logs = start = None
     if log_forget is not None:
         logs = per_query("log_forget", log_forget)
@@ -81,16 +77,13 @@ def check(
             logs = jnp.log(jnp.where(start, 1, gates))
     if segment_ids is not None:
         check_segment_ids(segment_ids, by_query)
-        ids = jnp.broadcast_to(jnp.asarray(segment_ids), by_query).reshape(count, sizes.queries)
+        ids = jnp.broadcast_to(jnp.asarray(segment_ids), by_query).reshape(ridge.shape)
         first = jnp.concatenate([jnp.zeros_like(ids[:, :1], bool), ids[:, 1:] != ids[:, :-1]], 1)
         start = first if start is None else start | first
     if logs is not None and start is not None:
         logs = jnp.where(start, 0, logs)
-    k, v, q = (
-        jnp.broadcast_to(a.astype(dtype), (*sizes.batch, *a.shape[-2:])).reshape(
-            count, *a.shape[-2:]
-        )
-        for a in (keys, values, queries)
-    )
+    named = {"keys": keys, "values": values, "queries": queries}
+    k, v, q = (flatten(n, x, batch, x.shape[-2:], dtype, "batch, T, d") for n, x in named.items())
     order = None if start is None else jnp.cumsum(start.astype(jnp.int32), 1)
-    return Streams(k, v, q, ridge, scale, log_weight, logs, order), sizes, out_dtype
+    streams = Streams(k, v, q, ridge, scale, log_weight, logs, order)
+    return streams, sizes, output_dtype(keys, values, queries)

@@ -19,7 +19,7 @@ from olsq.local.jax.systems import Rule
 from olsq.local.solution import LocalSizes, LocalSolution, exponent_error, local_error_bounds
 from olsq.problem import Stats, certificate
 from olsq.sequence.jax.control import compile_once, scan
-from olsq.sequence.jax.inputs import spread
+from olsq.sequence.jax.inputs import flatten
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import Target, by_platform, in_full_precision
 
@@ -109,10 +109,11 @@ def read_along(
     )
     batch, _, length, d, m = sizes
     working = streams.keys.dtype
-    x = spread("direction", direction, (*batch, length, d), working, "batch, queries, features")
+    meaning = "batch, queries, features"
+    x = flatten("direction", direction, batch, (length, d), working, meaning)
     if 0 in (length, *batch):
         return jnp.zeros((*batch, length, m), dtype)
-    streams = streams._replace(direction=x.reshape(streams.queries.shape))
+    streams = streams._replace(direction=x)
     layout = plan_layout(length, sizes.keys, window, causal)
     value = solve_flat(streams, layout, NO_SOLVE)[0]
     return value.reshape(*batch, length, m).astype(dtype)

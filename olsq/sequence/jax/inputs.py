@@ -41,15 +41,16 @@ class Stream(NamedTuple):
     floor: jax.Array | None  # (B,) at most the least eigenvalue of a discounted gram; else None
 
 
-def size(batch: tuple[int, ...]) -> int:
-    """Count the streams in a batch shape: 1 for (), 0 for an empty batch."""
-    return math.prod(batch)  # also for symbolic sizes
-
-
 def promoted(*arrays: Any) -> jnp.dtype:
     """Return the common dtype of arrays, whatever ``jax_numpy_dtype_promotion`` is set to."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.result_type(*arrays)
+
+
+def output_dtype(*arrays: Any) -> jnp.dtype:
+    """Return the dtype of outputs: that which arrays promote to if it is a float, else float32."""
+    dtype = promoted(*arrays)
+    return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.dtype(jnp.float32)
 
 
 def working_dtype(*arrays: Any) -> jnp.dtype:
@@ -63,14 +64,19 @@ def working_dtype(*arrays: Any) -> jnp.dtype:
     return dtype
 
 
-def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning: str) -> jax.Array:
-    """Broadcast ``x`` to ``shape``, or raise an error that names the shape it should have."""
+def flatten(
+    name: str, x: Any, batch: tuple[int, ...], tail: tuple[int, ...], dtype: jnp.dtype, meaning: str
+) -> jax.Array:
+    """Broadcast ``x`` to (*batch, *tail) and flatten its batch axes, or raise an error that names
+    the shape it should have.
+    """
     check_real(name, x)
     x = jnp.asarray(x, dtype)
     try:
-        return jnp.broadcast_to(x, shape)
+        x = jnp.broadcast_to(x, (*batch, *tail))
     except ValueError:
-        raise shape_error(name, x.shape, shape, meaning) from None
+        raise shape_error(name, x.shape, (*batch, *tail), meaning) from None
+    return x.reshape(math.prod(batch), *tail)  # also of symbolic sizes
 
 
 def all_ones(x: Any) -> bool:
@@ -85,15 +91,13 @@ def check_gates(
     """Return (forget, log_forget), flat over the batch, or (None, None) when all gates are 1."""
     check_forget(forget, log_forget)
     if log_forget is not None:
-        logs = spread("log_forget", log_forget, (*batch, length), dtype, "batch and time")
-        logs = logs.reshape(size(batch), length)
+        logs = flatten("log_forget", log_forget, batch, (length,), dtype, "batch and time")
         return jnp.exp(logs), jax.lax.stop_gradient(logs)
     if forget is None:
         return None, None
-    gates = spread("forget", forget, (*batch, length), dtype, "batch and time")
+    gates = flatten("forget", forget, batch, (length,), dtype, "batch and time")
     if all_ones(forget):
         return None, None
-    gates = gates.reshape(size(batch), length)
     # log(0) and its derivative are never formed: a gate of 0 gets log 0 here and a mask where it is
     # used.
     kept = jax.lax.stop_gradient(gates)
@@ -113,9 +117,8 @@ def check_ridge(
     axes = sequence_ridge_axes(ridge, ridge_mode, has_state, batch, length, d)
     if axes is None:
         return None
-    spread_ridge = spread("ridge", ridge, axes[0], dtype, axes[1])
-    time = 1 if len(axes[0]) == len(batch) + 1 else axes[0][-2]
-    return spread_ridge.reshape(size(batch), time, d)
+    checked = flatten("ridge", ridge, batch, axes[0][len(batch) :], dtype, axes[1])
+    return checked if checked.ndim == 3 else checked[:, None]
 
 
 def check_moments(state: Any) -> None:
@@ -134,16 +137,14 @@ def check_state(
     discounted: bool,
 ) -> Moments[Array]:
     """Return the initial moments (B, d, d) and (B, m, d)."""
-    flat = size(batch)
     if state is not None:
-        gram, cross = state
-        gram = spread("state.gram", gram, (*batch, d, d), dtype, "batch, d, d")
-        cross = spread("state.cross", cross, (*batch, m, d), dtype, "batch, m, d")
-        return Moments(gram.reshape(flat, d, d), cross.reshape(flat, m, d))
-    gram = jnp.zeros((flat, d, d), dtype)
+        gram = flatten("state.gram", state[0], batch, (d, d), dtype, "batch, d, d")
+        return Moments(gram, flatten("state.cross", state[1], batch, (m, d), dtype, "batch, m, d"))
+    count = math.prod(batch)
+    gram = jnp.zeros((count, d, d), dtype)
     if discounted and ridge is not None:
         gram = ridge[:, 0, :, None] * jnp.eye(d, dtype=dtype)
-    return Moments(gram, jnp.zeros((flat, m, d), dtype))
+    return Moments(gram, jnp.zeros((count, m, d), dtype))
 
 
 def check(
@@ -165,29 +166,24 @@ def check(
         check_moments(state)
         state = Moments(*map(jnp.asarray, state))
     batch, length, d, m = check_streams(keys, values, queries)
-    out_dtype = promoted(keys, values, queries)
-    out_dtype = out_dtype if jnp.issubdtype(out_dtype, jnp.floating) else jnp.dtype(jnp.float32)
     dtype = working_dtype(keys, values, queries, *([] if state is None else state))
     gates = check_gates(forget, log_forget, batch, length, dtype)
     check_weight(weight)
     if weight is not None:
         ones = all_ones(weight)
-        weight = spread("weight", weight, (*batch, length), dtype, "batch and time")
-        weight = None if ones else weight.reshape(size(batch), length)
+        weight = flatten("weight", weight, batch, (length,), dtype, "batch and time")
+        weight = None if ones else weight
     ridge = check_ridge(ridge, ridge_mode, state is not None, batch, length, d, dtype)
     discounted = ridge_mode == "discounted"
     start = check_state(state, ridge, batch, d, m, dtype, discounted)
-    k, v, q = (
-        jnp.broadcast_to(a.astype(dtype), (*batch, *a.shape[-2:])).reshape(
-            size(batch), *a.shape[-2:]
-        )
-        for a in (keys, values, queries)
-    )
+    named = {"keys": keys, "values": values, "queries": queries}
+    k, v, q = (flatten(n, x, batch, x.shape[-2:], dtype, "batch, T, d") for n, x in named.items())
     floor = None
     if discounted:
         floor = inverse_norm(start.gram) if ridge is None else ridge.min((1, 2))
         ridge = None
-    return Stream(k, v, q, *gates, weight, ridge, start, floor), batch, out_dtype
+    stream = Stream(k, v, q, *gates, weight, ridge, start, floor)
+    return stream, batch, output_dtype(keys, values, queries)
 
 
 @compile_once
