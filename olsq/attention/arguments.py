@@ -15,9 +15,9 @@ from jax import Array
 
 from olsq.arrays import checks
 from olsq.arrays.checks import check_forget, check_real, concrete, refuse, shown
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.inputs import all_ones, output_dtype, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delay
-from olsq.sequence.jax.tiles import finite
 
 
 class Layout(NamedTuple):

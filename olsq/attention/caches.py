@@ -10,8 +10,8 @@ from jax import Array
 
 from olsq.arrays.checks import concrete
 from olsq.attention.arguments import Layout
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, rotate_pieces
-from olsq.sequence.jax.tiles import finite
 
 
 def capacity_of(state: Any, capacity: int | None, t: int) -> int:

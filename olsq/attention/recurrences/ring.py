@@ -27,7 +27,7 @@ import numpy as np
 from jax import Array
 
 from olsq.attention.recurrences.window import map_blocks
-from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.gates import finite, lost_tokens
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     join_pieces,
@@ -35,7 +35,6 @@ from olsq.sequence.jax.pieces import (
     rotate_pieces,
     running_sum,
 )
-from olsq.sequence.jax.tiles import finite
 
 ROWS = 512  # queries scored at once
 Streams = dict[str, Any]  # arrays (P N, L, ...) by name

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.control import compile_once, scan
-from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.gates import finite, lost_tokens
 from olsq.sequence.jax.pieces import running_sum
 from olsq.sequence.jax.platform import Target, by_platform
-from olsq.sequence.jax.tiles import CACHED, finite
+from olsq.sequence.jax.tiles import CACHED
 
 ROWS = 128  # tokens of a block, at most
 

@@ -27,9 +27,9 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.meshes import takes_arrays
-from olsq.sequence.jax.tiles import finite
 
 
 @takes_arrays

@@ -22,10 +22,10 @@ from olsq.attention.arguments import (
 from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import running_sum
 from olsq.sequence.jax.platform import in_full_precision
-from olsq.sequence.jax.tiles import finite
 
 
 @takes_arrays

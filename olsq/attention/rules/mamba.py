@@ -13,8 +13,8 @@ from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_tok
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.meshes import takes_arrays
-from olsq.sequence.jax.tiles import finite
 
 
 @takes_arrays

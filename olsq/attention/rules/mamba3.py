@@ -16,9 +16,9 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import check_state, restore_layout
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay, scan_time
-from olsq.sequence.jax.tiles import finite
 
 
 class Mamba3State(NamedTuple):

@@ -18,11 +18,10 @@ from olsq.attention.states import fold_state
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import gate_products
+from olsq.sequence.jax.gates import finite, gate_products
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
 from olsq.sequence.jax.platform import in_full_precision
-from olsq.sequence.jax.tiles import finite
 
 ROWS = 32  # queries solved at once
 

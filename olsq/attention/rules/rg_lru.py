@@ -23,8 +23,8 @@ from olsq.attention.arguments import (
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import diagonal
 from olsq.attention.states import check_state, restore_layout
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.meshes import takes_arrays
-from olsq.sequence.jax.tiles import finite
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so
 

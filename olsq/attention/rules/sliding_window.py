@@ -16,9 +16,9 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, running_sum
-from olsq.sequence.jax.tiles import finite
 
 
 class RecentTokens(NamedTuple):

@@ -17,9 +17,9 @@ from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.gates import finite
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum
-from olsq.sequence.jax.tiles import finite
 
 ROWS = 512  # queries scored at once
 

@@ -25,9 +25,9 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.control import cond, max_over_vmap
-from olsq.sequence.jax.gates import chunk_products, gate_gradient, gate_products
+from olsq.sequence.jax.gates import chunk_products, finite, gate_gradient, gate_products
 from olsq.sequence.jax.solver import Chunks, JaxSolver
-from olsq.sequence.jax.tiles import Carry, Tile, finite, finite_queries, open_tile
+from olsq.sequence.jax.tiles import Carry, Tile, finite_queries, open_tile
 from olsq.solvers.chunk_exact import MILD_LOG_SCALE
 
 

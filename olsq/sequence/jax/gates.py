@@ -108,6 +108,15 @@ def _states_before_runs(factor: Array, add: Array, start: Array) -> tuple[Array,
     return within.reshape(b, runs * RUN, *shape)[:, :n], last
 
 
+def finite(x: Array) -> Array:
+    """Test whether all of the last axis is finite, by a sum of x - x, which is faster than testing
+    each.
+
+    (A sum of x * 0 is as fast where an axis was moved before, and 60 times as slow where none was.)
+    """
+    return (x - x).sum(-1) == 0
+
+
 def lost_tokens(sample_lost: Array, reset: Array | None, start: Array) -> Array:
     """Return a mask (B, n) of the tokens that a loss reaches: from a lost sample, or the start, to
     the next reset.
