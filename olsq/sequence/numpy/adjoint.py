@@ -56,7 +56,7 @@ def solve_vjp(
         upstream[~has_unique_solution(streams.gates, streams.weight, d)] = 0
     *samples, weight, gates, _, gram, cross = streams
     arrays = *samples, gates, weight, np.empty((count, length, d)), gram, cross
-    slopes = Gradients(*map(np.zeros_like, arrays))
+    slopes = Gradients(*(np.zeros(x.shape) for x in arrays))
     form = description.numpy()
     size = form.block_length(d)
     blocks = -(-length // size)
@@ -69,7 +69,7 @@ def solve_vjp(
         marks = Marks.of(last - first, length)
         clean(some, np.finfo(np.float64).max, marks)
         arriving = np.where((marks.lost | marks.query_lost)[..., None], 0, upstream[part])
-        pairs = arriving, np.zeros_like(some.keys), np.zeros_like(some.keys)
+        pairs = arriving, np.zeros(some.keys.shape), np.zeros(some.keys.shape)
         before = np.empty((last - first, blocks, d, d)), np.empty((last - first, blocks, m, d))
         form.solve_pairs(some, pairs, before)
         gradient_of_streams(addresses(), some.arrays(), size, before, pairs, tuple(gradients))
