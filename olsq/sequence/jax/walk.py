@@ -54,8 +54,8 @@ class Parts(NamedTuple):
 
 
 def walk(
-    grid: Grid,
     step: Callable[[Any, Parts], tuple[Any, Parts]],
+    grid: Grid,
     start: Any,
     parts: Parts,
     *,
@@ -152,13 +152,11 @@ def _repeat(traced: Any, structure: Any) -> Callable[..., Any]:
     return lambda *nests: jax.tree.unflatten(structure, flat(*jax.tree.leaves(nests)))
 
 
-def walk_samples(
-    stream: Stream, chunk: int, step: Callable[[Carry, Parts], tuple[Carry, Parts]], **options: Any
-) -> tuple[Carry, Parts]:
-    """Run :func:`walk` over the samples of a stream, from its moments on."""
+def samples(stream: Stream, chunk: int) -> tuple[Grid, Carry, Parts]:
+    """Return what :func:`walk` takes to run over the samples of a stream, from its moments on."""
     grid = Grid.of(stream, chunk)
     tile, ridge = pad_tokens(stream, grid.length - stream.keys.shape[1])
-    return walk(grid, step, initial_carry(stream.state), Parts(tile, streams=ridge), **options)
+    return grid, initial_carry(stream.state), Parts(tile, streams=ridge)
 
 
 class Kept(NamedTuple):
@@ -193,7 +191,7 @@ def forward(stream: Stream, solver: JaxSolver) -> tuple[Array, Moments[Array], T
             return after, Parts((*results, None), (), carry)
         return after, Parts((*results, x), solver.saved(prepared), carry)
 
-    ends, parts = walk_samples(stream, solver.options.chunk, step)
+    ends, parts = walk(step, *samples(stream, solver.options.chunk))
     before, (*outputs, solution) = parts.tiles, parts.tokens
     lost = jnp.concatenate([before.state_lost, ends.state_lost[:, None]], 1)
     kept = Kept(solution, parts.chunks, before.gram, before.cross, lost)
@@ -214,7 +212,7 @@ def solve_by_jax(
         return after, Parts(tile_outputs(chunks, queries, x, steps))
 
     step = jax.checkpoint(step, policy=save_factors, prevent_cse=False)
-    ends, parts = walk_samples(stream, solver.options.chunk, step, stacked=True)
+    ends, parts = walk(step, *samples(stream, solver.options.chunk), stacked=True)
     value, sizes = jax.tree.map(lambda x: x[:, :length], parts.tokens)
     return value, final_moments(ends), sizes
 
@@ -255,7 +253,7 @@ def moments_after(stream: Stream, chunk: int) -> Carry:
     def step(carry: Carry, part: Parts) -> tuple[Carry, Parts]:
         return open_tile(part.tokens, part.streams, carry)[1], Parts()
 
-    return walk_samples(stream, chunk, step, stacked=True)[0]
+    return walk(step, *samples(stream, chunk), stacked=True)[0]
 
 
 def backward(
@@ -281,7 +279,7 @@ def backward(
     parts = Parts((tile, kept.solution, d_value), kept.factors, kept.carries(), ridge)
     d_ridge = None if ridge is None else jnp.zeros_like(ridge[:, :, 0])
     start = kept.without_lost(-1, d_moments), d_ridge
-    (d_start, d_ridge), results = walk(grid, step, start, parts, reverse=True)
+    (d_start, d_ridge), results = walk(step, grid, start, parts, reverse=True)
     *by_token, token_ridge = jax.tree.map(lambda x: x[:, :length], results.tokens)
     d_ridge = d_ridge if token_ridge is None else token_ridge
     return Cotangents._make((*by_token, d_ridge, *kept.without_lost(0, d_start)))
