@@ -288,22 +288,10 @@ def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tu
     def symmetric_factor() -> Factor:
         start = jnp.exp(jnp.maximum(middle, FLOOR))
         gram = jnp.swapaxes(start, 1, 2) * systems.gram * start
-        nothing = jnp.zeros((), b.dtype)
-        chunks = Chunks(
-            (scale * k)[:, None],
-            nothing,
-            nothing,
-            nothing,
-            None,
-            None,
-            None,
-            systems.weight[:, None],
-            systems.ridge[:, None],
-            gram[:, None],
-            nothing,
-            nothing,
-        )
-        return factorise_roughly(chunks, None, None, chunks.ridge)
+        arrays = {"keys": scale * k, "weight": systems.weight, "gram": gram}
+        # the arrays that a factorisation reads, each chunk as a stream of its own
+        fields: Any = dict.fromkeys(Chunks._fields) | {n: x[:, None] for n, x in arrays.items()}
+        return factorise_roughly(Chunks(**fields), None, None, systems.ridge[:, None])
 
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(symmetric_factor))
 
