@@ -248,7 +248,8 @@ def rotary_angles(positions: Array, speeds: np.ndarray, dtype: Any) -> Array:
     part = (per_position - integer).astype(np.float32)
     units = positions.astype(jnp.uint32) * integer.astype(np.uint32)
     units += (positions.astype(jnp.float32) * part).astype(jnp.uint32)
-    return jax.lax.bitcast_convert_type(units, jnp.int32) * np.float32(2 * np.pi / 2.0**32)
+    signed = jax.lax.bitcast_convert_type(units, jnp.int32).astype(jnp.float32)
+    return signed * np.float32(2 * np.pi / 2.0**32)
 
 
 def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
