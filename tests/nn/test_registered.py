@@ -10,6 +10,7 @@ import pytest
 
 import olsq
 from olsq import nn
+from tests.versions import quick
 
 TOKENS = jnp.array([[3, 1, 4, 1, 5, 2]])
 CHEAP = olsq.ConjugateGradient(max_steps=3)
@@ -79,7 +80,7 @@ def test_solvers_change_and_come_back_from_files(tmp_path):
     cheap = model.with_solver(CHEAP)
     assert solvers_of(cheap) == [CHEAP, CHEAP]
     assert all(a is b for a, b in zip(jax.tree.leaves(cheap), jax.tree.leaves(model), strict=True))
-    assert jnp.abs(cheap(TOKENS) - model(TOKENS)).max() > 0
+    assert quick(lambda: jnp.abs(cheap(TOKENS) - model(TOKENS)).max())() > 0
     nn.save(tmp_path / "model.safetensors", cheap)
     assert solvers_of(nn.load(tmp_path / "model.safetensors")) == [CHEAP, CHEAP]
 
