@@ -1,6 +1,6 @@
 """Seconds until the first answer, with an empty cache and with a full one.
 
-    python -m benchmarks.reports.first_call [--only fit]
+    python -m benchmarks.reports.first_call [--only fit] [--before CHECKOUT]
 
 Each call is made in a process of its own, which compiles a small reference kernel first: a unit in
 which machines, and a machine at two times, can be compared.  What a call imports counts.
@@ -77,12 +77,16 @@ CALLS = {
 }  # fmt: skip
 
 
-def measure(name: str, cache: str) -> tuple[float, float]:
+def measure(name: str, cache: str, checkout: Path = ROOT) -> tuple[float, float]:
     """Seconds of the reference kernel and of the call, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM.format(calls=CALLS, name=name)],
-        capture_output=True, text=True, check=True, env={**os.environ, "NUMBA_CACHE_DIR": cache},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=checkout,
+        env={**os.environ, "NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(checkout)},
+    )
     unit, seconds = json.loads(done.stdout)
     return unit, seconds
 
@@ -90,33 +94,48 @@ def measure(name: str, cache: str) -> tuple[float, float]:
 def table(results: dict) -> str:
     """The Markdown table of the page."""
     lines = [
-        "| first call | empty cache, s | in reference kernels | full cache, s |",
-        "|---|---|---|---|",
+        "| first call | before, s | empty cache, s | in reference kernels | full cache, s |",
+        "|---|---|---|---|---|",
     ]
+    before = results.get("before", {})
     for name, r in results["calls"].items():
         units = r["empty"] / r["unit"]
-        lines.append(f"| {name} | {r['empty']:.1f} | {units:.0f} | {r['full']:.2f} |")
+        was = f"{before[name]:.1f}" if name in before else "-"
+        lines.append(f"| {name} | {was} | {r['empty']:.1f} | {units:.0f} | {r['full']:.2f} |")
     return "\n".join(lines)
+
+
+def first_calls(only: str | None, checkout: Path) -> dict[str, dict[str, float]]:
+    """Measure the calls whose name contains ``only``."""
+    calls = {}
+    for name in CALLS:
+        if only is not None and only not in name:
+            continue
+        with tempfile.TemporaryDirectory() as cache:
+            unit, empty = measure(name, cache, checkout)
+            full = measure(name, cache, checkout)[1]
+        calls[name] = {"unit": unit, "empty": empty, "full": full}
+        units = empty / unit
+        print(f"{name:40s} {empty:6.1f} s, {units:5.1f} units; then {full:.2f} s", flush=True)
+    return calls
 
 
 def main() -> None:
     """Measure every first call, store and show."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", help="calls whose name contains this; nothing is stored")
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="store the first calls of an older version"
+    )
     arguments = parser.parse_args()
-    calls = {}
-    for name in CALLS:
-        if arguments.only is not None and arguments.only not in name:
-            continue
-        with tempfile.TemporaryDirectory() as cache:
-            unit, empty = measure(name, cache)
-            full = measure(name, cache)[1]
-        calls[name] = {"unit": unit, "empty": empty, "full": full}
-        units = empty / unit
-        print(f"{name:40s} {empty:6.1f} s, {units:5.1f} units; then {full:.2f} s", flush=True)
+    calls = first_calls(arguments.only, arguments.before or ROOT)
     if arguments.only is not None:
         return
-    results = {"machine": machine.describe(), "calls": calls}
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if arguments.before is not None:
+        results["before"] = {name: r["empty"] for name, r in calls.items()}
+    else:
+        results |= {"machine": machine.describe(), "calls": calls}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     replace_between(PAGE, "first call", table(results))
 
