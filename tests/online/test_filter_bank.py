@@ -263,6 +263,19 @@ def test_nothing_is_known_along_coefficients_that_wind_up_protection_holds(cov, 
         np.testing.assert_allclose([*found], [*expected], rtol=1e-6)
 
 
+def test_nothing_is_held_in_a_filter_that_forgets_nothing():
+    """Beside one that forgets a little, of whose nearly equal columns both are held."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(12), rng.standard_normal(12)
+    X = np.column_stack([x, x + 2e-14 * rng.standard_normal(12)])
+    bank = olsq.FilterBank(2, forget=np.array([1.0, 0.99]), fit_intercept=False)
+    bank.partial_fit(np.stack([X, X]), np.stack([y, y]))
+    found = np.isfinite(bank.leverage(np.eye(2)[[0, 0]][:, None]))
+    assert found.tolist() == [[True], [False]]
+    for i in range(2):
+        reads_alike(bank, i, bank[i], X)
+
+
 @pytest.mark.parametrize("cov", ["posterior", "sandwich"])
 def test_draws_have_the_covariance_of_the_estimates(cov):
     X, y, gates, _ = many("mixed units")
