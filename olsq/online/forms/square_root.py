@@ -347,7 +347,8 @@ def noise_levels(
     limits: tuple[float, float, float], d: int, tally: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Compute :func:`square_root_kernels.noise_level` of tallies (..., 4)."""
-    return noise_level.py_func(limits, d, tally.T)
+    formula = getattr(noise_level, "py_func", noise_level)  # itself where Numba is switched off
+    return formula(limits, d, tally.T)
 
 
 def counters(diagonal: NDArray, n_targets: int, sandwich: bool = False) -> tuple[NDArray, ...]:
