@@ -263,6 +263,18 @@ def test_nothing_is_known_along_coefficients_that_wind_up_protection_holds(cov, 
         np.testing.assert_allclose([*found], [*expected], rtol=1e-6)
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+def test_no_filter_and_no_row_may_be_asked(options):
+    rng = np.random.default_rng(0)
+    bank = olsq.FilterBank(3, **OPTIONS[options])
+    bank.partial_fit(rng.standard_normal((3, 9, 2)), rng.standard_normal((3, 9)))
+    none, nobody = np.empty((0, 2)), np.empty(0, int)
+    for read in (bank.predict, bank.leverage):
+        assert read(none, which=nobody).shape == (0,)
+        assert read(np.empty((3, 0, 2))).shape == (3, 0)
+    assert bank.sample_coef(0, which=nobody).shape == (1, 0, 2)
+
+
 def test_nothing_is_held_in_a_filter_that_forgets_nothing():
     """Beside one that forgets a little, of whose nearly equal columns both are held."""
     rng = np.random.default_rng(0)

@@ -299,7 +299,7 @@ class BankState:
         if by_kernel:
             arguments = self.forms, self.matrix, filters, rows, kind.intercept
             decision_kernels.leverage(*arguments, 0, filters.size, out)
-        x, by_filter = None, out.reshape(filters.size, -1)
+        x = None
         for places, form in self.stacks(filters, kind, covariance=not by_kernel):
             if x is None:
                 x = with_ones(np.broadcast_to(rows, (n, rows.shape[1])), kind.intercept)
@@ -308,5 +308,6 @@ class BankState:
             read = form.sandwich_leverage if sandwich else form.leverage
             with np.errstate(over="ignore", invalid="ignore"):
                 leverages = read(x[places])
+            by_filter = out.reshape(filters.size, -1)  # in here: no filter may be asked
             by_filter[places] = np.where(finite[places], leverages, np.nan)
         return out
