@@ -191,7 +191,7 @@ class SingularMoments:
         inside = scaled @ self.vectors
         outside = np.linalg.norm(scaled - inside @ self.vectors.T, axis=1)
         known = outside <= 1e-6 * np.linalg.norm(scaled, axis=1) + np.linalg.norm(errors, axis=1)
-        never_seen = ~self.vectors.any(axis=1)  # of however little of such a column
+        never_seen = ~self.vectors.any(axis=1)  # not a question of size
         known &= ~((np.abs(scaled) > errors) & never_seen).any(axis=1)
         return np.hstack([*parts, inside / np.sqrt(self.values)]), known
 

@@ -317,7 +317,7 @@ class SquareRootForm(Form):
         outside = np.linalg.norm(scaled - inside @ np.swapaxes(Q, -1, -2), axis=-1)
         tolerance = np.maximum(1e-6, 64 * self._noise)[..., None]
         known = outside <= tolerance * np.linalg.norm(scaled, axis=-1)
-        never_seen = (self.R == 0).all(axis=-2, keepdims=True)  # of however little of such a column
+        never_seen = (self.R == 0).all(axis=-2, keepdims=True)  # not a question of size
         return solve_triangle(L, inside), known & ~(never_seen & (X != 0)).any(axis=-1)
 
     def unwhitened(self, W: NDArray) -> NDArray:

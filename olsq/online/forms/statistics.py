@@ -22,7 +22,7 @@ from olsq.online.forms.square_root_kernels import (
 )
 
 ROWS, COEFFICIENTS, SQUARED = range(3)  # columns of FitArrays.degrees
-FIRST = np.zeros(1, np.int64)
+FIRST = np.zeros(1, np.int64)  # the one stream, and the first row, of a trace of one stream
 Turns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # members, begins, ends
 
 
@@ -89,7 +89,7 @@ def statistics(
 
 @kernel()
 def fill_statistics(trace, turns, ridges, discounted, sigma2, stderr, fit):
-    """Fill what :func:`statistics` says."""
+    """Fill sigma2, stderr and fit of every row of a trace; :func:`statistics` describes them."""
     coef, variance, loss, counts, _, sandwich = trace
     residual_squares, degrees = fit
     members, begins, ends = turns

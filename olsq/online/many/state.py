@@ -170,7 +170,7 @@ class BankState:
 
     def _form(self, place: Any, kind: Kind, covariance: bool) -> CovarianceForm | SquareRootForm:
         """Copy filter ``place``'s state, or the stack of some filters', as a form."""
-        copy = True if np.ndim(place) == 0 else None  # indexing by many has made one
+        copy = True if np.ndim(place) == 0 else None  # indexing by an array copies
         arrays = [np.array(getattr(self, name)[place], copy=copy) for name in FORM_ARRAYS]
         make = CovarianceForm if covariance else SquareRootForm
         return make(*arrays, intercept=kind.intercept, precision=kind.precision)
