@@ -1,4 +1,4 @@
-"""Predictions of any streaming estimator, their score, and the kind of array or frame they are."""
+"""Predictions of any streaming estimator, their score, and their conversion to frames."""
 
 from __future__ import annotations
 

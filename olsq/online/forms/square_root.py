@@ -212,9 +212,7 @@ class SquareRootForm(Form):
             trace.recursive[t] = residual[t] * np.sqrt(share)
 
     def take_alone(self, rows: Rows, t: int) -> float:
-        """Absorb row t without its residual; return the square of what the recursive residual is in
-        units of that.
-        """
+        """Absorb row t; return the squared ratio of its recursive residual to its a-priori one."""
         share, held = kernels.take_alone(
             self.in_kernels,
             self.spread_in_kernels,

@@ -125,7 +125,7 @@ class BankPath(NamedTuple):
 
     @classmethod
     def empty(cls, n: int, m: int, k: int, noise: NDArray | None) -> BankPath:
-        """Return the values that rows keep which come before a group's first usable one.
+        """Return a path of n rows with the values of rows before a group's first usable one.
 
         ``noise`` (m,) are the known noise variances, inf where they are to be estimated; None
         leaves statistics out.
