@@ -134,6 +134,12 @@ class Regression:
             last = np.cumsum(rows.lengths)[filled] - 1
             for column, path in zip(statistics, self._path_outputs(rows), strict=True):
                 column[filled] = path[last]
+        weights = rows.per_row.get("sample_weight")
+        if weights is not None and self.output in TESTS:  # null where the coefficients are
+            taught = rows.usable(slice(None)) & (weights > 0)
+            empty = np.bincount(rows.codes()[taught], minlength=rows.lengths.size) == 0
+            for column in statistics:
+                column[empty] = np.nan
         return statistics
 
     def _fit_outputs(self, rows: GroupedRows) -> list[NDArray]:
@@ -186,13 +192,16 @@ class GroupedRows(NamedTuple):
         """Return the number of every row's group (n,)."""
         return np.repeat(np.arange(self.lengths.size), self.lengths)
 
+    def usable(self, rows: slice) -> NDArray[np.bool_]:
+        """Test of some rows whether they have no missing value."""
+        finite = np.isfinite(self.y[rows]) & np.isfinite(self.X[rows]).all(axis=1)
+        if "sample_weight" in self.per_row:
+            finite &= ~np.isnan(self.per_row["sample_weight"][rows])
+        return finite
+
     def any_usable(self) -> bool:
-        """Test whether any row is finite; most often the first few rows decide."""
-        for rows in (slice(0, 64), slice(64, None)):
-            finite = np.isfinite(self.y[rows]) & np.isfinite(self.X[rows]).all(axis=1)
-            if finite.any():
-                return True
-        return False
+        """Test whether any row has no missing value; most often the first few rows decide."""
+        return any(self.usable(rows).any() for rows in (slice(0, 64), slice(64, None)))
 
 
 def read_lists(groups: pl.Series, names: tuple[str, ...], columns: tuple[str, ...]) -> GroupedRows:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import olsq
 import olsq.polars
+from olsq.polars import regression
 from olsq.testing import regressions
 
 NAMES = ["a", "b"]
@@ -254,6 +255,25 @@ def test_nothing_to_learn_from(kind, output, frame):
     np.testing.assert_allclose(part[g != 1], whole[g != 1])
     if output != "prediction" or kind == "ols":
         assert np.isnan(part[g == 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "weight"), [("ols", 0.0), *((kind, np.nan) for kind in METHODS)]
+)
+@pytest.mark.parametrize("output", regression.OUTPUTS)
+def test_no_row_has_a_weight(kind, output, weight, frame):
+    """Where no row counts nothing is known, in the whole frame or in one group."""
+    e = getattr(pl.col("y").olsq, kind)(
+        *NAMES, sample_weight="w", output=output, **METHODS[kind][0]
+    )
+    lost = frame.with_columns(w=pl.lit(weight))
+    one = frame.with_columns(w=pl.when(pl.col("g") == 1).then(weight).otherwise("w"))
+    for table in (lost.select(z=e), one.select("g", z=e.over("g")).filter(pl.col("g") == 1)):
+        values = as_array(table["z"]).astype(float)
+        if output == "n_rows" and weight == 0:
+            assert (values == 0).all()
+        else:
+            assert np.isnan(values).all()
 
 
 @pytest.mark.parametrize("kind", METHODS)

@@ -138,6 +138,28 @@ def test_a_frame_keeps_its_names_and_dates():
     np.testing.assert_allclose(table["beta"], wanted.coef[:, 0], atol=1e-8)
 
 
+@pytest.mark.parametrize("options", [{"window": 3}, {"window": 3.0, "times": range(6)}, {}])
+def test_a_group_without_a_weight_does_not_stop_the_others(options):
+    """A missing weight is a missing value, also where each group has an estimator of its own."""
+    weights = [1.0, 1.0, 1.0, np.nan, np.nan, np.nan]
+    X, y, by = np.ones((6, 1)), [1.0, 3.0, 2.0, 4.0, 5.0, 6.0], list("aaabbb")
+    path = olsq.coefficient_path(X, y, by=by, sample_weight=weights, **options)
+    np.testing.assert_allclose(path.coef[:3, 0], [1.0, 2.0, 2.0])
+    assert np.isnan(path.residual[3:]).all()
+
+
+def test_groups_that_are_determined_as_another_begins_with_weight_0():
+    """Members of a bank are read together while some of them still miss coefficients."""
+    X, y, weights = np.arange(4.0)[:, None], np.array([1.0, 2.0, 4.0, 5.0]), np.ones(4)
+    weights[1] = 0.0
+    options = {"ridge": 1.0, "fit_intercept": True}
+    path = olsq.coefficient_path(X, y, by=list("abab"), sample_weight=weights, **options)
+    for rows in (slice(0, 4, 2), slice(1, 4, 2)):
+        alone = olsq.coefficient_path(X[rows], y[rows], sample_weight=weights[rows], **options)
+        np.testing.assert_allclose(path.coef[rows], alone.coef, rtol=1e-12)
+        np.testing.assert_allclose(path.stderr[rows], alone.stderr)
+
+
 def test_targets_that_miss_rows_of_their_own():
     X, y, _, _, labels = mixed("white", m=2)
     y[::7, 0] = np.nan

@@ -134,9 +134,11 @@ def _learn(
     options: dict[str, Any],
 ) -> None:
     """Fill in some groups by learning their rows one by one."""
-    if weights is not None and not weights.any():
-        return
-    if options["missing"] == "skip" and not (np.isfinite(y) & np.isfinite(X).all(axis=1)).any():
+    counted = np.ones(y.size, np.bool_) if weights is None else weights != 0
+    if options["missing"] == "skip":
+        counted &= np.isfinite(y) & np.isfinite(X).all(axis=1)
+        counted &= True if weights is None else ~np.isnan(weights)
+    if not counted.any():
         return
     if which.size == 1:
         learner = RecursiveLeastSquares(**options).fit(X, y, weights)

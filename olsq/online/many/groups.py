@@ -306,6 +306,8 @@ def _one_by_one(
     targets = np.isfinite(y.reshape(n, -1))
     some = targets.any(axis=1) if options["missing"] == "skip_target" else targets.all(axis=1)
     usable = some & np.isfinite(X).all(axis=1)
+    if "sample_weight" in per_row:
+        usable &= ~np.isnan(per_row["sample_weight"])
     learnable_so_far = np.concatenate([[0], np.cumsum(usable[order])])
     can_learn = learnable_so_far[ends] > learnable_so_far[begins]
     in_line = order.size == n and bool((order == np.arange(n)).all())

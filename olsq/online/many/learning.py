@@ -213,6 +213,7 @@ def _take_alone(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> NDA
     each = singular_path.rows_at_once(k, b)
     snapshots = singular_path.Snapshots.empty(b * each, m, k, len(trace.sandwich) > 0)
     position = begins.copy()
+    like: Any = state.switch(filters[0], kind).form  # in square-root form, which rows may end
     kernels.take_undetermined(
         arrays, (filters, position, ends), rows, kind.settings, tuple(trace), tuple(snapshots)
     )
@@ -222,7 +223,6 @@ def _take_alone(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> NDA
     places, at = np.repeat(np.arange(b) * each, counts) + step, np.repeat(begins, counts) + step
     full = trace.counts[position - 1, RANK] == k  # as read of the states themselves
     undetermined = ~np.isin(at, position[full] - 1)
-    like: Any = state.switch(filters[0], kind).form
     singular_path.read(snapshots, places[undetermined], trace, at[undetermined], like)
     state.write(trace, position[full] - 1, filters[full], kind)
     before = trace.coef[at - 1]

@@ -270,8 +270,8 @@ def no_usable_row(y: NDArray) -> ValueError:
     if y.ndim == 2 and y.shape[1] > 1 and np.isfinite(y).any(axis=0).all():
         hint = f" missing='skip_target' {SKIP_TARGET}."
     return ValueError(
-        f"Input y contains {what} dtype('{y.dtype}') or X contains such values in every row; "
-        f"no row is left to learn from.{hint}"
+        f"Input y contains {what} dtype('{y.dtype}') or X or sample_weight contains such "
+        f"values in every row; no row is left to learn from.{hint}"
     )
 
 
