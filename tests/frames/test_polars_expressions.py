@@ -257,9 +257,7 @@ def test_nothing_to_learn_from(kind, output, frame):
         assert np.isnan(part[g == 1]).all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "weight"), [("ols", 0.0), *((kind, np.nan) for kind in METHODS)]
-)
+@pytest.mark.parametrize(("kind", "weight"), [("ols", 0.0), *((kind, np.nan) for kind in METHODS)])
 @pytest.mark.parametrize("output", regression.OUTPUTS)
 def test_no_row_has_a_weight(kind, output, weight, frame):
     """Where no row counts nothing is known, in the whole frame or in one group."""
