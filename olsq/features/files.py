@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from olsq.features.parameters import described
 from olsq.online.files import format as files
 from olsq.online.files.invariants import MOST_ROWS
+from olsq.online.many.labels import JSON_KEYS, written_key
 
 _FIELDS = {"features", "state", "n_features", "n_targets", "feature_names", "metadata"}
 
@@ -20,15 +21,15 @@ def snapshot(builder: Any, state: Any, metadata: Any) -> tuple[dict[str, Any], d
     """Return the header and arrays of a builder's file; ValueError for what JSON cannot hold."""
     arrays: dict[str, NDArray] = {}
     names = getattr(builder, "feature_names_in_", None)
-    header = {
-        "features": described(builder),
-        "state": _extract_arrays(state, "", arrays),
-        "n_features": builder.n_features_in_,
-        "n_targets": builder._targets,
-        "feature_names": None if names is None else list(names),
-        "metadata": metadata,
-    }
     try:
+        header = {
+            "features": described(builder),
+            "state": _extract_arrays(state, "", arrays),
+            "n_features": builder.n_features_in_,
+            "n_targets": builder._targets,
+            "feature_names": None if names is None else list(names),
+            "metadata": metadata,
+        }
         json.dumps(header)
         if json.loads(json.dumps(metadata)) != metadata or not isinstance(metadata, dict):
             raise TypeError("metadata must be a dictionary of lists, numbers and text")
@@ -96,7 +97,9 @@ def _construct_value(value: Any) -> Any:
 
 
 def _extract_arrays(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:
-    """Replace every array of the state by a marker and move it to ``arrays``."""
+    """Replace every array of the state by a marker and move it to ``arrays``; write keys of groups
+    as JSON holds them.
+    """
     if isinstance(state, np.ndarray):
         arrays[prefix] = state
         return {"array": prefix}
@@ -107,7 +110,7 @@ def _extract_arrays(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:
         }
     if isinstance(state, list):
         return [_extract_arrays(v, f"{prefix}.{i}", arrays) for i, v in enumerate(state)]
-    return state
+    return state if state is None or isinstance(state, JSON_KEYS) else written_key(state)
 
 
 def _insert_arrays(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:

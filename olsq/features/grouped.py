@@ -14,7 +14,7 @@ from olsq.features.formula import Formula
 from olsq.features.one_hot import OneHot
 from olsq.features.table import Table
 from olsq.features.union import Union
-from olsq.online.many.labels import MISSING, encode
+from olsq.online.many.labels import MISSING, encode, read_key
 
 
 class Grouped(FeatureBuilder):
@@ -117,8 +117,10 @@ class Grouped(FeatureBuilder):
         column, keys, parts = state["column"], state["keys"], state["parts"]
         if type(column) is not int or not 0 <= column < width:
             raise ValueError(f"column cannot be {column!r}")
-        plain = isinstance(keys, list) and all(type(k) in (str, int, float, bool) for k in keys)
-        if not plain or len(set(keys)) < len(keys):
+        if not isinstance(keys, list):
+            raise ValueError("keys cannot be those of groups")
+        state["keys"] = keys = [read_key(key) for key in keys]
+        if len(set(keys)) < len(keys):
             raise ValueError("keys cannot be those of groups")
         if not isinstance(parts, list) or len(parts) != len(keys):
             raise ValueError("parts are not those of the groups")

@@ -1,5 +1,7 @@
 """``Grouped`` gives every group the features of its own rows, through blocks, files and frames."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -79,6 +81,33 @@ def test_each_group_has_the_features_of_its_rows(name, kind):
     np.testing.assert_array_equal(np.concatenate(parts), wanted)
     names = clone(builder).fit(frame.drop(columns="shop"), y).get_feature_names_out()
     assert grouped.get_feature_names_out().tolist() == names.tolist()
+
+
+DATES = pd.date_range("2024-01-01", periods=3)
+LABEL_KINDS = {
+    "dates": DATES,
+    "dates with a zone": DATES.tz_localize("Europe/Paris"),
+    "Python's dates": [day.date() for day in DATES],
+    "numbers": [1.5, 2.5, 3.5],
+    "tuples": [("a", 1), ("a", 2), ("b", 1)],
+}
+
+
+@pytest.mark.parametrize("kind", LABEL_KINDS)
+def test_labels_of_every_kind_survive_files(kind):
+    labels = list(LABEL_KINDS[kind])
+    frame = pd.DataFrame({"label": [*labels, *labels], "u": np.arange(6.0)})
+    grouped = Union([Grouped(Lags(1, of="u"), by="label")])
+    grouped.partial_transform(frame[:4])
+    found = olsq.loads(grouped.to_bytes()).partial_transform(frame[4:])
+    np.testing.assert_array_equal(found[:, 0], [1.0, 2.0])
+
+
+def test_labels_that_no_file_holds_are_refused():
+    grouped = Grouped(Lags(1, of="u"), by="label")
+    grouped.fit(pd.DataFrame({"label": [Decimal(1)], "u": [1.0]}))
+    with pytest.raises(ValueError, match="Grouped cannot be saved: .* not Decimal"):
+        grouped.to_bytes()
 
 
 def test_arrays_name_their_column_by_its_position():
