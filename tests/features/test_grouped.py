@@ -106,7 +106,7 @@ def test_labels_of_every_kind_survive_files(kind):
 def test_labels_that_no_file_holds_are_refused():
     grouped = Grouped(Lags(1, of="u"), by="label")
     grouped.fit(pd.DataFrame({"label": [Decimal(1)], "u": [1.0]}))
-    with pytest.raises(ValueError, match="Grouped cannot be saved: .* not Decimal"):
+    with pytest.raises(ValueError, match=r"Grouped cannot be saved: .* not Decimal"):
         grouped.to_bytes()
 
 
