@@ -56,6 +56,8 @@ def draw_groups(
 
 def _most_different(coef: NDArray, stderr: NDArray) -> NDArray[np.int64]:
     """Choose the coefficients whose spread over the groups is largest relative to their errors."""
+    if not len(coef):
+        return np.arange(coef.shape[1])[:MOST_PANELS]
     finite = np.where(np.isfinite(stderr), stderr, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         typical = np.sqrt(np.array([_median(column**2) for column in finite.T]))
@@ -70,6 +72,8 @@ def _median(values: NDArray) -> float:
 
 def _draw_dots(ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: NDArray) -> None:
     """Draw one coefficient of each group with its 95 % bar; undetermined ones are open circles."""
+    if not len(coef):
+        return
     place, determined = np.arange(len(coef)), np.isfinite(stderr)
     half = 1.96 * np.where(determined, stderr, 0.0)
     low, high = (coef - half).min(), (coef + half).max()

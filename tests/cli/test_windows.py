@@ -159,12 +159,15 @@ def test_a_window_that_has_run_empty_has_no_coefficients(tmp_path, olsq_command)
     code, text, err = olsq_command("fit", tmp_path / "d.csv", *options, "--features", "x")
     assert (code, err) == (0, "")
     assert "no row at the end" in text
-    frame.write_csv(tmp_path / "d.csv")
-    code, text, err = olsq_command(
-        "fit", tmp_path / "d.csv", *options, "--by", "k", "--plot", tmp_path / "p.png"
-    )
-    assert (code, err) == (0, "")
-    assert "nan" not in text
+    for table, empty in ((frame, False), (frame[:n], True)):  # those of some groups, and of all
+        table.write_csv(tmp_path / "d.csv")
+        code, text, err = olsq_command(
+            "fit", tmp_path / "d.csv", *options, "--by", "k", "--plot", tmp_path / "p.png"
+        )
+        assert (code, err) == (0, "")
+        assert "nan" not in text
+        assert ("No window holds a row at the end" in text) == empty
+        assert "Not determined" not in text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from olsq.cli.errors import escape, printable
 from olsq.cli.fit.options import Groups
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
-from olsq.online import RecursiveLeastSquares, RollingLeastSquares
+from olsq.online import GroupedRollingLeastSquares, RecursiveLeastSquares, RollingLeastSquares
 
 Alone = RecursiveLeastSquares | RollingLeastSquares
 
@@ -179,18 +179,20 @@ def print_group_report(
     """Print the groups' coefficients, their quantiles, and the prediction errors."""
     learned = groups.n_samples_seen_ > 0
     print_head(console, heading, by, scores[0], int(learned.sum()))
-    tables = []
+    tables, estimated = [], learned
     for j, target in enumerate(targets):
         several = len(targets) > 1
         names, coef, stderr = coefficients_of(groups, features, j)
         console.print(_table_by_group(console, groups, by, names, coef, stderr, target * several))
-        if learned.sum() > MOST_GROUPS:
-            estimated = coef[has_estimate(groups, coef)]
-            console.print(_table_of_quantiles(names, estimated, console.width))
+        estimated = has_estimate(groups, coef)
+        if learned.sum() > MOST_GROUPS and estimated.any():
+            console.print(_table_of_quantiles(names, coef[estimated], console.width))
         tables.append(
             make_errors_table(scores[j], target if several else "", ahead, "of the group")
         )
-    named = _undetermined_groups(groups, features, learned)
+    if not estimated.any():
+        console.print("[yellow]No window holds a row at the end:[/yellow] no coefficients.")
+    named = _undetermined_groups(groups, features, estimated)
     _print_undetermined(console, named[:10], ", ..." * (len(named) > 10))
     _print_errors(console, tables)
     _print_files(console, files)
@@ -205,12 +207,19 @@ def print_head(console: Console, heading: str, by: str, scores: Scores, n: int) 
 def coefficients_of(
     groups: Groups, features: Sequence[str], target: int
 ) -> tuple[list[str], NDArray, NDArray]:
-    """Return names (k,), coefficients and errors (groups, k) of one target, intercept first."""
+    """Return names (k,), coefficients and errors (groups, k) of one target, intercept first.
+
+    NaN in groups without an estimate.
+    """
+    names = [*(["intercept"] if groups.fit_intercept else []), *features]
+    windows = groups._known().values() if isinstance(groups, GroupedRollingLeastSquares) else ()
+    if windows and not any(window._has_estimate() for window in windows):
+        nothing = np.full((len(groups), len(names)), np.nan)
+        return names, nothing, nothing
     several = groups.coef_.ndim == 3
     at = (slice(None), target) if several else (slice(None),)
-    names, coef, stderr = list(features), groups.coef_[at], groups.coef_stderr_[at]
+    coef, stderr = groups.coef_[at], groups.coef_stderr_[at]
     if groups.fit_intercept:
-        names.insert(0, "intercept")
         coef = np.column_stack([groups.intercept_[at], coef])
         stderr = np.column_stack([groups.intercept_stderr_[at], stderr])
     return names, coef, stderr
@@ -295,10 +304,12 @@ def _fits(columns: list[list[str]], width: int, names: int = SHORTEST_NAMES) -> 
 
 
 def _undetermined_groups(
-    groups: Groups, features: Sequence[str], learned: NDArray[np.bool_]
+    groups: Groups, features: Sequence[str], estimated: NDArray[np.bool_]
 ) -> list[str]:
     """Say of every coefficient in how many groups the data do not determine it, if in any."""
-    counts = (~groups.determined_ & learned[:, None]).sum(axis=0)
+    if not estimated.any():
+        return []
+    counts = (~groups.determined_ & estimated[:, None]).sum(axis=0)
     return [
         f"{name} in {count:,} group{'s'[: count != 1]}"
         for name, count in zip(features, counts.tolist(), strict=True)
