@@ -88,6 +88,15 @@ def test_out_is_the_path_of_the_windows(kind, by, suffix, table, olsq_command):
         values = found[name].cast(float).to_numpy()
         known = np.isfinite(wanted) & np.isfinite(path.sigma2)
         np.testing.assert_allclose(values[known], wanted[known], rtol=1e-6, atol=1e-9)
+    order = np.argsort([str(label) for label in stock], kind="stable") if by else np.arange(N)
+    before, rows = order[:-1], order[1:]  # each row and the one before it, of its group
+    same = (stock[rows] == stock[before]) | (not by)
+    before, rows = before[same], rows[same]
+    predicted = path.intercept[before] + (path.coef[before] * X[rows]).sum(axis=1)
+    known = np.isfinite(predicted) & np.isfinite(path.sigma2[before])
+    values = found["prediction"].cast(float).to_numpy()[rows]
+    np.testing.assert_allclose(values[known], predicted[known], rtol=1e-6, atol=1e-9)
+    assert np.isnan(y[rows][known]).any()  # also where only the target is missing
     assert f"{np.isfinite(path.residual).sum()} rows learned" in text
     if by:
         assert sorted(olsq.load(f"{out}.state")) == STOCKS[:3]

@@ -21,7 +21,12 @@ from olsq.cli.fit.checkpoint import (
 )
 from olsq.cli.fit.design import Design, usable_rows
 from olsq.cli.fit.figures import Trace, draw, draw_by_group
-from olsq.cli.fit.horizon import ChunkForecasts, Forecaster
+from olsq.cli.fit.horizon import (
+    ChunkForecasts,
+    Forecaster,
+    RowsBefore,
+    skipped_rows_change,
+)
 from olsq.cli.fit.intervals import Intervals, TargetPath, hide_before_first
 from olsq.cli.fit.options import Estimator, FitOptions, Groups
 from olsq.cli.fit.output import Output, output_names
@@ -198,7 +203,11 @@ class FitRun:
         X = self.design.matrix(chunk)
         y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
         target = y[:, 0] if y.shape[1] == 1 else y
-        path = forecasts = None
+        path = forecasts = before = None
+        if self.output is not None and skipped_rows_change(self.options):
+            groups = self.source.table.groups
+            labels = None if groups is None else groups.of
+            before = RowsBefore.of(self.estimator, X, y.shape[1], chunk.by, labels)
         if self.output is None and not self.traces and self.forecaster is None:
             learned = self._call_estimator(self.estimator.partial_fit, X, target, weight, chunk)
             residual = learned.residual_
@@ -216,6 +225,8 @@ class FitRun:
                 for j in range(y.shape[1])
             ]
             if self.output is not None:
+                fitted = None if forecasts is None else forecasts.fitted
+                fitted = fitted if before is None else before.predict(path, X)
                 bounds: list[Any] = [None] * len(parts) if forecasts is None else forecasts.bounds
                 for j, (part, intervals) in enumerate(zip(parts, self.intervals, strict=False)):
                     learned = self.scores[j].learned_before(used, chunk.by)
@@ -226,7 +237,7 @@ class FitRun:
                         y[:, j],
                         self.options.columns,
                         bounds[j],
-                        None if forecasts is None else forecasts.fitted[:, j],
+                        None if fitted is None else fitted[:, j],
                     )
                     for j, part in enumerate(parts)
                 ]

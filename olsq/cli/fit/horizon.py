@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from olsq.cli.fit.checkpoint import pack, unpack
-from olsq.online import CoefficientPath
+from olsq.cli.fit.options import Estimator, FitOptions, Groups
+from olsq.online import CoefficientPath, RollingLeastSquares
 from olsq.online.known_rows import (
     Held,
     HeldRows,
@@ -22,6 +23,48 @@ from olsq.online.known_rows import (
 # Columns of the values that are held of every row: rows of its group so far and those learned,
 # then for each target the first one, the last one and the sum of all less the first.
 PLACE, LEARNED, FIRST, LAST, SHIFTED = range(5)
+
+
+def skipped_rows_change(options: FitOptions) -> bool:
+    """Test whether rows that cannot be learned move a window, and with it what predicts a row."""
+    moves = isinstance(options.window, str) or options.window_of == "positions"
+    return moves and not options.forecasts
+
+
+class RowsBefore(NamedTuple):
+    """The row before each row of a chunk in its group, for predictions of rows that move a window.
+
+    ``previous`` (n,) is that row, -1 where it is in an earlier chunk; ``predicted`` (n, m) are the
+    predictions of those rows, by the coefficients after the earlier chunk.
+    """
+
+    previous: NDArray[np.int64]
+    predicted: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, estimator: Estimator, X: NDArray, m: int, codes: NDArray | None, labels: Any
+    ) -> RowsBefore:
+        """Predict the first row of each group before the estimator learns the chunk.
+
+        ``codes`` and ``labels(codes)`` are those of the groups, None without any.
+        """
+        codes = np.zeros(len(X), np.int64) if codes is None else codes
+        order = np.argsort(codes, kind="stable")
+        same = codes[order[1:]] == codes[order[:-1]]
+        previous, predicted = np.full(len(X), -1), np.full((len(X), m), np.nan)
+        previous[order[1:][same]] = order[:-1][same]
+        first = np.flatnonzero((previous < 0) & (codes >= 0))
+        unknown = isinstance(estimator, RollingLeastSquares) and not estimator._has_estimate()
+        if estimator.__sklearn_is_fitted__() and first.size and not unknown:
+            by = {"by": labels(codes[first])} if isinstance(estimator, Groups) else {}
+            predicted[first] = estimator.predict(X[first], **by).reshape(-1, m)
+        return cls(previous, predicted)
+
+    def predict(self, path: CoefficientPath, X: NDArray) -> NDArray[np.float64]:
+        """Predict all rows (n, m), each by the coefficients after the row before."""
+        ahead = predict_from(estimates_of(path)[self.previous], X)
+        return np.where(self.previous[:, None] < 0, self.predicted, ahead)
 
 
 class Known(NamedTuple):

@@ -58,10 +58,11 @@ class TargetPath(NamedTuple):
     ) -> NDArray:
         """Return columns of the output file, in the order of ``output_names``.
 
-        ``fitted`` (n,) are forecasts of a horizon, in place of those of the row before.
+        ``fitted`` (n,) are predictions of all rows, where skipped rows change coefficients or with
+        a horizon.
         """
-        # A skipped row leaves the coefficients alone, so those "after" it are those before it: they
-        # predict where only the target is missing.
+        # Elsewhere a skipped row leaves the coefficients alone, so those "after" it are those
+        # before it: they predict where only the target is missing.
         d = X.shape[1]
         constant = self.coef[:, 0] if self.coef.shape[1] > d else 0.0
         after = constant + np.einsum("nd,nd->n", X, self.coef[:, self.coef.shape[1] - d :])
