@@ -102,10 +102,21 @@ def _to_numpy(values: Any, name: str) -> NDArray:
         raise ValueError(f"{name} must be numeric, one rectangular array: {error}") from None
 
 
+def without_dictionary(column: Any) -> Any:
+    """Return an Arrow column of a dictionary as one of its values; anything else as it is.
+
+    Arrow converts a null of a dictionary to the dictionary's last value.
+    """
+    kind = getattr(column, "type", None)
+    return column.cast(kind.value_type) if hasattr(kind, "index_type") else column
+
+
 def _from_arrow(values: Any, name: str) -> NDArray:
     """Convert an Arrow table, batch or array; nulls become NaN, or None among objects."""
     table = hasattr(values, "column_names")
-    columns = [np.asarray(column) for column in (values.columns if table else [values])]
+    columns = [
+        np.asarray(without_dictionary(column)) for column in (values.columns if table else [values])
+    ]
     if any(column.dtype.kind in "mM" for column in columns):
         raise _dates_error(name)
     if not table:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
-from olsq.arrays.reals import real_array, refuse_repeated_names
+from olsq.arrays.reals import real_array, refuse_repeated_names, without_dictionary
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_lengths, check_size, check_X, count_targets
 
@@ -29,8 +29,10 @@ class Table(NamedTuple):
     index: Any = None  # of a pandas frame
 
     def column(self, column: int) -> Any:
-        """Return one column as it is."""
-        return self.X[:, column] if self.names is None else self.X[self.names[column]]
+        """Return one column as it is, but Arrow's without a dictionary."""
+        if self.names is None:
+            return self.X[:, column]
+        return without_dictionary(self.X[self.names[column]])
 
     def raw(self, column: int) -> Any:
         """Return one column as it is, but as an array where it is Arrow's."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import olsq
+from olsq.features import OneHot
 from olsq.plot import plot_fit, plot_path, plot_residuals
 
 N = 60
@@ -133,3 +134,36 @@ def test_more_groups_than_a_figure_shows_are_refused():
     figure = path.of_group(3).plot()
     assert len(figure.axes) == 2
     plt.close(figure)
+
+
+ARROW_LABELS = [["a", "a", None, "b", "b"], [1, 1, None, 2, 2], [True, True, None, False, False]]
+
+
+@pytest.mark.parametrize("labels", ARROW_LABELS, ids=str)
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_arrow_labels_with_a_null(labels, dictionary):
+    """A null of a dictionary is no label: Arrow itself reads it as the last value."""
+    array = pa.array(labels)
+    array = array.dictionary_encode() if dictionary else array
+    x, y = np.arange(5.0), np.arange(5.0) ** 2
+    want = olsq.coefficient_path(x[:, None], y, by=labels).coef[:, 0]
+    assert np.isnan(want).tolist() == [False, False, True, False, False]
+    for by in (array, pa.chunked_array([array[:1], array[1:]])):
+        np.testing.assert_array_equal(olsq.coefficient_path(x[:, None], y, by=by).coef[:, 0], want)
+    table = pa.table({"x": x, "label": array})
+    np.testing.assert_array_equal(olsq.coefficient_path(table, y, by="label").coef[:, 0], want)
+    levels = OneHot("label", max_levels=2).partial_transform(table)
+    np.testing.assert_array_equal(levels[:, 0], [1, 1, np.nan, 0, 0])
+
+
+def test_arrow_numbers_of_a_dictionary_with_a_null():
+    numbers = pa.array([1.0, 2.0, None, 4.0])
+    for column in (numbers, pa.chunked_array([numbers])):
+        encoded = column.dictionary_encode()
+        for call in (
+            lambda c: olsq.coefficient_path(pa.table({"x": c}), [1.0, 2.0, 3.0, 4.0]),
+            lambda c: olsq.coefficient_path(np.ones((4, 1)), c),
+        ):
+            want = call(column).residual
+            assert np.isnan(want).tolist() == [False, False, True, False]
+            np.testing.assert_array_equal(call(encoded).residual, want)

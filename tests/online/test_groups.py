@@ -125,6 +125,17 @@ def test_lengths_of_time_are_those_of_each_group(options):
     same(again, olsq.CoefficientPath(*(a[order] for a in wanted)), X[order], y[order])
 
 
+@pytest.mark.parametrize("target", [[1.0, 3.0, 2.0, 5.0], [1.0, np.nan, 2.0, 5.0]])
+def test_a_half_life_in_time_with_rows_without_a_label(target):
+    X, times, by = np.ones((4, 1)), [0.0, 1.0, 1.0, 3.0], [None, "a", "b", "a"]
+    options = {"half_life": 2.0, "times": times}
+    path = olsq.coefficient_path(X, target, by=by, **options)
+    options["times"] = [1.0, 3.0]
+    alone = olsq.coefficient_path(X[1::2], target[1::2], **options)
+    np.testing.assert_allclose(path.coef[[1, 3]], alone.coef)
+    np.testing.assert_allclose(path.coef[[0, 2], 0], [np.nan, 2.0])
+
+
 def test_a_frame_keeps_its_names_and_dates():
     X, y, _, _, labels = mixed("white")
     days = pd.date_range("2024-01-01", periods=len(X))

@@ -141,7 +141,9 @@ class Timed(NamedTuple):
     values: NDArray
     half_life: float
 
-    def gates(self, usable: NDArray[np.bool_] | None, by_group: GroupRows) -> NDArray[np.float64]:
+    def gates(
+        self, n: int, usable: NDArray[np.bool_] | None, by_group: GroupRows
+    ) -> NDArray[np.float64]:
         """Compute factors (n,) of the rows within groups, as ``durations.half_life_gates`` does."""
         order = by_group.order
         place = np.arange(order.size)
@@ -149,7 +151,7 @@ class Timed(NamedTuple):
         times = self.values[learnt]
         group = by_group.groups[learnt]
         before = Clocks.start(DATES if times.dtype.kind == "i" else NUMBERS, by_group.begins.size)
-        gates = np.ones(order.size if usable is None else usable.size)
+        gates = np.ones(n)  # also of rows without a label, which are in no group
         gates[order[learnt]] = gates_of_groups(
             times, group, before.values[:, LAST_LEARNT], self.half_life
         )
@@ -208,7 +210,7 @@ def _together(
 ) -> CoefficientPath:
     (N, m), (order, begins, ends) = call.Y.shape, by_group
     if timed is not None:
-        call = call._replace(gates=timed.gates(call.usable, by_group))
+        call = call._replace(gates=timed.gates(N, call.usable, by_group))
     ridge = np.tile(origin.ridge, (begins.size, 1))
     state = BankState.start(
         kind, ridge, m, origin.sandwich, np.float64

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.reals import without_dictionary
 from olsq.online.rows.frames import Labels, level_of, wrapped
 
 MISSING = -1  # the number of a missing label
@@ -123,7 +124,9 @@ def _labels(by: Any) -> tuple[NDArray, NDArray[np.bool_]]:
     if isinstance(by, np.ma.MaskedArray):
         values, missing = _labels(by.data)
         return values, missing | np.ma.getmaskarray(by)
-    if hasattr(by, "to_numpy"):
+    if hasattr(by, "to_pylist"):
+        by = _from_arrow(by)
+    elif hasattr(by, "to_numpy"):
         by = by.to_numpy()
     elif isinstance(by, (list, tuple)):
         by = _from_list(list(by))
@@ -141,6 +144,14 @@ def _labels(by: Any) -> tuple[NDArray, NDArray[np.bool_]]:
     if set(map(type, values)) <= QUICK:
         return values, np.fromiter((label is None for label in values), np.bool_, values.size)
     return values, np.fromiter(map(_is_missing, values), np.bool_, values.size)
+
+
+def _from_arrow(labels: Any) -> NDArray:
+    """Convert an Arrow array to NumPy's; nulls come out as None or NaN."""
+    labels = without_dictionary(labels)
+    # Arrays, unlike chunked ones, copy only when asked to.
+    chunked = hasattr(labels, "combine_chunks")
+    return labels.to_numpy() if chunked else labels.to_numpy(zero_copy_only=False)
 
 
 def _from_list(labels: list[Any]) -> NDArray:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
-from olsq.arrays.reals import real_array
+from olsq.arrays.reals import real_array, without_dictionary
 from olsq.online.rows.durations import DATES, ELAPSED, NUMBERS, Duration
 from olsq.online.rows.frames import Labels, dates_of_index, level_of, row_index, wrapped
 
@@ -114,7 +114,7 @@ def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
         return as_array(times.kind, times.values), times.zone
     if type(times) is np.ndarray and times.dtype.kind in "Mfiu":
         return times, None
-    times = fill_masked(times)
+    times = without_dictionary(fill_masked(times))
     index = dates_of_index(times)
     if index is not None and index.dtype.kind == "M":
         tz = getattr(times, "tz", None)
