@@ -107,7 +107,7 @@ def without_dictionary(column: Any) -> Any:
 
     Arrow converts a null of a dictionary to the dictionary's last value.
     """
-    kind = getattr(column, "type", None)
+    kind: Any = getattr(column, "type", None)
     return column.cast(kind.value_type) if hasattr(kind, "index_type") else column
 
 
