@@ -247,7 +247,7 @@ class Estimator(Parameters):
         """Return the state for pickle and copy, with arrays of its own and without the lock."""
         with self._at_work():
             state = self.__dict__ | self._copied()
-        for name in ("_lock", "_short_way"):
+        for name in ("_lock", "_checked_parameters"):
             state.pop(name, None)
         return state
 

@@ -1,6 +1,8 @@
 """One row at a time: the short way is the general way, and only usual rows go it."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 import olsq
@@ -264,6 +266,71 @@ def test_forget_in_an_array_is_read_anew():
     other = olsq.RecursiveLeastSquares().fit(X[:51], y[:51])
     other.partial_fit(X[51:52], y[51:52], forget=0.5)
     np.testing.assert_allclose(est.coef_, other.coef_, rtol=1e-12)
+
+
+OUT_OF_RANGE = {
+    "factor": ({"forget": 0.99}, {"forget": 2.0}),
+    "text": ({"forget": 0.99}, {"forget": "much"}),
+    "both": ({"forget": 0.99}, {"half_life": 5}),
+    "fixed ridge": (
+        {"method": "covariance", "ridge_mode": "fixed", "ridge": 1.0},
+        {"forget": 0.9},
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 20])
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_rows_with_factors_of_their_own_do_not_ask_the_estimators(name, n):
+    """An error after the rows were learned would make the caller learn them twice."""
+    X, y = stream("plain")
+    options, changed = OUT_OF_RANGE[name]
+    est = olsq.RecursiveLeastSquares(**options).fit(X[:50], y[:50])
+    other = olsq.RecursiveLeastSquares(**options).fit(X[:50], y[:50])
+    est.set_params(**changed)
+    for model in (est, other):
+        for t in range(50, 50 + 2 * n, n):
+            model.partial_fit(X[t : t + n], y[t : t + n], forget=np.ones(n))
+    assert est.n_samples_seen_ == 50 + 2 * n
+    np.testing.assert_array_equal(est.coef_, other.coef_)
+    for call in (est.partial_fit, lambda a, b: est.step(a[0], b[0])):
+        with pytest.raises((ValueError, TypeError)):
+            call(X[:1], y[:1])
+    assert est.n_samples_seen_ == 50 + 2 * n
+
+
+@pytest.mark.parametrize("kind", [list, tuple, pd.Series, pl.Series])
+@pytest.mark.parametrize("n", [3, 30])
+def test_factors_of_rows_come_in_any_kind_of_array(kind, n):
+    X, y = stream("plain")
+    factors = np.linspace(0.8, 1.0, n)
+    for make in (
+        lambda forget: olsq.RecursiveLeastSquares(forget=forget),
+        lambda forget: olsq.RollingLeastSquares(20, forget=forget),
+        lambda forget: olsq.RobustLeastSquares(forget=forget),
+    ):
+        est, other = make(kind(factors)), make(factors)
+        for t in range(0, 4 * n, n):
+            est.partial_fit(X[t : t + n], y[t : t + n])
+            other.partial_fit(X[t : t + n], y[t : t + n])
+        np.testing.assert_array_equal(est.coef_, other.coef_)
+
+
+def test_times_change_what_a_number_of_half_life_means_between_calls():
+    """A plain number counts rows until there are times, and is a length of time from then on."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((8, 6)), rng.standard_normal(8)
+    mean = np.zeros(7), np.eye(7)
+    est, other = (olsq.RecursiveLeastSquares(half_life=4, prior=mean) for _ in range(2))
+    nothing = np.full((1, 6), np.nan), np.ones(1)
+    for model in (est, other):
+        model.partial_fit(*nothing)
+    for t in range(4):
+        est.partial_fit(X[t : t + 1], y[t : t + 1], times=[10.0 * t])
+    other.partial_fit(X[:4], y[:4], times=np.arange(4) * 10.0)
+    np.testing.assert_allclose(est.coef_, other.coef_, rtol=1e-9)
+    with pytest.raises(ValueError, match="times"):
+        est.partial_fit(X[4:5], y[4:5])
 
 
 def test_saved_in_between_goes_on_with_the_same_bits(tmp_path):

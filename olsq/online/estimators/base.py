@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls import one_row
-from olsq.online.calls.call import Call, Origin
+from olsq.online.calls.call import Call
+from olsq.online.calls.checked import Checked, check_once
 from olsq.online.calls.history import values_after_call
 from olsq.online.calls.learning import Absorbed, absorb
 from olsq.online.estimators.prediction import Prediction
@@ -272,19 +273,20 @@ class StreamingRegressor(Prediction):
         with self._locked():
             times = named_times(times, X, y)
             fitted = not restart and hasattr(self, "_engine")
-            if fitted:
-                self._check_frozen()
-            self._check_parameters()
-            origin = self._origin if fitted else None
-            call = self._check_call(X, y, sample_weight, forget, origin)
+            checked = check_once(self) if fitted else None
+            if checked is None:
+                self._check_parameters()
+            call = self._check_call(X, y, sample_weight, forget, checked)
             if restart and call.nothing_usable:
                 raise inputs.no_usable_row(call.Y)
-            call, timing = self._in_time(call, times, X, y, forget, fitted)
+            timing = None
+            if times is not None or checked is None or checked.factor is None:
+                call, timing = self._in_time(call, times, X, y, forget, fitted)
             labels = Labels.of(X, y) if self._frames_out else None
             if restart and not call.weights.any():
                 raise ValueError("sample_weight is zero in every row; no row is left to learn from")
-            if fitted:
-                origin, samples, engine = self._origin, self.n_samples_seen_, self._engine
+            if checked is not None:
+                origin, samples, engine = checked.origin, self.n_samples_seen_, self._engine
                 # Long calls, and those that feed several engines, work on a copy, so that an
                 # interrupt cannot leave half an update behind.  Nor can it where rows of a large
                 # model go in blocks, each of several steps.
@@ -294,7 +296,7 @@ class StreamingRegressor(Prediction):
             else:
                 origin, samples = self._origin_of(call), 0
                 engine = self._engine_of(origin)
-            noise = self._known_noise(origin)
+            noise = self._known_noise(origin) if checked is None else checked.noise
             values = self._constant_values if fitted else self._no_values()
             with threads_for(len(call.X), max(call.X.shape[1], self._columns())):
                 absorbed = absorb(
@@ -328,7 +330,7 @@ class StreamingRegressor(Prediction):
                 self._settle(origin, absorbed.engine, **after)
             if labels is not None:
                 self._labelled_residual = residual, labels
-            one_row.of(self)  # for the next row
+            check_once(self)  # for the next row
             return path
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
@@ -368,9 +370,10 @@ class StreamingRegressor(Prediction):
     # -- checking --------------------------------------------------------------------------------
 
     def _check_call(
-        self, X: Any, y: Any, sample_weight: Any, forget: Any, origin: Origin | None
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, checked: Checked | None
     ) -> Call:
-        """Check a call's arguments and return its rows; ``origin`` is None for the first ones."""
+        """Check a call's arguments and return its rows; ``checked`` is None for the first ones."""
+        origin, factor = (None, None) if checked is None else (checked.origin, checked.factor)
         fitted = origin is not None
         is_complex = origin.is_complex if origin else self._sees_complex(X, y)
         if self.TAKES_COMPLEX and fitted and not is_complex:
@@ -400,7 +403,8 @@ class StreamingRegressor(Prediction):
             gates = self.forget if forget is None else forget
             check_same_index(X=X, y=y, sample_weight=sample_weight, forget=gates)
         weights = check_weight(sample_weight, n)
-        gates = self._gates(forget, n)
+        has_factor = forget is None and factor is not None
+        gates = np.full(n, factor) if has_factor else self._gates(forget, n)
         heavy = None if sample_weight is None else weights
         X_parts, y_parts = rows_X, rows_y
         if is_complex:
@@ -428,14 +432,14 @@ class StreamingRegressor(Prediction):
             check_same_index(X=X, y=y, times=times)
         before = self._timing if fitted else None
         duration = self._duration(times is not None or before is not None)
+        if duration is None and times is None:
+            return call, None
         value, example = self._timed_option()
         if duration is None:
-            if times is not None:
-                raise ValueError(
-                    f"times are not used with {value}, which counts rows: leave times out, or give "
-                    f"a length of time such as {example}"
-                )
-            return call, None
+            raise ValueError(
+                f"times are not used with {value}, which counts rows: leave times out, or give a "
+                f"length of time such as {example}"
+            )
         if fitted and before is None and self.n_samples_seen_ > 0:
             raise ValueError(
                 f"{value} is a length of time, but this {type(self).__name__} has learned rows "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -175,22 +176,24 @@ def copied(state: State) -> State:
 def _copied(state: Any, made: dict[int, Any]) -> Any:
     """Copy recursively; ``made`` holds copies by identity, for one object under two names."""
     kind = type(state)
-    if kind in _PLAIN or (isinstance(state, tuple) and all(type(x) in _PLAIN for x in state)):
-        return state
     if id(state) in made:
         return made[id(state)]
-    if isinstance(state, np.ndarray) and kind is np.ndarray and state.dtype != object:
+    if kind is np.ndarray and not state.dtype.hasobject:
         twin: Any = state.copy("K")
-    elif _of_attributes(kind, state):
+    elif _is_of_attributes(kind):
         twin = made[id(state)] = object.__new__(kind)
-        twin.__dict__.update({name: _copied(x, made) for name, x in vars(state).items()})
+        for name, value in vars(state).items():
+            vars(twin)[name] = value if type(value) in _PLAIN else _copied(value, made)
+    elif isinstance(state, tuple) and all(type(value) in _PLAIN for value in state):
+        return state
     else:
         return copy.deepcopy(state, made)
     made[id(state)] = twin
     return twin
 
 
-def _of_attributes(kind: type, state: Any) -> bool:
+@functools.cache
+def _is_of_attributes(kind: type) -> bool:
     """Test whether copying an object's attributes copies it: ours, without ``__deepcopy__``."""
-    own = kind.__module__.startswith("olsq.online.")
-    return own and hasattr(state, "__dict__") and not hasattr(kind, "__deepcopy__")
+    ours = kind.__module__.startswith("olsq.online.")
+    return ours and kind.__dictoffset__ != 0 and not hasattr(kind, "__deepcopy__")

@@ -117,7 +117,7 @@ def split_intercept(values: NDArray, intercept: Any) -> tuple[NDArray, NDArray]:
 def clip_to(values: NDArray, dtype: DTypeLike) -> NDArray:
     """Cast to dtype; what float32 cannot hold becomes its largest number instead of infinity."""
     largest = np.finfo(dtype).max
-    return np.clip(values, -largest, largest).astype(dtype)
+    return np.maximum(np.minimum(values, largest), -largest).astype(dtype, copy=False)
 
 
 def pairs_stay_orthogonal(gates: NDArray) -> bool:

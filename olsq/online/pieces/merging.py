@@ -145,7 +145,7 @@ def put_together(
     """
     result = object.__new__(type(second))  # its engine comes last: no copy of second's
     result.__dict__.update(second.__dict__)
-    for name in ("_lock", "_short_way"):
+    for name in ("_lock", "_checked_parameters"):
         result.__dict__.pop(name, None)
     timing = result._timing = timing_of_both(first, second)
     duration = second._half_life_in_time(timing is not None)

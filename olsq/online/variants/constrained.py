@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
-from olsq.online.calls.call import Call, Origin
+from olsq.online.calls.call import Call
+from olsq.online.calls.checked import Checked
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.files.frozen import fingerprint
@@ -99,10 +100,10 @@ class ConstrainedLeastSquares(Variant, Coefficients):
         return self._shaped(at)
 
     def _check_call(
-        self, X: Any, y: Any, sample_weight: Any, forget: Any, origin: Origin | None
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, checked: Checked | None
     ) -> Call:
-        call = super()._check_call(X, y, sample_weight, forget, origin)
-        if origin is None or self._asked() != self._kept[0]:
+        call = super()._check_call(X, y, sample_weight, forget, checked)
+        if checked is None or self._asked() != self._kept[0]:
             limits = self._constraints(call.X.shape[1])
             start = limits.feasible()
             if start is None:
@@ -203,11 +204,11 @@ class ConstrainedLeastSquares(Variant, Coefficients):
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
         # One fast path is for one set of parameters: no need to compare them again.
-        way = self.__dict__.get("_short_way")
-        if way is None or self._stepped[0] is not way:
+        checked = self.__dict__.get("_checked_parameters")
+        if checked is None or self._stepped[0] is not checked:
             if self._kept[0] != self._asked():  # which the general way checks first
                 return None
-            self._stepped = way, self._kept[0]
+            self._stepped = checked, self._kept[0]
         self._unchanged = self._stepped[1]
         try:
             return super()._learn_row(rows, predicts=predicts)

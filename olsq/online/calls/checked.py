@@ -1,0 +1,174 @@
+"""What follows from an estimator's parameters, checked once for its state.
+
+A call of a few rows would spend more time on its parameters than on its rows.  They are compared
+by identity instead, and where something may change in place, by content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter, is_
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.forgetting.base import Forgetting
+from olsq.online.calls.call import Origin
+from olsq.online.files.frozen import fingerprint, has_fingerprint, is_immutable
+from olsq.online.forms.form_switch import FormSwitch
+from olsq.online.forms.rows import PairedRows, Rows, pairs_stay_orthogonal, read_only
+from olsq.online.rows.complex_rows import real_parts
+from olsq.online.windows.window import RollingWindow
+
+DOUBLE = np.dtype(np.float64)
+COMPLEX = np.dtype(np.complex128)
+ONE, TWO = read_only(np.ones(1)), read_only(np.ones(2))
+PER_ROW = (np.ndarray, list, tuple)  # what factors of rows come as
+UNUSUAL = (-1, -1)  # a shape that no array has, so that no row takes the fast path
+
+
+class Place(NamedTuple):
+    """Arrays that a single row is written to for its engine.
+
+    The same for every row, as engines copy what they keep.  A complex row goes to ``regressors``
+    and ``target``, and from there to ``rows`` as a pair of real ones.
+    """
+
+    regressors: NDArray  # (1, d), of the row (1, k), which has a 1 for an intercept before them
+    target: NDArray  # (1, m)
+    parts: NDArray[np.float64]  # of the row, (1, k) or (1, 2k): real, imaginary, real, ...
+    target_parts: NDArray[np.float64]  # of the target, (1, m) or (m, 2)
+    rows: Rows  # of weight 1, which read row and target, or a pair made of them
+    pair: NDArray[np.float64]  # (2, 2k)
+    targets: NDArray[np.float64]  # (2, m)
+    flat: tuple[NDArray[np.float64], NDArray[np.float64]]  # parts and target_parts, (k,) and (m,)
+
+    @classmethod
+    def of(cls, origin: Origin, dtype: np.dtype, gates: NDArray) -> Place:
+        """Make the place of rows of a state."""
+        m, first = origin.columns, origin.first
+        row, target = np.ones((1, first + origin.n_features), dtype), np.empty((1, m), dtype)
+        pair, targets = np.empty((2, 2 * row.size)), np.empty((2, m))
+        parts, target_parts, rows = row, target, Rows.of(row, target, gates, ONE)
+        if dtype == COMPLEX:
+            parts, target_parts = read_only(real_parts(row)), real_parts(target).reshape(m, 2)
+            rows = PairedRows.of(pair, targets, gates, TWO)
+        flat = parts.reshape(-1), target_parts.reshape(-1)
+        return cls(row[:, first:], target, parts, target_parts, rows, pair, targets, flat)
+
+
+class Checked(NamedTuple):
+    """Parameters of an estimator that were checked for its state, and what follows for its rows."""
+
+    origin: Origin  # of the state
+    timed: bool  # whether its rows have times so far
+    parameters: Callable[[Any], tuple[Any, ...]]
+    values: tuple[Any, ...]
+    changing: tuple[tuple[Any, Any], ...]  # those that may change in place, and what they were
+    noise: NDArray[np.float64]  # known variances (m,), inf where they are estimated
+    factor: float | None  # the forgetting factor of every row; None where each call has to ask
+    shape: tuple[int, int]  # of a single row that may take the fast path
+    target: tuple[int, ...]  # and of its y
+    dtype: np.dtype  # and of both
+    gates: NDArray[np.float64]  # (1,), or (2,) of a pair
+    intercept: bool
+    place: Place
+    by_kernel: bool  # whether a covariance form's row needs nothing but its kernel
+
+
+def check_once(estimator: Any, *, keep: bool = True) -> Checked | None:
+    """Check the estimator's parameters for its present state; None before the first sample.
+
+    The result is kept with the estimator for the next call, but where ``keep`` is False: reading an
+    estimator must not change it.  Raises as ``partial_fit`` does if a parameter is no longer what
+    the state was made with.
+    """
+    checked, origin = (
+        estimator.__dict__.get("_checked_parameters"),
+        estimator.__dict__.get("_origin"),
+    )
+    if (
+        checked is not None
+        and checked.origin is origin
+        and checked.timed is (estimator._timing is not None)
+        and all(map(is_, checked.parameters(estimator), checked.values))
+        and (not checked.changing or all(fingerprint(now) == old for now, old in checked.changing))
+    ):
+        return checked
+    if origin is None:
+        return None
+    estimator._check_frozen()
+    estimator._check_parameters()
+    parameters = attrgetter(*estimator._parameter_names())
+    values = parameters(estimator)
+    changing = [value for value in values if not is_immutable(value)]
+    changing = [value for value in changing if not isinstance(value, Forgetting)]
+    comparable = all(map(has_fingerprint, changing))
+    checked = _follows(estimator, origin, parameters, values, changing if comparable else [])
+    if comparable and keep:
+        estimator.__dict__["_checked_parameters"] = checked
+    elif keep:
+        estimator.__dict__.pop("_checked_parameters", None)
+    return checked
+
+
+def _follows(
+    estimator: Any,
+    origin: Origin,
+    parameters: Callable[[Any], tuple[Any, ...]],
+    values: tuple[Any, ...],
+    changing: list[Any],
+) -> Checked:
+    """Return what follows from parameters that were checked."""
+    timed, engine = estimator._timing is not None, estimator._engine
+    switch, shape, gates = engine.engine, UNUSUAL, ONE
+    form = switch.latest_form if isinstance(switch, RollingWindow) else switch.form
+    factor = None if estimator._duration(timed) is not None else _factor_of_rows(estimator)
+    if (
+        factor is not None
+        and estimator.ROW_BY_ROW
+        and not engine.parting
+        and origin.dtype == DOUBLE
+        and form.precision[0] == DOUBLE.name
+        and (not isinstance(switch, RollingWindow) or switch.ring_X.dtype == DOUBLE)
+        and form.reports_residuals
+    ):
+        gates = np.array([factor, 1.0] if origin.is_complex else [factor])
+        if not origin.is_complex or pairs_stay_orthogonal(gates):
+            shape = (1, origin.n_features)
+    by_kernel = (
+        isinstance(switch, FormSwitch)
+        and switch.method == "covariance"
+        and not (origin.sandwich or origin.is_complex)
+    )
+    dtype, gates = COMPLEX if origin.is_complex else DOUBLE, read_only(gates)
+    return Checked(
+        origin,
+        timed,
+        parameters,
+        values,
+        tuple((value, fingerprint(value)) for value in changing),
+        estimator._known_noise(origin),
+        factor,
+        shape,
+        (1, origin.n_targets) if origin.n_targets else (1,),
+        dtype,
+        gates,
+        bool(origin.first),
+        Place.of(origin, dtype, gates),
+        by_kernel,
+    )
+
+
+def _factor_of_rows(estimator: Any) -> float | None:
+    """Return the one forgetting factor that every row has; None where there is none.
+
+    None also where it is out of range, which is an error of a call that has none of its own.
+    """
+    if isinstance(estimator.forget, PER_ROW) or np.ndim(estimator.forget):
+        return None
+    try:
+        return float(estimator._gates(None, 1)[0])
+    except (TypeError, ValueError):
+        return None
