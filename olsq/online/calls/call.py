@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.files.frozen import MadeWith
 from olsq.online.forms.pair_kernels import embed
 from olsq.online.forms.rows import PairedRows, Rows, read_only
 from olsq.online.rows import inputs
@@ -40,7 +39,7 @@ class Origin(NamedTuple):
     intercept: bool
     discounted: bool
     sandwich: bool
-    made_with: MadeWith  # the parameters behind the state, whatever set_params says since
+    made_with: dict[str, Any]  # the parameters behind the state, whatever set_params says since
     targets: tuple[str, ...] | None = None  # their names
     # The rows are complex, each a pair of real ones (see rows/complex_rows.py): dtype is that of
     # one part, ridge has 2k numbers, and the intercept's columns are among those of the pairs.

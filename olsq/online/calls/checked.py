@@ -1,21 +1,17 @@
-"""What follows from an estimator's parameters, checked once for its state.
+"""Check an estimator's parameters once for its state.
 
-A call of a few rows would spend more time on its parameters than on its rows.  They are compared
-by identity instead, and where something may change in place, by content.
+A call of a few rows would spend more time on its parameters than on its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
-from olsq.online.files.frozen import fingerprint, has_fingerprint, is_immutable
+from olsq.online.files.frozen import Unchanged
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.rows import PairedRows, Rows, pairs_stay_orthogonal, read_only
 from olsq.online.rows.complex_rows import real_parts
@@ -63,9 +59,7 @@ class Checked(NamedTuple):
 
     origin: Origin  # of the state
     timed: bool  # whether its rows have times so far
-    parameters: Callable[[Any], tuple[Any, ...]]
-    values: tuple[Any, ...]
-    changing: tuple[tuple[Any, Any], ...]  # those that may change in place, and what they were
+    unchanged: Unchanged | None  # None: to be checked again at every call
     noise: NDArray[np.float64]  # known variances (m,), inf where they are estimated
     factor: float | None  # the forgetting factor of every row; None where each call has to ask
     shape: tuple[int, int]  # of a single row that may take the fast path
@@ -84,42 +78,27 @@ def check_once(estimator: Any, *, keep: bool = True) -> Checked | None:
     estimator must not change it.  Raises as ``partial_fit`` does if a parameter is no longer what
     the state was made with.
     """
-    checked, origin = (
-        estimator.__dict__.get("_checked_parameters"),
-        estimator.__dict__.get("_origin"),
-    )
+    checked = estimator.__dict__.get("_checked_parameters")
+    origin = estimator.__dict__.get("_origin")
     if (
         checked is not None
         and checked.origin is origin
         and checked.timed is (estimator._timing is not None)
-        and all(map(is_, checked.parameters(estimator), checked.values))
-        and (not checked.changing or all(fingerprint(now) == old for now, old in checked.changing))
+        and checked.unchanged is not None
+        and checked.unchanged.holds(estimator)
     ):
         return checked
     if origin is None:
         return None
     estimator._check_frozen()
     estimator._check_parameters()
-    parameters = attrgetter(*estimator._parameter_names())
-    values = parameters(estimator)
-    changing = [value for value in values if not is_immutable(value)]
-    changing = [value for value in changing if not isinstance(value, Forgetting)]
-    comparable = all(map(has_fingerprint, changing))
-    checked = _follows(estimator, origin, parameters, values, changing if comparable else [])
-    if comparable and keep:
+    checked = _follows(estimator, origin)
+    if keep:
         estimator.__dict__["_checked_parameters"] = checked
-    elif keep:
-        estimator.__dict__.pop("_checked_parameters", None)
     return checked
 
 
-def _follows(
-    estimator: Any,
-    origin: Origin,
-    parameters: Callable[[Any], tuple[Any, ...]],
-    values: tuple[Any, ...],
-    changing: list[Any],
-) -> Checked:
+def _follows(estimator: Any, origin: Origin) -> Checked:
     """Return what follows from parameters that were checked."""
     timed, engine = estimator._timing is not None, estimator._engine
     switch, shape, gates = engine.engine, UNUSUAL, ONE
@@ -146,9 +125,7 @@ def _follows(
     return Checked(
         origin,
         timed,
-        parameters,
-        values,
-        tuple((value, fingerprint(value)) for value in changing),
+        Unchanged.of(estimator),
         estimator._known_noise(origin),
         factor,
         shape,

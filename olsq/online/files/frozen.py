@@ -1,44 +1,60 @@
-"""The parameters that a state was made with, and the error if they have changed."""
+"""Parameters that a state was made with, or that were checked: have they changed since?"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from operator import attrgetter, is_
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+
+from olsq.forgetting.base import Forgetting
 
 IMMUTABLE = {float, str, int, bool, type(None)}
 
 
-class MadeWith(dict[str, Any]):
-    """Copies of the parameters that must not change while the state lives, by name."""
+class Unchanged(NamedTuple):
+    """Parameters of an estimator that were checked, to be compared with those of later calls.
 
-    def __init__(self, values: dict[str, Any]) -> None:
-        super().__init__(values)
-        plain = all(type(value) in IMMUTABLE for value in values.values())
-        # One comparison for all of them: it is made for every row of a stream.
-        self.all_of = attrgetter(*values) if plain and len(values) > 1 else None
-        self.together = tuple(values.values())
+    They are compared by identity, and what may change in place by content: a call of one row would
+    notice any other way.
+    """
+
+    parameters: Callable[[Any], tuple[Any, ...]]
+    values: tuple[Any, ...]
+    changing: tuple[tuple[Any, Any], ...]  # those that may change in place, and their content
+
+    @classmethod
+    def of(cls, estimator: Any, read_anew: Any = None) -> Self | None:
+        """Remember the parameters, but for one value that every call reads anew; None if not every
+        change in place would be noticed.
+        """
+        parameters = attrgetter(*estimator._parameter_names())
+        values = parameters(estimator)
+        changing = [v for v in values if not (v is read_anew or _is_immutable(v))]
+        if not all(map(_has_fingerprint, changing)):
+            return None
+        return cls(parameters, values, tuple((value, fingerprint(value)) for value in changing))
+
+    def holds(self, estimator: Any) -> bool:
+        """Test whether the parameters are the same now."""
+        return all(map(is_, self.parameters(estimator), self.values)) and (
+            not self.changing or all(fingerprint(now) == old for now, old in self.changing)
+        )
 
 
-def snapshot(estimator: Any) -> MadeWith:
-    """Copy the parameters of an estimator whose state is being made."""
-    return MadeWith(
-        {
-            name: copy.deepcopy(value)
-            for name, value in estimator.get_params(deep=False).items()
-            if name not in estimator.CHANGEABLE
-        }
-    )
+def snapshot(estimator: Any) -> dict[str, Any]:
+    """Copy the parameters that must not change while the state lives that is being made."""
+    return {
+        name: copy.deepcopy(value)
+        for name, value in estimator.get_params(deep=False).items()
+        if name not in estimator.CHANGEABLE
+    }
 
 
-def check(estimator: Any, made_with: MadeWith) -> None:
+def check(estimator: Any, made_with: dict[str, Any]) -> None:
     """Raise ValueError if a parameter is no longer what the state was made with."""
-    if made_with.all_of is not None:
-        now = made_with.all_of(estimator)
-        if all(map(is_, now, made_with.together)):
-            return
     for name, old in made_with.items():
         new = getattr(estimator, name)
         if not (new is old and type(new) in IMMUTABLE) and not _equal(new, old):
@@ -59,17 +75,17 @@ def fingerprint(value: Any) -> Any:
     return value
 
 
-def is_immutable(value: Any) -> bool:
+def _is_immutable(value: Any) -> bool:
     """Test whether nothing in a parameter can change in place."""
     if type(value) is tuple:
-        return all(map(is_immutable, value))
-    return type(value) in IMMUTABLE
+        return all(map(_is_immutable, value))
+    return type(value) in IMMUTABLE or isinstance(value, Forgetting)
 
 
-def has_fingerprint(value: Any) -> bool:
+def _has_fingerprint(value: Any) -> bool:
     """Test whether :func:`fingerprint` notices every change in place."""
     if isinstance(value, (tuple, list)):
-        return all(map(has_fingerprint, value))
+        return all(map(_has_fingerprint, value))
     plain = type(value) is np.ndarray and value.dtype.kind in "fciub"
     return plain or type(value) in IMMUTABLE
 

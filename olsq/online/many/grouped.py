@@ -213,7 +213,7 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
     def _check_frozen(self) -> None:
         """Raise ValueError if a parameter is no longer what the states were made with."""
         names = self._bank._made_with.keys() & set(self._parameter_names())
-        frozen.check(self, frozen.MadeWith({name: self._bank._made_with[name] for name in names}))
+        frozen.check(self, {name: self._bank._made_with[name] for name in names})
 
     def _copied(self) -> dict[str, Any]:
         if "_bank" not in self.__dict__:

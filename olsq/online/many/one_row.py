@@ -10,15 +10,13 @@ alone, so that a state that was saved and loaded goes on with the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.files import frozen
-from olsq.online.files.frozen import IMMUTABLE
+from olsq.online.files.frozen import Unchanged
 from olsq.online.many import decision_kernels
 from olsq.online.many.state import BankState
 from olsq.problem import LARGEST
@@ -33,8 +31,7 @@ class ShortWay(NamedTuple):
     """Conditions under which rows of a bank take the fast path, with its state now."""
 
     state: BankState
-    parameters: Callable[[Any], tuple[Any, ...]]
-    values: tuple[Any, ...]
+    unchanged: Unchanged | None
     shape: tuple[int, ...]  # of a row that may go this way
     target: tuple[int, ...]  # and of its y
     gates: NDArray[np.float64]  # (n,) or (1,): the array that is the parameter, read anew each time
@@ -51,15 +48,16 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
     """
     if not (type(which) in INTEGERS and type(x) is np.ndarray and x.dtype is DOUBLE):
         return None
-    way = bank.__dict__.get("_short_way")
+    way = bank.__dict__.get("_checked_parameters")
     if (
         way is None
         or way.state is not bank._state
-        or not all(map(is_, way.parameters(bank), way.values))
+        or way.unchanged is None
+        or not way.unchanged.holds(bank)
     ):
         if "_state" not in bank.__dict__:
             return None
-        way = bank._short_way = _short_way_of(bank)
+        way = bank._checked_parameters = _short_way_of(bank)
     n = way.state.forms.shape[0]
     if x.shape != way.shape or not x.flags.carray or not -n <= which < n:
         return None
@@ -84,18 +82,18 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
 def _short_way_of(bank: Any) -> ShortWay:
     frozen.check(bank, bank._made_with)
     bank._check_parameters()
-    parameters = attrgetter(*bank._parameter_names())
     state: BankState = bank._state
-    values, shape = parameters(bank), (-1,)  # the shape of no array
+    shape: tuple[int, ...] = (-1,)  # the shape of no array
     gates = np.atleast_1d(bank._forget(None))
-    # Arrays may change in place: factors are read anew in every call, others are compared there.
     factors = bank.forget if type(bank.forget) is np.ndarray and bank.half_life is None else None
     fits = factors is None or (
         factors.shape == gates.shape and factors.dtype is DOUBLE and factors.flags.carray
     )
+    unchanged = Unchanged.of(bank, read_anew=factors)
     if (
         fits
-        and all(type(value) in IMMUTABLE or value is factors for value in values)
+        and unchanged is not None
+        and not unchanged.changing  # a bank's arrays are large: their content takes long to compare
         and not bank._kind.is_complex
         and state.matrix.dtype == DOUBLE
         and bank._dtype == DOUBLE
@@ -106,8 +104,7 @@ def _short_way_of(bank: Any) -> ShortWay:
     target = (bank._n_targets,) if bank._n_targets else ()
     return ShortWay(
         state,
-        parameters,
-        values,
+        unchanged,
         shape,
         target,
         gates,

@@ -52,7 +52,7 @@ class BankReading(Estimator):
     _kind: Kind
     _n_targets: int
     _dtype: np.dtype
-    _made_with: frozen.MadeWith
+    _made_with: dict[str, Any]
     _residual: NDArray | None
 
     _begin: Callable[..., None]
