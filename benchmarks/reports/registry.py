@@ -83,6 +83,12 @@ def first_call(found: dict) -> Blocks:
     return {("speed.md", "first call"): table(found)}
 
 
+def versions(found: dict) -> Blocks:
+    from .versions import table
+
+    return {("project/testing-and-measuring.md", "versions"): table(found)}
+
+
 def forgetting(found: dict) -> Blocks:
     from .forgetting_report import tables
 
@@ -277,6 +283,7 @@ REPORTS = (
         "busy", ("busy",), busy, 0.3, 4
     ),
     Report("first_call", ("first_call",), first_call, 0.5, 8),
+    Report("versions", ("versions",), versions, 0.3, 25),
     Report(
         "many", ("many",), text_of("many", "many-regressions.md", "many"),
         0.4, 2,

@@ -78,14 +78,13 @@ def check_once(estimator: Any, *, keep: bool = True) -> Checked | None:
     estimator must not change it.  Raises as ``partial_fit`` does if a parameter is no longer what
     the state was made with.
     """
-    checked = estimator.__dict__.get("_checked_parameters")
-    origin = estimator.__dict__.get("_origin")
+    attributes = estimator.__dict__
+    checked, origin = attributes.get("_checked_parameters"), attributes.get("_origin")
     if (
         checked is not None
         and checked.origin is origin
+        and (checked.unchanged is not None and checked.unchanged.holds(estimator))
         and checked.timed is (estimator._timing is not None)
-        and checked.unchanged is not None
-        and checked.unchanged.holds(estimator)
     ):
         return checked
     if origin is None:
@@ -94,7 +93,7 @@ def check_once(estimator: Any, *, keep: bool = True) -> Checked | None:
     estimator._check_parameters()
     checked = _follows(estimator, origin)
     if keep:
-        estimator.__dict__["_checked_parameters"] = checked
+        attributes["_checked_parameters"] = checked
     return checked
 
 

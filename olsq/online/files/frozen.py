@@ -39,9 +39,10 @@ class Unchanged(NamedTuple):
 
     def holds(self, estimator: Any) -> bool:
         """Test whether the parameters are the same now."""
-        return all(map(is_, self.parameters(estimator), self.values)) and (
-            not self.changing or all(fingerprint(now) == old for now, old in self.changing)
-        )
+        parameters, values, changing = self
+        if not all(map(is_, parameters(estimator), values)):
+            return False
+        return not changing or all(fingerprint(now) == old for now, old in changing)
 
 
 def snapshot(estimator: Any) -> dict[str, Any]:

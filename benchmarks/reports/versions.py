@@ -1,0 +1,264 @@
+"""Streams of rows in several versions of olsq, in turn: the time of each beside the first one's.
+
+    python -m benchmarks.reports.versions               # the commits STEPS and this tree; the page
+    python -m benchmarks.reports.versions BEFORE .. [--only "one row"]     # checkouts; only prints
+
+A worker for each version imports olsq from its checkout.  In every round each worker runs a case
+once after another, and counts the least processor time of four runs; the median of the ratios over
+the rounds counts, since a busy machine slows all of them down alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.support import machine
+from benchmarks.support.marked import replace_between
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "project" / "testing-and-measuring.md"
+RESULTS = ROOT / "benchmarks" / "results" / "versions.json"
+ROUNDS = 9
+# Before the recursion became one, and after each part: kernels that take tuples, one table of
+# arrays, one rank-one pass, reading dependent rows together, banks in line, one reading of states.
+STEPS = ("17ea388", "94b2405", "e64edf6", "071b9c8", "4db7079", "cee5c3d", "99c2d4d")
+FORGET: dict[str, Any] = {"forget": 0.999, "ridge": 1e-3}
+
+Run = Callable[[], object]
+
+
+def data(n: int, d: int, targets: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng([n, d])
+    X = rng.standard_normal((n, d))
+    y = X @ (rng.standard_normal((d, targets)) if targets else rng.standard_normal(d))
+    return X, y + rng.standard_normal(y.shape)
+
+
+def fit(d: int, rows: int, **options: Any) -> Run:
+    import olsq
+
+    X, y = data(rows, d)
+    return lambda: olsq.RecursiveLeastSquares(**FORGET, **options).fit(X, y)
+
+
+def calls_of(rows: int, method: str = "partial_fit", targets: int = 0, window: int = 0) -> Run:
+    """Feed 1,000 calls of so many rows of 4 regressors."""
+    import olsq
+
+    X, y = data(1000 * rows, 4, targets)
+    kind = olsq.RollingLeastSquares if window else olsq.RecursiveLeastSquares
+    est = kind(window) if window else kind(**FORGET)
+    est.fit(X, y)
+    parts = [(X[t : t + rows], y[t : t + rows]) for t in range(0, len(X), rows)]
+    if method == "step":
+        parts = [(x[0], target[0]) for x, target in parts]
+    elif method == "predict":
+        return lambda: [est.predict(x) for x, _ in parts]
+    call = getattr(est, method)
+    return lambda: [call(x, target) for x, target in parts]
+
+
+def path(d: int, rows: int, **options: Any) -> Run:
+    import olsq
+
+    X, y = data(rows, d)
+    return lambda: olsq.coefficient_path(X, y, **options)
+
+
+def rolling(d: int, rows: int) -> Run:
+    import olsq
+
+    X, y = data(rows, d)
+    return lambda: olsq.RollingLeastSquares(max(100, 4 * d)).fit(X, y)
+
+
+def bank(n: int, rows: int) -> Run:
+    """Feed calls of a row for each of n filters of 4 coefficients."""
+    import olsq
+
+    X, y = data(n * rows, 4)
+    X, y = X.reshape(rows, n, 4), y.reshape(rows, n)
+    est = olsq.FilterBank(n, **FORGET).partial_fit(X[0], y[0])
+    return lambda: [est.partial_fit(x, target) for x, target in zip(X, y, strict=True)]
+
+
+def groups(rows: int) -> Run:
+    import olsq
+
+    X, y = data(rows, 4)
+    keys = np.arange(rows) % 200
+    return lambda: olsq.GroupedLeastSquares(**FORGET).fit(X, y, by=keys)
+
+
+def user_loop(rows: int) -> Run:
+    from numba import njit
+
+    from olsq import compiled
+
+    X, y = data(rows, 4)
+
+    @njit
+    def learn(state, X, y):
+        for t in range(y.size):
+            compiled.update(state, X[t], y[t], 0.999, 1.0)
+
+    return lambda: learn(compiled.init(4), X, y)
+
+
+def files(d: int) -> Run:
+    import olsq
+
+    X, y = data(8 * d, d)
+    est = olsq.RecursiveLeastSquares(**FORGET).fit(X, y)
+    folder = tempfile.TemporaryDirectory()
+
+    def save_and_load() -> None:
+        for _ in range(10):
+            est.save(Path(folder.name) / "state.olsq")
+            olsq.load(Path(folder.name) / "state.olsq")
+
+    return save_and_load
+
+
+CASES: dict[str, Callable[[], Run]] = {
+    "one row, d 4": lambda: calls_of(1),
+    "one row, 3 targets": lambda: calls_of(1, targets=3),
+    "`step`": lambda: calls_of(1, "step"),
+    "`predict` of one row": lambda: calls_of(1, "predict"),
+    "8 rows a call, d 4": lambda: calls_of(8),
+    "array, d 4": lambda: fit(4, 40_000),
+    "array, d 64": lambda: fit(64, 4_000),
+    "array, square-root form, d 16": lambda: fit(16, 8_000, method="sqrt"),
+    "array, information form, d 16": lambda: fit(16, 8_000, method="information"),
+    "path, d 4": lambda: path(4, 20_000, **FORGET),
+    "path, d 64": lambda: path(64, 4_000, **FORGET),
+    "window, d 4": lambda: rolling(4, 20_000),
+    "window, d 64": lambda: rolling(64, 4_000),
+    "window, one row": lambda: calls_of(1, window=100),
+    "path of a window, d 16": lambda: path(16, 8_000, window=100),
+    "bank of 100, a row each": lambda: bank(100, 50),
+    "bank of 10,000, a row each": lambda: bank(10_000, 2),
+    "200 groups, 20,000 rows": lambda: groups(20_000),
+    "`compiled.update`, d 4": lambda: user_loop(40_000),
+    "saved and loaded, d 64": lambda: files(64),
+}
+
+
+def work() -> None:
+    """Answer each case on standard input with its seconds of processor time."""
+    runs: dict[str, Run] = {}
+    for line in sys.stdin:
+        case = line.strip()
+        if case not in runs:
+            runs[case] = CASES[case]()
+        run = runs[case]
+        run()
+        least = np.inf
+        for _ in range(4):
+            began = time.process_time()
+            run()
+            least = min(least, time.process_time() - began)
+        print(least, flush=True)
+
+
+def worker(folder: Path) -> subprocess.Popen[str]:
+    """Start a process that imports olsq from a folder."""
+    threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+    environment = os.environ | {"PYTHONPATH": str(folder)} | dict.fromkeys(threads, "1")
+    command = [sys.executable, "-P", "-W", "ignore", str(Path(__file__).resolve()), "--worker"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, cwd=folder, **pipes)
+
+
+def ask(process: subprocess.Popen[str], case: str) -> float:
+    """Return a worker's seconds of one case."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(case, file=process.stdin, flush=True)
+    return float(process.stdout.readline())
+
+
+def table(results: dict) -> str:
+    """Return the Markdown table of the page."""
+    commits = results["commits"]
+    head = [name if name == "now" else f"`{name}`" for name in commits]
+    lines = [f"| | {head[0]}, ms | " + " | ".join(head[1:]) + " |", "|---" * (1 + len(head)) + "|"]
+    for case, row in results["cases"].items():
+        ratios = " | ".join(f"{ratio:.2f}" for ratio in row["ratios"])
+        lines.append(f"| {case} | {1e3 * row['seconds']:.3g} | {ratios} |")
+    return "\n".join([*lines, "", machine.sentence(results["machine"], "numba")])
+
+
+def measure(folders: list[Path], only: str | None = None) -> dict[str, Any]:
+    """Return the seconds of each case in the first checkout, and the others' ratios to it."""
+    workers = [worker(folder) for folder in folders]
+    cases = {}
+    for case in CASES:
+        if only is not None and only not in case:
+            continue
+        rounds = [[ask(process, case) for process in workers] for _ in range(ROUNDS)]
+        seconds = statistics.median(times[0] for times in rounds)
+        ratios = [
+            statistics.median(times[i] / times[0] for times in rounds)
+            for i in range(1, len(workers))
+        ]
+        shown = " ".join(f"{ratio:6.2f}" for ratio in ratios)
+        print(f"{case:32s} {1e3 * seconds:8.3f} ms {shown}", flush=True)
+        cases[case] = {"seconds": seconds, "ratios": ratios}
+    for process in workers:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+    return cases
+
+
+@contextmanager
+def checkouts(commits: tuple[str, ...]) -> Iterator[list[Path]]:
+    """Check the commits out while the block runs."""
+    git = ["git", "-C", str(ROOT), "worktree"]
+    with tempfile.TemporaryDirectory() as folder:
+        folders = [Path(folder) / commit for commit in commits]
+        try:
+            for path in folders:
+                subprocess.run([*git, "add", "-q", "--detach", path, path.name], check=True)
+            yield folders
+        finally:
+            for path in folders:
+                subprocess.run([*git, "remove", "--force", path], check=False)
+
+
+def main() -> None:
+    """Command line."""
+    if "--worker" in sys.argv:
+        return work()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkouts", nargs="*", type=Path, help="the first is compared with")
+    parser.add_argument("--only", help="cases that contain this")
+    options = parser.parse_args()
+    if options.checkouts:
+        measure([folder.resolve() for folder in options.checkouts], options.only)
+        return None
+    with checkouts(STEPS) as folders:
+        cases = measure([*folders, ROOT], options.only)
+    if options.only is None:
+        results = {"machine": machine.describe(), "commits": [*STEPS, "now"], "cases": cases}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        replace_between(PAGE, "versions", table(results))
+    return None
+
+
+if __name__ == "__main__":
+    main()
