@@ -5,6 +5,8 @@ A call of a few rows would spend more time on its parameters than on its rows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +56,8 @@ class Place(NamedTuple):
         return cls(row[:, first:], target, parts, target_parts, rows, pair, targets, flat)
 
 
-class Checked(NamedTuple):
+@dataclass(eq=False)
+class Checked:
     """Parameters of an estimator that were checked for its state, and what follows for its rows."""
 
     origin: Origin  # of the state
@@ -67,8 +70,12 @@ class Checked(NamedTuple):
     dtype: np.dtype  # and of both
     gates: NDArray[np.float64]  # (1,), or (2,) of a pair
     intercept: bool
-    place: Place
     by_kernel: bool  # whether a covariance form's row needs nothing but its kernel
+
+    @cached_property
+    def place(self) -> Place:
+        """The place of single rows that the engine learns."""
+        return Place.of(self.origin, self.dtype, self.gates)
 
 
 def check_once(estimator: Any, *, keep: bool = True) -> Checked | None:
@@ -89,16 +96,18 @@ def check_once(estimator: Any, *, keep: bool = True) -> Checked | None:
         return checked
     if origin is None:
         return None
+    unchanged = Unchanged.of(estimator)  # first: another thread may set parameters meanwhile
     estimator._check_frozen()
     estimator._check_parameters()
-    checked = _follows(estimator, origin)
+    checked = checked_now(estimator, unchanged)
     if keep:
         attributes["_checked_parameters"] = checked
     return checked
 
 
-def _follows(estimator: Any, origin: Origin) -> Checked:
-    """Return what follows from parameters that were checked."""
+def checked_now(estimator: Any, unchanged: Unchanged | None) -> Checked:
+    """Return what follows for an estimator's rows from parameters that were just checked."""
+    origin = estimator._origin
     timed, engine = estimator._timing is not None, estimator._engine
     switch, shape, gates = engine.engine, UNUSUAL, ONE
     form = switch.latest_form if isinstance(switch, RollingWindow) else switch.form
@@ -124,7 +133,7 @@ def _follows(estimator: Any, origin: Origin) -> Checked:
     return Checked(
         origin,
         timed,
-        Unchanged.of(estimator),
+        unchanged,
         estimator._known_noise(origin),
         factor,
         shape,
@@ -132,7 +141,6 @@ def _follows(estimator: Any, origin: Origin) -> Checked:
         dtype,
         gates,
         bool(origin.first),
-        Place.of(origin, dtype, gates),
         by_kernel,
     )
 

@@ -12,11 +12,12 @@ from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls import one_row
 from olsq.online.calls.call import Call
-from olsq.online.calls.checked import Checked, check_once
+from olsq.online.calls.checked import Checked, check_once, checked_now
 from olsq.online.calls.history import values_after_call
 from olsq.online.calls.learning import Absorbed, absorb
 from olsq.online.estimators.prediction import Prediction
 from olsq.online.estimators.state import RowsLearned
+from olsq.online.files.frozen import Unchanged
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.paths.collector import RobustErrors, combine_path
@@ -275,7 +276,10 @@ class StreamingRegressor(Prediction):
             fitted = not restart and hasattr(self, "_engine")
             checked = check_once(self) if fitted else None
             if checked is None:
+                unchanged = Unchanged.of(self)
                 self._check_parameters()
+            else:
+                unchanged = checked.unchanged
             call = self._check_call(X, y, sample_weight, forget, checked)
             if restart and call.nothing_usable:
                 raise inputs.no_usable_row(call.Y)
@@ -330,7 +334,8 @@ class StreamingRegressor(Prediction):
                 self._settle(origin, absorbed.engine, **after)
             if labels is not None:
                 self._labelled_residual = residual, labels
-            check_once(self)  # for the next row
+            if checked is None or checked.timed is not (timing is not None):
+                self._checked_parameters = checked_now(self, unchanged)
             return path
 
     def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
