@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import olsq
 from benchmarks.reports import training_step
@@ -60,8 +61,17 @@ def lower(function: Callable[[Any], Any], x: Any) -> None:
     jax.jit(jax.grad(function)).lower(x)
 
 
+def learn_rows() -> Callable[[], Any]:
+    """A call of 200 rows, of a state that has learned."""
+    X = np.random.default_rng(0).standard_normal((200, 4))
+    est = olsq.RecursiveLeastSquares(forget=0.99).fit(X, X[:, 0])
+    return lambda: est.partial_fit(X, X[:, 0])
+
+
 def calls() -> dict[str, Callable[[], Any]]:
-    """Gradients to trace, by name: gates that are arrays, as those of a layer are."""
+    """Gradients to trace, by name: gates that are arrays, as those of a layer are; and rows to
+    learn.
+    """
     hidden = jnp.ones((2, 64, 16))
     x, gates = jnp.ones((2, 64, 2, 8)), jnp.full((2, 64, 2), 0.9)
     layer = nn.Mesa(16, heads=2, key=jax.random.key(0))
@@ -71,6 +81,7 @@ def calls() -> dict[str, Callable[[], Any]]:
             lambda x: attention.mesa(x, x, x, ridge=1.0, forget=gates)[0].sum(), x
         ),
         "nn.Mesa": lambda: lower(lambda h: layer(h).sum(), hidden),
+        "partial_fit, 200 rows": learn_rows(),
     }
 
 

@@ -388,7 +388,8 @@ class StreamingRegressor(Prediction):
         if is_complex:
             self._refuse_for_complex()
         convert = complex_rows.complex_array if is_complex else real_array
-        by_block = not is_complex and self._stored == np.float64
+        stored = self._stored
+        by_block = not is_complex and stored == np.float64
         rows_X = inputs.check_X(
             X,
             self,
@@ -414,7 +415,7 @@ class StreamingRegressor(Prediction):
         X_parts, y_parts = rows_X, rows_y
         if is_complex:
             X_parts, y_parts = complex_rows.real_parts(rows_X), complex_rows.real_parts(rows_y)
-        usable = inputs.rows_to_learn(X_parts, y_parts, heavy, self.missing, self, self._stored)
+        usable = inputs.rows_to_learn(X_parts, y_parts, heavy, self.missing, self, stored)
         weights = without_missing(weights)
         skips = usable is not None and rows_y.ndim == 2 and self.missing == "skip"
         # First rows of which none is usable are refused, with the same hint.

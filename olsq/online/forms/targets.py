@@ -76,7 +76,9 @@ class TargetGroups:
         return [group.engine.form for group in self.groups]
 
     def copy(self) -> TargetGroups:
-        groups = [Group(group.targets, group.engine.copy()) for group in self.groups]
+        groups = []
+        for targets, engine in self.groups:
+            groups.append(Group(targets, engine.copy()))
         return TargetGroups(groups, self.parting)
 
     def by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
