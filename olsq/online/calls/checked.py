@@ -62,14 +62,14 @@ class Checked:
 
     origin: Origin  # of the state
     timed: bool  # whether its rows have times so far
-    unchanged: Unchanged | None  # None: to be checked again at every call
+    unchanged: Unchanged
     noise: NDArray[np.float64]  # known variances (m,), inf where they are estimated
     factor: float | None  # the forgetting factor of every row; None where each call has to ask
-    shape: tuple[int, int]  # of a single row that may take the fast path
-    target: tuple[int, ...]  # and of its y
-    dtype: np.dtype  # and of both
+    dtype: np.dtype  # of a single row that may take the fast path
+    kind: tuple[Any, ...]  # shape and dtype of its X and of its y
     gates: NDArray[np.float64]  # (1,), or (2,) of a pair
     intercept: bool
+    unlearned: NDArray[np.float64]  # NaN, the errors (1, m), or (2, m) of a pair, before a row
     by_kernel: bool  # whether a covariance form's row needs nothing but its kernel
 
     @cached_property
@@ -85,27 +85,22 @@ def check_once(estimator: Any, *, keep: bool = True) -> Checked | None:
     estimator must not change it.  Raises as ``partial_fit`` does if a parameter is no longer what
     the state was made with.
     """
-    attributes = estimator.__dict__
-    checked, origin = attributes.get("_checked_parameters"), attributes.get("_origin")
-    if (
-        checked is not None
-        and checked.origin is origin
-        and (checked.unchanged is not None and checked.unchanged.holds(estimator))
-        and checked.timed is (estimator._timing is not None)
-    ):
-        return checked
+    origin = estimator.__dict__.get("_origin")
     if origin is None:
         return None
-    unchanged = Unchanged.of(estimator)  # first: another thread may set parameters meanwhile
+    checked = estimator.__dict__.get("_checked_parameters")
+    if checked is not None and checked.unchanged.holds(estimator, origin):
+        return checked
+    unchanged = Unchanged.of(estimator, origin)  # first: another thread may set parameters now
     estimator._check_frozen()
     estimator._check_parameters()
     checked = checked_now(estimator, unchanged)
     if keep:
-        attributes["_checked_parameters"] = checked
+        estimator.__dict__["_checked_parameters"] = checked
     return checked
 
 
-def checked_now(estimator: Any, unchanged: Unchanged | None) -> Checked:
+def checked_now(estimator: Any, unchanged: Unchanged) -> Checked:
     """Return what follows for an estimator's rows from parameters that were just checked."""
     origin = estimator._origin
     timed, engine = estimator._timing is not None, estimator._engine
@@ -130,17 +125,18 @@ def checked_now(estimator: Any, unchanged: Unchanged | None) -> Checked:
         and not (origin.sandwich or origin.is_complex)
     )
     dtype, gates = COMPLEX if origin.is_complex else DOUBLE, read_only(gates)
+    target = (1, origin.n_targets) if origin.n_targets else (1,)
     return Checked(
         origin,
         timed,
         unchanged,
         estimator._known_noise(origin),
         factor,
-        shape,
-        (1, origin.n_targets) if origin.n_targets else (1,),
         dtype,
+        (shape, dtype, target, dtype),
         gates,
         bool(origin.first),
+        np.full((gates.size, origin.columns), np.nan),
         by_kernel,
     )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from olsq.online.calls.checked import COMPLEX, DOUBLE, Checked, check_once
@@ -31,15 +32,6 @@ SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
 NUMBERS = (float, int, np.float64, np.int64)  # of weights: no bool is among them
 
 
-def _fits(checked: Checked, X: Any) -> bool:
-    return (
-        type(X) is np.ndarray
-        and X.shape == checked.shape
-        and X.dtype is checked.dtype
-        and X.flags.carray
-    )
-
-
 def learn(
     estimator: Any, X: Any, y: Any, weight: Any = None, *, predicts: bool = True
 ) -> tuple[Any, NDArray] | None:
@@ -48,29 +40,60 @@ def learn(
     The prediction is a number, or an array (m,) where the targets are several; it may be anything
     unless ``predicts``.
 
-    None if the row has to go the general way, with nothing changed.
+    None if the row has to go the general way, with nothing changed.  After an interrupt the row is
+    learned with all that counts it, or not at all.
     """
-    if type(y) is not np.ndarray:
+    if type(X) is not ndarray or type(y) is not ndarray or not X.flags.carray:
         return None
-    checked = check_once(estimator)
-    if (
-        checked is None
-        or not _fits(checked, X)
-        or y.shape != checked.target
-        or y.dtype is not checked.dtype
-    ):
+    checked = estimator.__dict__.get("_checked_parameters")
+    if checked is None or not checked.unchanged.holds(estimator, estimator._origin):
+        checked = check_once(estimator)
+    if checked is None or (X.shape, X.dtype, y.shape, y.dtype) != checked.kind:
         return None
-    switch: Any = estimator._engine.groups[0].engine
-    weighs = weight is not None or estimator._log_weights is not None
-    if weighs and checked.dtype is COMPLEX:
-        return None
-    # A window's form is not read: it may have to be made first.
-    form = switch.form if checked.by_kernel and not weighs else None
-    if type(form) is not CovarianceForm:
-        return _learn_by_engine(estimator, checked, X, y, weight, predicts)
+    engine: Any = estimator._engine.groups[0].engine
+    form, logs, values = None, estimator._log_weights, estimator._constant_values
+    if weight is not None or logs is not None:
+        usual = weight is None or (type(weight) in NUMBERS and 0 < weight <= SETTLED)
+        if not usual or checked.dtype is COMPLEX:
+            return None
+        logs = estimator._log_weights_after_row(checked.gates.item(0), weight)
+    elif checked.by_kernel and type(engine.form) is CovarianceForm:
+        form = engine.form
+    if values is not None:
+        values = values_after_rows(values, X)
+    errors, count = checked.unlearned.copy(), estimator.n_samples_seen_ + 1
+    try:
+        if form is not None:
+            learned = _learn_by_kernel(form, checked, X, y, errors)
+        else:
+            learned = _learn_by_engine(estimator, checked, X, y, weight, errors, predicts)
+        if learned is None:
+            return None
+        _count(estimator, count, values, logs, learned[1])
+    except BaseException:
+        # An interrupt comes between two steps of Python, not within the kernel that writes errors.
+        if not np.isnan(errors).any():
+            residual = combine_rows(errors) if checked.dtype is COMPLEX else errors
+            _count(estimator, count, values, logs, residual)
+        raise
+    if form is not None:
+        engine.clock[IN_FORM] += 1
+    return learned
+
+
+def _count(estimator: Any, count: int, values: Any, logs: Any, residual: NDArray) -> None:
+    """Count a row that was learned."""
+    estimator.n_samples_seen_, estimator._constant_values = count, values
+    estimator._log_weights = logs
+    estimator._residual = residual if estimator.RESIDUALS else None
+
+
+def _learn_by_kernel(
+    form: CovarianceForm, checked: Checked, X: NDArray, y: NDArray, errors: NDArray
+) -> tuple[Any, NDArray] | None:
+    """Learn a row in the covariance form by one kernel; ``errors`` (1, m) receives the residual."""
     prediction: Any
     if y.ndim == 1:
-        residual = np.empty((1, 1))
         done, prediction = kernels.learn_row(
             form.P,
             form.theta,
@@ -79,42 +102,39 @@ def learn(
             form.loss,
             X,
             y.item(),
-            checked.gates.item(),
+            checked.factor,
             checked.intercept,
             SETTLED,
             form.limits.covariance,
-            residual,
+            errors,
         )
     elif y.flags.carray:
-        residual, prediction = np.empty(y.shape), np.empty(y.shape[1])
+        prediction = np.empty(y.shape[1])
         done = kernels.learn_row_of_targets(
             form.in_kernels,
             X,
             y,
-            (checked.gates.item(), checked.intercept, SETTLED),
+            (checked.factor, checked.intercept, SETTLED),
             form.limits.covariance,
-            residual,
+            errors,
             prediction,
         )
     else:
         return None
-    if not done:
-        return None
-    switch.clock[IN_FORM] += 1
-    estimator.n_samples_seen_ += 1
-    if estimator._constant_values is not None:
-        estimator._constant_values = values_after_rows(estimator._constant_values, X)
-    estimator._residual = residual
-    return prediction, residual
+    return (prediction, errors) if done else None
 
 
 def _learn_by_engine(
-    estimator: Any, checked: Checked, X: NDArray, y: NDArray, weight: Any, predicts: bool
+    estimator: Any,
+    checked: Checked,
+    X: NDArray,
+    y: NDArray,
+    weight: Any,
+    errors: NDArray,
+    predicts: bool,
 ) -> tuple[Any, NDArray] | None:
-    """Learn as :func:`learn` does, by what the engine does with any call's rows."""
+    """Learn a row by what the engine does with any call's rows, which fills ``errors``."""
     is_complex = checked.dtype is COMPLEX
-    if weight is not None and not (type(weight) in NUMBERS and 0 < weight <= SETTLED):
-        return None
     place, rows = checked.place, checked.place.rows
     place.regressors[:], place.target[:] = X, y
     most = SETTLED if weight is None else SETTLED / max(weight, 1.0)
@@ -131,20 +151,14 @@ def _learn_by_engine(
         place.targets[:] = place.target_parts.T
     elif weight is not None:
         rows = rows._replace(weights=read_only(np.array((weight,), np.float64)))
-    learned = estimator._learn_row(rows, predicts=predicts and not is_complex)
+    learned = estimator._learn_row(rows, errors, predicts=predicts and not is_complex)
     if learned is None:
         return None
-    if weight is not None or estimator._log_weights is not None:
-        estimator._log_weights = estimator._log_weights_after_row(checked.gates.item(0), weight)
     prediction: Any = learned[0]
     residual: Any = learned[1]
     if is_complex:
         residual = combine_rows(residual)
         prediction = place.target - residual if predicts else None
-    estimator.n_samples_seen_ += 1
-    if estimator._constant_values is not None:
-        estimator._constant_values = values_after_rows(estimator._constant_values, X)
-    estimator._residual = residual if getattr(estimator, "RESIDUALS", True) else None
     if predicts:
         prediction = prediction[0] if y.ndim == 2 else prediction.item()
     return prediction, residual
@@ -156,7 +170,13 @@ def predict(estimator: Any, X: Any) -> NDArray | None:
         checked = check_once(estimator, keep=False)
     except (TypeError, ValueError):  # parameters that no row can be learnt with
         return None
-    if checked is None or not _fits(checked, X) or not checked.by_kernel:
+    if (
+        checked is None
+        or not checked.by_kernel
+        or type(X) is not ndarray
+        or (X.shape, X.dtype) != checked.kind[:2]
+        or not X.flags.carray
+    ):
         return None
     form = estimator._engine.groups[0].engine.form
     if type(form) is not CovarianceForm:
@@ -165,4 +185,4 @@ def predict(estimator: Any, X: Any) -> NDArray | None:
     # A row that is not finite is missing, which the parameters say what to do with.
     if not kernels.predict_row(form.theta, X, checked.intercept, out):
         return None
-    return out if len(checked.target) == 2 else out[0]
+    return out if len(checked.kind[2]) == 2 else out[0]

@@ -18,7 +18,6 @@ from olsq.online.calls.learning import Absorbed, absorb
 from olsq.online.estimators.prediction import Prediction
 from olsq.online.estimators.state import RowsLearned
 from olsq.online.files.frozen import Unchanged
-from olsq.online.forms import square_root_blocks
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.paths.collector import RobustErrors, combine_path
 from olsq.online.paths.path import CoefficientPath
@@ -34,6 +33,7 @@ class StreamingRegressor(Prediction):
     """Base of the estimators; subclasses define the parameters, ``_start`` and ``_gates``."""
 
     ROW_BY_ROW: ClassVar[bool] = False  # whether :meth:`_learn_row` may take a row
+    RESIDUALS: ClassVar[bool] = True  # whether learning a row gives its a-priori residual
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class StreamingRegressor(Prediction):
             fitted = not restart and hasattr(self, "_engine")
             checked = check_once(self) if fitted else None
             if checked is None:
-                unchanged = Unchanged.of(self)
+                unchanged = Unchanged.of(self, None)
                 self._check_parameters()
             else:
                 unchanged = checked.unchanged
@@ -291,11 +291,9 @@ class StreamingRegressor(Prediction):
                 raise ValueError("sample_weight is zero in every row; no row is left to learn from")
             if checked is not None:
                 origin, samples, engine = checked.origin, self.n_samples_seen_, self._engine
-                # Long calls, and those that feed several engines, work on a copy, so that an
-                # interrupt cannot leave half an update behind.  Nor can it where rows of a large
-                # model go in blocks, each of several steps.
-                k, n = origin.ridge.size, len(call.Y)
-                if n > k or engine.parting or (n > 1 and k >= square_root_blocks.BLOCKED_FROM):
+                # A copy learns the rows, so that an interrupt cannot leave half an update behind.
+                # The copy of a large state would take longer than a few rows.
+                if engine.parting or len(call.Y) > engine.engine.rows_in_place:
                     engine = engine.copy()
             else:
                 origin, samples = self._origin_of(call), 0
@@ -334,20 +332,25 @@ class StreamingRegressor(Prediction):
                 self._settle(origin, absorbed.engine, **after)
             if labels is not None:
                 self._labelled_residual = residual, labels
-            if checked is None or checked.timed is not (timing is not None):
+            if checked is None or checked.timed is (timing is None):
+                unchanged = unchanged._replace(state=self._origin)
                 self._checked_parameters = checked_now(self, unchanged)
             return path
 
-    def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
+    def _learn_row(
+        self, rows: Rows, errors: NDArray, *, predicts: bool
+    ) -> tuple[Any, NDArray] | None:
         """Learn one checked row (a pair, of complex rows) in a state that has begun.
 
         Returns what was predicted and the a-priori residual, one row each; the prediction may be
-        anything unless it is asked for.  None where the row has to go the general way, with nothing
-        changed.
+        anything unless it is asked for.  ``errors`` (1, m), or (2, m), are NaN until the engine has
+        learned the row.  None where the row has to go the general way, with nothing changed.
         """
-        residual = np.empty(rows.Y.shape)
-        self._engine.engine.update(rows, residual, Trace.none(rows.Y.shape[1], rows.X.shape[1]))
-        return (rows.Y - residual if predicts else None), residual
+        engine = self._engine.groups[0].engine
+        if engine.learns_in_steps(rows.gates.item(0)):
+            return None
+        engine.update(rows, errors, Trace.none(rows.Y.shape[1], rows.X.shape[1]))
+        return (rows.Y - errors if predicts else None), errors
 
     def _log_weights_after_row(
         self, gate: float, weight: float | None

@@ -206,15 +206,14 @@ class RollingLeastSquares(WindowParameters, Inference):
     def _samples_held(self) -> int:
         """Return the number of samples in the window, for the target that has the fewest."""
         pair = 2 if self._origin.is_complex else 1
-        engines: Any = (group.engine for group in self._engine.groups)
-        return min(engine.n_samples for engine in engines) // pair
+        groups: Any = self._engine.groups
+        return min([engine.n_samples for _, engine in groups]) // pair
 
     def _has_estimate(self) -> bool:
         return super()._has_estimate() and self._samples_held() >= self._fewest
 
     def _log_weight_sums(self) -> NDArray[np.float64]:
         sums = np.zeros(self._origin.columns)
-        engine: Any
         for targets, engine in self._engine.groups:
             assert isinstance(engine, RollingWindow)
             sums[targets] = fading.log_weight_sum(engine)

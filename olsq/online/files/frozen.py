@@ -15,34 +15,38 @@ IMMUTABLE = {float, str, int, bool, type(None)}
 
 
 class Unchanged(NamedTuple):
-    """Parameters of an estimator that were checked, to be compared with those of later calls.
+    """Parameters of an estimator that were checked for a state, to be compared with those of later
+    calls.
 
     They are compared by identity, and what may change in place by content: a call of one row would
     notice any other way.
     """
 
+    state: Any  # an object that is another one for another state
     parameters: Callable[[Any], tuple[Any, ...]]
     values: tuple[Any, ...]
     changing: tuple[tuple[Any, Any], ...]  # those that may change in place, and their content
 
     @classmethod
-    def of(cls, estimator: Any, read_anew: Any = None) -> Self | None:
-        """Remember the parameters, but for one value that every call reads anew; None if not every
-        change in place would be noticed.
+    def of(cls, estimator: Any, state: Any, read_anew: Any = None) -> Self:
+        """Remember the parameters, but for one value that every call reads anew.
+
+        They never compare as unchanged if a change in place could go unnoticed.
         """
         parameters = attrgetter(*estimator._parameter_names())
         values = parameters(estimator)
         changing = [v for v in values if not (v is read_anew or _is_immutable(v))]
         if not all(map(_has_fingerprint, changing)):
-            return None
-        return cls(parameters, values, tuple((value, fingerprint(value)) for value in changing))
+            values = (object(),)
+        return cls(state, parameters, values, tuple((v, fingerprint(v)) for v in changing))
 
-    def holds(self, estimator: Any) -> bool:
-        """Test whether the parameters are the same now."""
-        parameters, values, changing = self
-        if not all(map(is_, parameters(estimator), values)):
-            return False
-        return not changing or all(fingerprint(now) == old for now, old in changing)
+    def holds(self, estimator: Any, state: Any) -> bool:
+        """Test whether parameters and state are the same now."""
+        return (
+            state is self.state
+            and all(map(is_, self.parameters(estimator), self.values))
+            and (not self.changing or all(fingerprint(now) == old for now, old in self.changing))
+        )
 
 
 def snapshot(estimator: Any) -> dict[str, Any]:

@@ -82,6 +82,9 @@ class AdaptiveForm(SquareRootForm):
         if self.aside is None:
             self.aside = np.zeros(aside_shape(self.forget.code, *self.z.shape[::-1]))
 
+    def learns_in_steps(self, gate: float) -> bool:
+        return not self.full_rank
+
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
         t, factors = start, None

@@ -63,6 +63,12 @@ class Form(ABC):
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows from start on; return the first one that is not taken, or stop."""
 
+    def learns_in_steps(self, gate: float) -> bool:
+        """Test whether a row with this factor changes the state in several steps of Python, which
+        an interrupt could part.
+        """
+        return False
+
     def absorb(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
         """Absorb all rows of a call, after which the state is in the requested precision."""
         self.update(rows, 0, rows.X.shape[0], residual, trace)
@@ -160,6 +166,8 @@ class Form(ABC):
 
 
 State = TypeVar("State")
+
+SMALL = 16_384  # numbers of a state whose copy takes some microseconds
 
 _PLAIN = frozenset({float, int, bool, str, bytes, type(None)})
 

@@ -18,7 +18,7 @@ from olsq.online.forms.covariance_kernels import (
     count_refusal,
     largest_on_entry,
 )
-from olsq.online.forms.form import Form, copied
+from olsq.online.forms.form import SMALL, Form, copied
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import rows_to_determine
 from olsq.online.forms.merging import merge_moments, merge_roots
@@ -97,6 +97,13 @@ class FormSwitch:
 
     def copy(self) -> FormSwitch:
         return copied(self)
+
+    @property
+    def rows_in_place(self) -> int:
+        return int(self.form.columns.shape[1] ** 2 >= SMALL)
+
+    def learns_in_steps(self, gate: float) -> bool:
+        return self.form.learns_in_steps(gate)
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None

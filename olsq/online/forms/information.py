@@ -160,6 +160,9 @@ class InformationForm(Form):
             self.squares = forgotten(self.squares, decay)
             self.squares += (scaled_Y**2).sum(0)
 
+    def learns_in_steps(self, gate: float) -> bool:
+        return self.past is not None or gate < kernels.GAP
+
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop with a solve, a residual and a trace entry for each.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from olsq.online.forms import schema, singular_path, start_kernels
 from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
-from olsq.online.forms.form import Form
+from olsq.online.forms.form import Form, copied
 from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.lapack import solve_transposed, solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
@@ -205,8 +205,12 @@ class SquareRootForm(Form):
     def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
         """Absorb one row that is a reset, a new direction, or on a path while undetermined."""
         before = self.coefficients()[None]
-        residual[t] = rows.Y[t] - singular_path.predict(before, rows.X[t : t + 1])[0]
-        share = self.take_alone(rows, t)
+        errors = rows.Y[t] - singular_path.predict(before, rows.X[t : t + 1])[0]
+        whole = copied(self) if len(rows.X) == 1 else self  # a call of several works on a copy
+        share = whole.take_alone(rows, t)
+        attributes, learned = vars(self), vars(whole)
+        residual[t] = errors  # and at once, so that an interrupt finds both or neither
+        attributes.update(learned)
         if trace.wanted:
             trace.write(t, self)
             trace.recursive[t] = residual[t] * np.sqrt(share)

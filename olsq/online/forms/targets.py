@@ -28,6 +28,15 @@ class Engine(Protocol):
         """True if a row that cannot be learned takes a place in the window."""
         ...
 
+    @property
+    def rows_in_place(self) -> int:
+        """Number of rows up to which a call does not take a copy of the state to learn them."""
+        ...
+
+    def learns_in_steps(self, gate: float) -> bool:
+        """Test whether a row changes the state in steps, of which an interrupt could part two."""
+        ...
+
     def copy(self) -> Engine: ...
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None

@@ -31,7 +31,7 @@ class ShortWay(NamedTuple):
     """Conditions under which rows of a bank take the fast path, with its state now."""
 
     state: BankState
-    unchanged: Unchanged | None
+    unchanged: Unchanged
     shape: tuple[int, ...]  # of a row that may go this way
     target: tuple[int, ...]  # and of its y
     gates: NDArray[np.float64]  # (n,) or (1,): the array that is the parameter, read anew each time
@@ -49,12 +49,7 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
     if not (type(which) in INTEGERS and type(x) is np.ndarray and x.dtype is DOUBLE):
         return None
     way = bank.__dict__.get("_checked_parameters")
-    if (
-        way is None
-        or way.state is not bank._state
-        or way.unchanged is None
-        or not way.unchanged.holds(bank)
-    ):
+    if way is None or not way.unchanged.holds(bank, bank._state):
         if "_state" not in bank.__dict__:
             return None
         way = bank._checked_parameters = _short_way_of(bank)
@@ -89,10 +84,9 @@ def _short_way_of(bank: Any) -> ShortWay:
     fits = factors is None or (
         factors.shape == gates.shape and factors.dtype is DOUBLE and factors.flags.carray
     )
-    unchanged = Unchanged.of(bank, read_anew=factors)
+    unchanged = Unchanged.of(bank, state, read_anew=factors)
     if (
         fits
-        and unchanged is not None
         and not unchanged.changing  # a bank's arrays are large: their content takes long to compare
         and not bank._kind.is_complex
         and state.matrix.dtype == DOUBLE

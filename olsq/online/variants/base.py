@@ -115,20 +115,24 @@ class Variant(VariantParameters, StreamingRegressor):
                 self._residual = None
             return path
 
-    def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
+    def _learn_row(
+        self, rows: Rows, errors: NDArray, *, predicts: bool
+    ) -> tuple[Any, NDArray] | None:
         if self.RESIDUALS or not predicts:
-            return super()._learn_row(rows, predicts=predicts)
+            return super()._learn_row(rows, errors, predicts=predicts)
         engine: Any = self._engine.engine
         before = self._solution(engine)
         prediction = rows.X.dot(before.T)
-        if not (self.WALK_SOLVES and self._learns_and_solves(engine, rows, before.shape)):
-            super()._learn_row(rows, predicts=False)
+        if not (self.WALK_SOLVES and self._learns_and_solves(engine, rows, errors, before.shape)):
+            super()._learn_row(rows, errors, predicts=False)
         return prediction, rows.Y - prediction
 
-    def _learns_and_solves(self, engine: Any, rows: Rows, shape: tuple[int, ...]) -> bool:
+    def _learns_and_solves(
+        self, engine: Any, rows: Rows, errors: NDArray, shape: tuple[int, ...]
+    ) -> bool:
         """Learn a row and solve for the next prediction in one kernel; False where it waits."""
         engine.fresh = False
-        ended, _ = self._walk(engine, rows, 0, np.empty((1, shape[0])), np.empty((1, *shape)))
+        ended, _ = self._walk(engine, rows, 0, errors, np.empty((1, *shape)))
         engine.fresh = ended == DONE
         return ended != WAITING
 

@@ -202,7 +202,9 @@ class ConstrainedLeastSquares(Variant, Coefficients):
         )
         return with_intercept(form, slopes, intercept)
 
-    def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
+    def _learn_row(
+        self, rows: Rows, errors: NDArray, *, predicts: bool
+    ) -> tuple[Any, NDArray] | None:
         # One fast path is for one set of parameters: no need to compare them again.
         checked = self.__dict__.get("_checked_parameters")
         if checked is None or self._stepped[0] is not checked:
@@ -211,7 +213,7 @@ class ConstrainedLeastSquares(Variant, Coefficients):
             self._stepped = checked, self._kept[0]
         self._unchanged = self._stepped[1]
         try:
-            return super()._learn_row(rows, predicts=predicts)
+            return super()._learn_row(rows, errors, predicts=predicts)
         finally:
             self._unchanged = None
 

@@ -213,10 +213,14 @@ class RobustLeastSquares(Variant, Coefficients):
                 engine = self._engine_or_raise().engine
                 self._passed = engine.weights_passed()
 
-    def _learn_row(self, rows: Rows, *, predicts: bool) -> tuple[Any, NDArray] | None:
+    def _learn_row(
+        self, rows: Rows, errors: NDArray, *, predicts: bool
+    ) -> tuple[Any, NDArray] | None:
         engine = self._engine_or_raise().engine
+        if engine.learns_in_steps(rows.gates.item(0)):
+            return None
         engine.begin(self._rule())
-        learned = super()._learn_row(rows, predicts=predicts)
+        learned = super()._learn_row(rows, errors, predicts=predicts)
         self._passed = engine.weights_passed()
         return learned
 

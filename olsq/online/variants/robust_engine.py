@@ -39,6 +39,9 @@ class RobustSwitch(VariantSwitch):
     passed: tuple[NDArray[np.float64], ...] = ()
     places: tuple[tuple[int, NDArray, slice], ...] = ()
 
+    def learns_in_steps(self, gate: float) -> bool:
+        return gate == 0 or self.recent_at[HELD] >= 0  # the first rows wait to be learned together
+
     def begin(self, rule: tuple[int, float, float]) -> None:
         """Begin a call, whose rows are weighted by ``rule``."""
         self.rule, self.passed, self.places = rule, (), ()

@@ -139,10 +139,11 @@ class Ring:
         if not positions:
             kept = kept[rows.weights[t:stop] > 0]
         slots = (slot + np.arange(kept.size)) % self.ring_w.size
-        self.ring_X[slots], self.ring_Y[slots] = rows.X[kept], rows.Y[kept]
-        self.ring_w[slots] = rows.weights[kept]
         out = int(leaving[t:stop].sum())
-        self.place[:2] = (
+        place = (
             min(count + kept.size - out, self.ring_w.size),
             (slot + kept.size) % self.ring_w.size,
         )
+        # No function is called from here on: an interrupt would come there.
+        self.ring_X[slots], self.ring_Y[slots] = rows.X[kept], rows.Y[kept]
+        self.ring_w[slots], self.place[:2] = rows.weights[kept], place

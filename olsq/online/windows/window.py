@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from olsq.linalg.numpy.lapack import mirror_upper
 from olsq.online.forms import covariance, schema
 from olsq.online.forms.covariance import CovarianceForm
-from olsq.online.forms.form import copied
+from olsq.online.forms.form import SMALL, copied
 from olsq.online.forms.form_switch import restore_form
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace, clip_to, read_only
@@ -137,6 +137,17 @@ class RollingWindow(Ring):
     def copy(self) -> RollingWindow:
         return copied(self)
 
+    @property
+    def rows_in_place(self) -> int:
+        d = self.ridge.size
+        if max(self.ring_X.size, d * d) < SMALL:
+            return 0
+        return d if d * d < SMALL else 1
+
+    def learns_in_steps(self, gate: float) -> bool:
+        """Return False: after an interrupt the window is made again from its ring."""
+        return False
+
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
     ) -> NDArray[np.int64] | None:
@@ -152,11 +163,20 @@ class RollingWindow(Ring):
         gates = rows.gates  # of one row without a pass of NumPy, which costs as much as the row
         fades = gates.item() != 1 if gates.size == 1 else (gates != 1).any()
         if fades or self.ring_fade is not None:
-            whole = self.copy()  # several steps, which an interrupt must not part
-            samples = fading.update(whole, rows, residual, trace, times)
-            self.__dict__.update(whole.__dict__)
+            whole, errors = self.copy(), np.empty_like(residual)
+            samples = fading.update(whole, rows, errors, trace, times)
+            attributes, learned = self.__dict__, whole.__dict__
+            residual[:] = errors  # and at once, so that an interrupt finds both or neither
+            attributes.update(learned)
             return samples
-        self._take(rows, self._count_leaving(rows.weights, times), residual, trace)
+        slot = self.place[kernels.SLOT]
+        try:
+            self._take(rows, self._count_leaving(rows.weights, times), residual, trace)
+        except BaseException:  # an interrupt between two steps: the ring says which rows are in
+            self.factors, self.is_outdated = None, True
+            if self.place[kernels.SLOT] == slot:
+                residual[:] = np.nan
+            raise
         return None
 
     def _grow(self, slots: int) -> None:
