@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from olsq.arrays.reals import real_array
+from olsq.online.calls.checked import check_once
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.known_rows import check_horizon
+from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.durations import Duration
-from olsq.online.rows.times import check_kind, read_times
+from olsq.online.rows.options import check_weight
+from olsq.online.rows.times import Timing, check_kind, read_times
+
+PLAIN = 1e30  # numbers whose squares are below it are far from what any state refuses
 
 
 class DelayedTargets:
@@ -49,6 +55,8 @@ class DelayedTargets:
     [0.0, 0.0, 3.0]
     """
 
+    _timing: Timing | None = None  # of the estimator's rows up to the last that waits
+
     def __init__(self, estimator: StreamingRegressor, horizon: Any = None) -> None:
         if not isinstance(estimator, StreamingRegressor):
             raise TypeError(
@@ -83,11 +91,11 @@ class DelayedTargets:
 
         Raises
         ------
-        ValueError
-            If a time is missing or goes back, or the target of a row one horizon before has not
-            been given; nothing has changed then.
+        ValueError, TypeError
+            If the row cannot be learned later, a time is missing or goes back, or the target of a
+            row one horizon before has not been given; nothing has changed then.
         """
-        now = self._read(time)
+        now, timing = self._read(time), self._check_row(x, sample_weight, time)
         due = self._due(now)
         for row in due:
             if row[-1] is None:
@@ -102,9 +110,9 @@ class DelayedTargets:
             prediction = self.estimator.predict(np.atleast_2d(x))[0]
             prediction = prediction if np.ndim(prediction) else prediction.item()
         options: dict[str, Any] = {"sample_weight": sample_weight}
-        if time is not None and self.estimator._duration(True) is not None:
+        if timing is not None:
             options["time"] = time
-        self._latest = now
+        self._latest, self._timing = now, timing
         self._waiting.append([copy.copy(x), prediction, options, now, None])
         return prediction
 
@@ -123,12 +131,13 @@ class DelayedTargets:
 
         Raises
         ------
-        ValueError
-            If every row has its target.
+        ValueError, TypeError
+            If every row has its target, or y is none that can be learned; nothing has changed then.
         """
         row = next((row for row in self._waiting if row[-1] is None), None)
         if row is None:
             raise ValueError("no row waits for a target: predict(x) comes before learn(y)")
+        error = self._numbers(y) - row[1]
         row[-1] = copy.copy(y)
         if self._length is None:
             try:
@@ -136,7 +145,7 @@ class DelayedTargets:
             except BaseException:
                 row[-1] = None
                 raise
-        return y - row[1]
+        return error
 
     def step(
         self, x: Any, y: Any, *, sample_weight: float | None = None, time: Any = None
@@ -148,8 +157,79 @@ class DelayedTargets:
         prediction, residual : number or array (m,)
             As of ``coefficient_path(horizon=)``.
         """
+        self._numbers(y)  # refused before anything changes
         prediction = self.predict(x, sample_weight=sample_weight, time=time)
         return prediction, self.learn(y)
+
+    def _check_row(self, x: Any, sample_weight: Any, time: Any) -> Timing | None:
+        """Check a row as learning it will; return the times of the estimator's rows up to it.
+
+        Else an error would come when the row is learned, and again in every later call.
+        """
+        estimator, waiting = self.estimator, self._waiting
+        checked = check_once(estimator, keep=False)
+        origin = None if checked is None else checked.origin
+        if origin is None:
+            estimator._check_parameters()
+        features = np.size(waiting[0][0]) if origin is None and waiting else None
+        features = features if origin is None else origin.n_features
+        is_timed = time is not None and estimator._duration(True) is not None
+        was_timed = self._timing if waiting else estimator._timing
+        if (
+            type(x) is np.ndarray
+            and x.dtype == np.float64
+            and x.shape == (features,)
+            and x.dot(x) < PLAIN  # False where a number is missing
+            and sample_weight is None
+            and not is_timed
+            and was_timed is None
+            and checked is not None
+            and checked.factor is not None
+        ):
+            return None
+        if type(x) is not np.ndarray:
+            inputs.check_row_names(x, getattr(estimator, "feature_names_in_", None))
+        X = np.atleast_2d(x)
+        if X.shape[0] != 1:
+            raise ValueError(f"x must be one row, got shape {np.shape(x)}")
+        if features is not None:
+            inputs.check_size(X.shape, estimator, features, allow_empty=False)
+        weight = None if sample_weight is None else check_weight(sample_weight, 1)
+        if sample_weight is not None and np.ndim(sample_weight) > 0:
+            raise ValueError(
+                f"sample_weight must be a number, got an array of shape {np.shape(sample_weight)}"
+            )
+        m = 0 if origin is None else origin.n_targets
+        y = np.zeros((1, m) if m else 1)
+        call = estimator._check_call(X, y, weight, None, checked)
+        # The estimator as it will be when it learns the row, as far as times are concerned.
+        later = object.__new__(type(estimator))
+        later.__dict__.update(estimator.__dict__)
+        later._timing = was_timed
+        later.n_samples_seen_ = len(waiting) + (0 if origin is None else estimator.n_samples_seen_)
+        return later._in_time(call, [time] if is_timed else None, X, y, None, True)[1]
+
+    def _numbers(self, y: Any) -> Any:
+        """Check a target as learning it will; return it as a number or an array (m,)."""
+        estimator = self.estimator
+        origin = estimator.__dict__.get("_origin")
+        if origin is None:
+            sizes = {np.size(row[-1]) for row in self._waiting if row[-1] is not None}
+            if sizes and np.size(y) not in sizes:
+                raise ValueError(f"y must have {sizes.pop()} numbers, as before, got {y!r}")
+        several = np.size(y) > 1 if origin is None else origin.n_targets > 0
+        if not several and type(y) in (float, np.float64) and y * y < PLAIN:
+            return y
+        Y = np.array(y, ndmin=2 if several else 1, subok=True)
+        if Y.shape[0] != 1:
+            raise ValueError(f"y must be the target of one row, got shape {np.shape(y)}")
+        is_complex = estimator._sees_complex(Y) if origin is None else origin.is_complex
+        convert = complex_rows.complex_array if is_complex else real_array
+        n_targets = None if origin is None else origin.n_targets
+        Y = inputs.check_y(Y, estimator, 1, n_targets, convert)
+        X, parts = np.zeros((1, 1)), complex_rows.real_parts(Y) if is_complex else Y
+        inputs.rows_to_learn(X, parts, None, estimator.missing, estimator, estimator._stored)
+        return Y[0] if several else Y.item()
 
     def _read(self, time: Any) -> Any:
         """Return a row's time as a number, None under a horizon that counts rows."""
