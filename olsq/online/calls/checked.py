@@ -106,7 +106,9 @@ def checked_now(estimator: Any, unchanged: Unchanged) -> Checked:
     timed, engine = estimator._timing is not None, estimator._engine
     switch, shape, gates = engine.engine, UNUSUAL, ONE
     form = switch.latest_form if isinstance(switch, RollingWindow) else switch.form
-    factor = None if estimator._duration(timed) is not None else _factor_of_rows(estimator)
+    # Rows after those with times go the general way, also where they count again from here on.
+    in_time = timed or estimator._duration(timed) is not None
+    factor = None if in_time else _factor_of_rows(estimator)
     if (
         factor is not None
         and estimator.ROW_BY_ROW

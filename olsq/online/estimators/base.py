@@ -191,9 +191,11 @@ class StreamingRegressor(Prediction):
                     raise ValueError(
                         f"sample_weight must be a number, got an array of shape {weight.shape}"
                     )
+            is_complex = self._sees_complex(X, Y)
+            truth = complex_rows.complex_array(Y, "y") if is_complex else real_array(Y, "y")
             self.partial_fit(X, Y, weight, times=None if time is None else [time])
             keeps_residual = has_estimate and self._residual is not None
-            residual = self.residual_[0] if keeps_residual else Y[0] - before
+            residual = self.residual_[0] if keeps_residual else truth[0] - before
             if weight is not None and np.isnan(weight):
                 residual = np.full_like(residual, np.nan)
         return (before, residual) if several else (before.item(), residual.item())
@@ -326,6 +328,10 @@ class StreamingRegressor(Prediction):
                 "_timing": timing,
                 "_constant_values": values,
             }
+            if timing is None and fitted and self._timing is not None:  # rows count again
+                state: Any
+                for _, state in absorbed.engine.groups:
+                    state.span = None
             if fitted:
                 self.__dict__.update(after, _engine=absorbed.engine)
             else:

@@ -33,7 +33,7 @@ class Prediction(EstimatorState):
                 "residual_ was not kept: with residuals=False and method='information' rows are "
                 "only accumulated. Use residuals=True, or partial_fit_path."
             )
-        values = self._residual[:, 0] if self._origin.n_targets == 0 else self._residual
+        values = (self._residual[:, 0] if self._origin.n_targets == 0 else self._residual).copy()
         residual, labels = self.__dict__.get("_labelled_residual", (None, None))
         # Rows that came the short way are arrays, and later than the labels.
         return values if residual is not self._residual else self._labelled(labels, values)

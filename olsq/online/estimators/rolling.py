@@ -246,6 +246,9 @@ class RollingLeastSquares(WindowParameters, Inference):
         """
         robust = errors_in_window(cov, maxlags, self.window)
         if robust is not None:
-            refuse_complex_data(f"cov={cov!r}", "use cov='nonrobust' for circular noise", X=X, y=y)
+            instead = "use cov='nonrobust' for circular noise"
+            refuse_complex_data(f"cov={cov!r}", instead, X=X, y=y)
+            if "_origin" in self.__dict__ and self._origin.is_complex:
+                raise TypeError(f"coef_ is complex, and cov={cov!r} takes real rows: {instead}")
         options = {"forget": forget, "times": times, "statistics": statistics}
         return self._path(X, y, sample_weight, robust=robust, **options)

@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Call, Origin
+from olsq.online.calls.checked import check_once
 from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
+from olsq.online.files.file_checks import check_loadable
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to, split_intercept
 from olsq.online.forms.targets import Engine, TargetGroups
@@ -299,8 +301,10 @@ class EstimatorState(Estimator):
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
             self._engine_or_raise()
-            self._check_frozen()
+            checked = check_once(self, keep=False)
             header, arrays = self._written(metadata)
+            if checked is None or checked.factor is None or metadata is not None:
+                check_loadable(self, header)
             return header, {name: array.copy() for name, array in arrays.items()}
 
     def _written(

@@ -63,8 +63,7 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     want(fits, "complex", of_complex)
     check_names(header.get("target_names"), max(header["n_targets"], 1), "target_names")
     estimator = kind(**parameters)
-    _check_parameters(estimator, n)
-    check_noise_variance(estimator.noise_variance, max(header["n_targets"], 1))
+    _check_parameters(estimator, n, header["n_targets"])
     _check_timing(estimator, header.get("timing"), header.get("zoned"))
     engine = header["engine"]
     want(isinstance(engine, dict), "engine", engine)
@@ -74,6 +73,24 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     for _, part, _ in _parts(engine):
         want(isinstance(part, dict) and isinstance(part.get("arguments"), dict), "engine", part)
         _check_arguments(estimator, header["dtype"], part["arguments"], of_complex)
+
+
+def check_loadable(estimator: Any, header: dict[str, Any]) -> None:
+    """Raise ValueError if a header about to be written would be refused when it is loaded.
+
+    Parameters that may change between rows can be out of range, or not fit the times so far.
+    """
+    timing = header.get("timing")
+    try:
+        want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
+        _check_parameters(estimator, header["n_features"], header["n_targets"])
+        duration = estimator._duration(timing is not None)
+        if timing and (duration is None or duration.kind != timing[0]):
+            value = estimator._timed_option()[0]
+            raise ValueError(f"{value} does not go with the times of its rows, {timing[0]}")
+    except ValueError as error:
+        name = type(estimator).__name__
+        raise ValueError(f"this {name} cannot be saved as it is: {error}") from None
 
 
 def _check_groups(groups: Any, n_targets: int) -> None:
@@ -99,7 +116,7 @@ def _parts(engine: dict[str, Any]) -> list[tuple[str, Any, int | None]]:
     ]
 
 
-def _check_parameters(estimator: Any, n_features: int) -> None:
+def _check_parameters(estimator: Any, n_features: int, n_targets: int) -> None:
     """Check that the parameters are in range."""
     try:
         estimator._check_parameters()
@@ -107,8 +124,10 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
         half_life = estimator.half_life
         if half_life is not None and not is_duration(half_life):
             forget_from_half_life(half_life)
-        if not isinstance(estimator.forget, Forgetting):
+        takes_strategies = hasattr(type(estimator), "forgetting_")
+        if not (takes_strategies and isinstance(estimator.forget, Forgetting)):
             check_forget(estimator.forget)
+        check_noise_variance(estimator.noise_variance, max(n_targets, 1))
     except TypeError as error:
         raise ValueError(str(error)) from None
     want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from olsq.forgetting.base import Forgetting
+from olsq.online.rows.complex_rows import unpacked
+from olsq.problem import Moments
 
 IMMUTABLE = {float, str, int, bool, type(None)}
 
@@ -96,12 +98,13 @@ def _has_fingerprint(value: Any) -> bool:
 
 
 def _equal(new: Any, old: Any) -> bool:
+    new, old = _as_in_files(new), _as_in_files(old)
     if isinstance(new, (type, np.dtype)) or isinstance(old, (type, np.dtype)):
         try:
             return np.dtype(new) == np.dtype(old)  # one dtype has several names
         except TypeError:
             return False
-    if isinstance(new, (tuple, list, dict)) and type(new) is type(old):
+    if isinstance(new, (list, dict)) and type(new) is type(old):
         if len(new) != len(old) or (isinstance(new, dict) and new.keys() != old.keys()):
             return False
         keys = new if isinstance(new, dict) else range(len(new))
@@ -112,3 +115,10 @@ def _equal(new: Any, old: Any) -> bool:
         return bool(np.array_equal(np.asarray(new), np.asarray(old)))
     except (TypeError, ValueError):  # no numbers: they cannot be what was accepted
         return False
+
+
+def _as_in_files(value: Any) -> Any:
+    """Convert a parameter to the kind that a loaded state has: lists, and moments by name."""
+    if isinstance(value, Moments):
+        return value._asdict()
+    return list(value) if isinstance(value, tuple) else unpacked(value)

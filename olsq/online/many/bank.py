@@ -220,7 +220,7 @@ class FilterBank(BankMaking, BankUncertainty):
         """
         with self._locked():
             if sample_weight is None and (short := learn_one_row(self, X, y, which)) is not None:
-                return short[0][()], short[1]  # a number where there is one
+                return short[0][()], short[1].copy()  # a number where there is one
             convert = complex_rows.complex_array if self._is_complex(X=X, y=y) else real_array
             rows = index_rows(convert(X, "X"), which, int(self.n))
             filters = np.asarray([] if which is None else which)
@@ -233,7 +233,7 @@ class FilterBank(BankMaking, BankUncertainty):
                 self._learn(X, y, sample_weight, None, which)
                 return before, self.residual_
             self._learn(X, y, sample_weight, None, which)
-            before, lost = np.zeros_like(self.residual_), ~np.isfinite(rows).all(axis=1)
+            before, lost = np.zeros_like(self._residual), ~np.isfinite(rows).all(axis=1)
             single = which is not None and np.ndim(which) == 0
             before[lost.all() if single else lost] = np.nan
             return before[()], self.residual_

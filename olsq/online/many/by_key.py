@@ -214,7 +214,7 @@ class ByKey(Estimator):
     def residual_(self) -> NDArray:
         """A-priori residuals of the last call's rows; NaN in skipped rows."""
         self._check_fitted()
-        return self._residual
+        return self._residual.copy()
 
     # -- the state --------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from olsq.online.many.labels import read_key
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.many.state import BankState
 from olsq.online.rows.durations import DATES, NUMBERS, half_life_duration
-from olsq.online.rows.options import check_noise_variance
 
 _FIELDS = {"estimator", "parameters", "n_features", "n_targets", "dtype", "metadata"}
 _OF_WINDOWS = {"estimator", "keys", "feature_names", "zoned", "metadata"}
@@ -53,10 +52,8 @@ def read_bank(header: dict[str, Any], arrays: dict[str, NDArray]) -> FilterBank:
     fits = type(bank.n) is int and shape in ((bank.n, part * d), (bank.n, part * (d + 1)))
     want(fits, "the shape of ridge", list(shape))
     try:
-        bank._check_parameters()
-        bank._forget(None)
+        bank._check_ranges(n_targets)
         n, k = bank._full_ridge(d).shape
-        check_noise_variance(bank.noise_variance, max(n_targets, 1))
     except TypeError as error:
         raise ValueError(str(error)) from None
     want(bank.n_features in (None, d), "n_features", bank.n_features)

@@ -121,13 +121,13 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
         bank, timed = self._grown(len(places)), None
         if duration is not None:
             timed = self._timed(times, duration, codes, list(places), len(bank))
-        parameters = self._bank_parameters()
-        bank.set_params(**{name: parameters[name] for name in self.CHANGEABLE})
+        self._pass_parameters(bank)
         learned = bank._learn(
             X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
         )
-        residual = np.full((labelled.size, *bank.residual_.shape[1:]), np.nan, bank._dtype)
-        residual[labelled] = bank.residual_
+        assert bank._residual is not None
+        residual = np.full((labelled.size, *bank._residual.shape[1:]), np.nan, bank._dtype)
+        residual[labelled] = bank._residual
         self.__dict__.update(
             _bank=bank,
             _places=places,
@@ -143,7 +143,7 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
         one_target = bank._n_targets == 0
         result = path_of(
             path,
-            bank.residual_.reshape(path.sigma2.shape),
+            bank._residual.reshape(path.sigma2.shape),
             intercept=bool(bank._first),
             dtype=bank._dtype,
             one_target=one_target,
@@ -210,6 +210,11 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
 
     # -- the state --------------------------------------------------------------------------------
 
+    def _pass_parameters(self, bank: FilterBank) -> None:
+        """Set the parameters of the bank that may have changed since the last call."""
+        parameters = self._bank_parameters()
+        bank.set_params(**{name: parameters[name] for name in self.CHANGEABLE})
+
     def _check_frozen(self) -> None:
         """Raise ValueError if a parameter is no longer what the states were made with."""
         names = self._bank._made_with.keys() & set(self._parameter_names())
@@ -226,8 +231,9 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
         with self._locked():
             self._check_fitted()
             self._check_frozen()
+            self._pass_parameters(self._bank)
             header, arrays = self._bank._snapshot(metadata)
-            # The bank has those of the last call; set_params may have changed the groups' since.
+            # A half-life in time is the groups' alone.
             header["parameters"] |= {k: plain(getattr(self, k), k) for k in self.CHANGEABLE}
             header |= {"estimator": "GroupedLeastSquares", "keys": list(map(written_key, self))}
             if (names := getattr(self, "feature_names_in_", None)) is not None:

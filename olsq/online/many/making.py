@@ -15,6 +15,7 @@ from olsq.online.many.rows import check_number
 from olsq.online.many.state import BankState, Kind
 from olsq.online.parameters import FilterParameters
 from olsq.online.rows import inputs
+from olsq.online.rows.options import check_noise_variance
 
 
 class BankMaking(FilterParameters):
@@ -25,11 +26,21 @@ class BankMaking(FilterParameters):
     n: int
     n_features: int | None
 
+    def _forget(self, which: Any) -> NDArray:
+        """Return the factors of the filters ``which``; see the subclass."""
+        raise NotImplementedError
+
     def _check_parameters(self) -> None:
         check_number(self.n, "n")
         if self.n_features is not None:
             check_number(self.n_features, "n_features")
         super()._check_parameters()
+
+    def _check_ranges(self, n_targets: int) -> None:
+        """Raise ValueError or TypeError for a parameter that no row can be learned with."""
+        self._check_parameters()
+        self._forget(None)
+        check_noise_variance(self.noise_variance, max(n_targets, 1))
 
     # -- the state --------------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ class BankReading(Estimator):
     _residual: NDArray | None
 
     _begin: Callable[..., None]
+    _check_ranges: Callable[[int], None]
 
     def _copied(self) -> dict[str, Any]:
         return {"_state": self._state.copy()} if "_state" in self.__dict__ else {}
@@ -150,7 +151,7 @@ class BankReading(Estimator):
         self._state_or_raise()
         if self._residual is None:
             return np.empty(0, self._dtype)
-        return self._residual
+        return self._residual.copy()
 
     @property
     def n_samples_seen_(self) -> NDArray[np.int64]:
@@ -277,6 +278,7 @@ class BankReading(Estimator):
         with self._locked():
             state = self._state_or_raise()
             frozen.check(self, self._made_with)
+            self._check_ranges(self._n_targets)
             header = {
                 "estimator": "FilterBank",
                 "parameters": plain_parameters(self),

@@ -129,6 +129,11 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             check_times_shape(times, n)
         codes, fresh = encode(by, n, {key: place for place, key in enumerate(earlier)})
         self._refuse_unlabelled(codes)
+        if fitted and fresh:  # groups of the call check their own parameters
+            window = next(iter(earlier.values()))
+            alone.__dict__.update(_origin=window._origin, _engine=window._engine)
+            alone._check_frozen()
+            alone = RollingLeastSquares(**self.get_params())
         keys = [*earlier, *fresh]
         windows, arrays = dict(earlier), None
         residual = np.full(y.shape, np.nan, np.result_type(X, np.float32))
@@ -251,8 +256,10 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
 
     def _windows_or_raise(self) -> dict[Any, RollingLeastSquares]:
         self._check_fitted()
-        for window in self._windows.values():  # it may have changed since the last row
-            window.noise_variance = self.noise_variance
+        # They may have changed since a group's last row.
+        changeable = {name: getattr(self, name) for name in self.CHANGEABLE}
+        for window in self._windows.values():
+            window.__dict__.update(changeable)
         return self._windows
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -268,7 +275,10 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         with self._locked():
             # The file of each group, in line.  Files are multiples of eight bytes, and no file
             # holds arrays of bytes.
-            files = [window.to_bytes() for window in self._windows_or_raise().values()]
+            windows = map(copy.copy, self._windows_or_raise().values())
+            # Parameters may have changed since a group's last row; all files hold the same.
+            parameters = self.get_params()
+            files = [window.set_params(**parameters).to_bytes() for window in windows]
             words = [np.frombuffer(file, np.int64) for file in files]
             names = getattr(self, "feature_names_in_", None)
             header = {

@@ -127,8 +127,8 @@ def embed_prior(prior: Any) -> tuple[NDArray, NDArray]:
         mean, covariance = prior
     except (TypeError, ValueError):
         raise TypeError(f"{rule}, got {prior!r}") from None
-    mean: Any = complex_array(_unpacked(mean), "prior[0], the mean,")
-    covariance = _unpacked(covariance)
+    mean: Any = complex_array(unpacked(mean), "prior[0], the mean,")
+    covariance = unpacked(covariance)
     name = "prior[1], the covariance,"
     C: Any = covariance if holds_complex(covariance) else real_array(covariance, name)
     C = np.asarray(C)
@@ -146,16 +146,16 @@ def prior_is_complex(prior: Any) -> bool:
     """Test whether a prior's mean or covariance is complex."""
     if not isinstance(prior, (tuple, list)):
         return False
-    return any(holds_complex(_unpacked(part)) for part in prior)
+    return any(holds_complex(unpacked(part)) for part in prior)
 
 
 def packed_prior(prior: Any) -> list[dict[str, Any]]:
     """Convert a complex prior to what JSON can hold."""
-    parts: list[Any] = [np.asarray(_unpacked(part)) for part in prior]
+    parts: list[Any] = [np.asarray(unpacked(part)) for part in prior]
     return [{"real": part.real.tolist(), "imag": part.imag.tolist()} for part in parts]
 
 
-def _unpacked(part: Any) -> Any:
+def unpacked(part: Any) -> Any:
     """Read the mean or covariance of a prior, also of one that a state file held."""
     if isinstance(part, dict) and part.keys() == {"real", "imag"}:
         return joined(np.asarray(part["real"]), np.asarray(part["imag"]))

@@ -152,8 +152,8 @@ def plain(value: Any, name: str) -> Any:
         return value.to_dict()
     if is_duration(value) and not isinstance(value, str):  # text that is read back exactly
         return f"{parse_duration(value, name).length}ns"
-    if isinstance(value, np.ndarray):
-        return value.tolist()
+    if isinstance(value, np.ndarray) or hasattr(value, "to_numpy"):  # series of factors too
+        return np.asarray(value).tolist()
     if isinstance(value, (np.dtype, type)):  # state_dtype
         return np.dtype(value).name
     return value.item() if isinstance(value, np.generic) else value

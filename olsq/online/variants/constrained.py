@@ -15,6 +15,7 @@ from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.files.frozen import fingerprint
 from olsq.online.forms.rows import Rows
+from olsq.online.rows.options import plain
 from olsq.online.variants import active_set_kernels
 from olsq.online.variants.active_set import Constraints, solve
 from olsq.online.variants.base import Variant, centred, with_intercept
@@ -119,7 +120,8 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     def _asked(self) -> Any:
         if self._unchanged is not None:
             return self._unchanged
-        return fingerprint(self.equality), fingerprint(self.bounds)
+        # Arrays are lists once they were saved.
+        return tuple(fingerprint(plain(value, "")) for value in (self.equality, self.bounds))
 
     def _written(
         self, metadata: dict[str, Any] | None
