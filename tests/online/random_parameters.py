@@ -1,0 +1,87 @@
+"""Values of parameters, in range and not."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import olsq
+
+VALUES: dict[str, list[Any]] = {
+    "forget": [
+        1.0,
+        0.9,
+        1,
+        0.0,
+        0.5,
+        np.float32(0.9),
+        np.array(0.9),
+        2.0,
+        -0.1,
+        np.nan,
+        "x",
+        None,
+        np.array([0.9, 0.8]),
+        np.array([0.9]),
+        [0.9, 0.8, 0.7],
+        pd.Series([0.9]),
+        True,
+        olsq.forgetting.Directional(0.9),
+        olsq.forgetting.Exponential(0.9),
+    ],
+    "half_life": [
+        None,
+        5,
+        5.0,
+        "3D",
+        0,
+        -1,
+        np.nan,
+        "x",
+        datetime.timedelta(days=2),
+        [1.0, 2.0],
+        np.timedelta64(3, "D"),
+        np.array(4.0),
+    ],
+    "missing": ["skip", "raise", "skip_target", "x", None],
+    "noise_variance": [None, 4.0, 0.0, -1.0, np.array([1.0, 2.0]), np.array([2.0]), np.inf, "x"],
+    "min_samples": [None, 1, 2, 5, 1000, "x", 0, 2.5],
+    "ridge": [2.0, [1.0, 2.0], np.array([1.0, 2.0]), "much", None, np.inf, 0.0, 0],
+    "ridge_mode": ["fixed", "discounted", "x"],
+    "fit_intercept": [False, True, 1],
+    "method": ["sqrt", "information", "covariance", "auto", "x"],
+    "residuals": [False, True],
+    "state_dtype": ["float32", np.float32, "float64", "x"],
+    "cov": ["sandwich", "posterior", "x"],
+    "prior": [([0.0, 1.0, 0.0], [1.0, 2.0, 3.0]), "x", None, (np.zeros(3), np.eye(3))],
+    "window": [2, 20, 9, "9D", 9.0, 2.5, "x", 0],
+    "window_of": [None, "samples", "positions", "x"],
+    "threshold": [1.0, 0.1, -1, "x"],
+    "dof": [3.0, 0.0],
+    "loss": ["huber", "student", "x"],
+    "scale_window": [12, 5, 0, "x"],
+    "warm_up": [None, 14, 3, 0],
+    "equality": [None, ([[1.0, 1.0]], [1.0]), "x"],
+    "bounds": [(0.0, np.inf), (-1.0, 1.0), None, (2.0, 1.0), "x", (np.zeros(2), np.ones(2))],
+    "alpha": [0.01, 0.5, -1.0, "x", 0.0],
+    "l1_ratio": [0.5, 1.0, 0.0, 2.0],
+    "standardize": [True, False],
+    "tol": [1e-10, 1e-6, -1.0],
+    "max_iter": [1000, 1, 0],
+    "noise_ratio": [1.0, 2.0, -1.0, "x", np.array([1.0, 2.0])],
+    "nongeneric": ["nan", "raise", "x"],
+    "kernel": ["rbf", "linear", "x"],
+    "gamma": [None, 0.5, -1.0],
+    "degree": [3, 2, 0],
+    "coef0": [1.0, 0.0],
+    "budget": [200, 5, 0],
+    "n": [3, 4, 0],
+    "n_features": [None, 2, 3],
+    "carry": [True, False],
+    "lags": [1, [1, 2], 0],
+    "max_levels": [4, 2],
+    "n_components": [5, 3],
+}
