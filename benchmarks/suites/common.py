@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,11 @@ def ratio(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float = 0
         if round_ >= 4 and time.process_time() > end:
             break
     return best[0] / best[1]
+
+
+def one_by_one(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows X (1, d), y (1,), again and again: one row alone would wind the others' directions up."""
+    return itertools.cycle([(X[t : t + 1], y[t : t + 1]) for t in range(len(X))])
 
 
 def relative_error(got: Any, exact: np.ndarray) -> float:

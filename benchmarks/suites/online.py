@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from .common import FORGET, RIDGE, need, ratio, regression, textbook, touch
+from .common import FORGET, RIDGE, need, one_by_one, ratio, regression, textbook, touch
 
 SIZES = [4, 16, 64, 256]
 METHODS = ["covariance", "sqrt", "information"]
@@ -90,13 +92,13 @@ class OneRow:
     def setup(self, d: int, method: str) -> None:
         X, y = rows(d)
         self.est = estimator(method).partial_fit(X, y)
-        self.x, self.y = X[:1], y[:1]
+        self.rows = one_by_one(X, y)
 
     def time_partial_fit(self, d: int, method: str) -> None:
-        self.est.partial_fit(self.x, self.y)
+        self.est.partial_fit(*next(self.rows))
 
     def time_predict(self, d: int, method: str) -> None:
-        self.est.predict(self.x)
+        self.est.predict(next(self.rows)[0])
 
 
 class Step:
@@ -109,11 +111,11 @@ class Step:
         need("olsq.RecursiveLeastSquares.step")
         X, y = rows(d)
         self.est = estimator().partial_fit(X, y)
-        self.x, self.y = X[0], float(y[0])
-        self.est.step(self.x, self.y)
+        self.rows = itertools.cycle([(x, float(target)) for x, target in zip(X, y, strict=True)])
+        self.time_step(d)
 
     def time_step(self, d: int) -> None:
-        self.est.step(self.x, self.y)
+        self.est.step(*next(self.rows))
 
 
 class Bank:

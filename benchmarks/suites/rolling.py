@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .common import FORGET, RIDGE, need, ratio, regression
+from .common import FORGET, RIDGE, need, one_by_one, ratio, regression
 
 SIZES = [4, 16, 64]
 
@@ -45,7 +45,7 @@ class OneRow:
         (kind,) = need("olsq.RollingLeastSquares")
         X, y = regression(2000, d)
         self.est = kind(window=max(100, 4 * d), fit_intercept=False).partial_fit(X, y)
-        self.x, self.y = X[:1], y[:1]
+        self.rows = one_by_one(X, y)
 
     def time_row(self, d: int) -> None:
-        self.est.partial_fit(self.x, self.y).coef_  # noqa: B018
+        self.est.partial_fit(*next(self.rows)).coef_  # noqa: B018
