@@ -16,6 +16,10 @@ from olsq.problem import Moments
 IMMUTABLE = {float, str, int, bool, type(None)}
 
 
+class MadeWith(dict[str, Any]):
+    """Parameters that a state was made with, as pickles of earlier versions name them."""
+
+
 class Unchanged(NamedTuple):
     """Parameters of an estimator that were checked for a state, to be compared with those of later
     calls.
@@ -39,7 +43,8 @@ class Unchanged(NamedTuple):
         values = parameters(estimator)
         changing = [v for v in values if not (v is read_anew or _is_immutable(v))]
         if not all(map(_has_fingerprint, changing)):
-            values = (object(),)
+            never = object()
+            return cls(state, parameters, (never,), ((never, None),))
         return cls(state, parameters, values, tuple((v, fingerprint(v)) for v in changing))
 
     def holds(self, estimator: Any, state: Any) -> bool:

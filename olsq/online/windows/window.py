@@ -173,7 +173,7 @@ class RollingWindow(Ring):
         try:
             self._take(rows, self._count_leaving(rows.weights, times), residual, trace)
         except BaseException:  # an interrupt between two steps: the ring says which rows are in
-            self.factors, self.is_outdated = None, True
+            self.is_outdated = True
             if self.place[kernels.SLOT] == slot:
                 residual[:] = np.nan
             raise
