@@ -3,9 +3,9 @@
     python -m benchmarks.reports.versions               # the commits STEPS and this tree; the page
     python -m benchmarks.reports.versions BEFORE .. [--only "one row"]     # checkouts; only prints
 
-A worker for each version imports olsq from its checkout.  In every round each worker runs a case
-once after another, and counts the least processor time of four runs; the median of the ratios over
-the rounds counts, since a busy machine slows all of them down alike.
+A worker for each version and case imports olsq from its checkout.  In every round each worker runs
+the case once after another, and counts the least processor time of four runs; the median of the
+ratios over the rounds counts, since a busy machine slows all of them down alike.
 """
 
 from __future__ import annotations
@@ -204,11 +204,12 @@ def table(results: dict) -> str:
 
 def measure(folders: list[Path], only: str | None = None) -> dict[str, Any]:
     """Return the seconds of each case in the first checkout, and the others' ratios to it."""
-    workers = [worker(folder) for folder in folders]
     cases = {}
     for case in CASES:
         if only is not None and only not in case:
             continue
+        # Anew for each case: what a process did before decides how quickly it gets its memory.
+        workers = [worker(folder) for folder in folders]
         rounds = [[ask(process, case) for process in workers] for _ in range(ROUNDS)]
         seconds = statistics.median(times[0] for times in rounds)
         ratios = [
@@ -218,10 +219,10 @@ def measure(folders: list[Path], only: str | None = None) -> dict[str, Any]:
         shown = " ".join(f"{ratio:6.2f}" for ratio in ratios)
         print(f"{case:32s} {1e3 * seconds:8.3f} ms {shown}", flush=True)
         cases[case] = {"seconds": seconds, "ratios": ratios}
-    for process in workers:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait()
+        for process in workers:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
     return cases
 
 

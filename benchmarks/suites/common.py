@@ -68,7 +68,7 @@ def ratio(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float = 0
 
 
 def one_by_one(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows X (1, d), y (1,), again and again: one row alone would wind the others' directions up."""
+    """Rows X (1, d), y (1,), again and again: one row for ever would wind other directions up."""
     return itertools.cycle([(X[t : t + 1], y[t : t + 1]) for t in range(len(X))])
 
 
