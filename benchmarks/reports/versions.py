@@ -255,7 +255,8 @@ def main() -> None:
     with checkouts(STEPS) as folders:
         cases = measure([*folders, ROOT], options.only)
     if options.only is None:
-        results = {"machine": machine.describe(), "commits": [*STEPS, "now"], "cases": cases}
+        about = machine.describe() | {"threads": 1}  # of the workers
+        results = {"machine": about, "commits": [*STEPS, "now"], "cases": cases}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
         replace_between(PAGE, "versions", table(results))
     return None
