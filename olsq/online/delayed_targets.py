@@ -14,7 +14,7 @@ from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.known_rows import check_horizon
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.durations import Duration
-from olsq.online.rows.options import check_weight
+from olsq.online.rows.options import check_weight_of_row
 from olsq.online.rows.times import Timing, check_kind, read_times
 
 PLAIN = 1e30  # numbers whose squares are below it are far from what any state refuses
@@ -194,11 +194,7 @@ class DelayedTargets:
             raise ValueError(f"x must be one row, got shape {np.shape(x)}")
         if features is not None:
             inputs.check_size(X.shape, estimator, features, allow_empty=False)
-        weight = None if sample_weight is None else check_weight(sample_weight, 1)
-        if sample_weight is not None and np.ndim(sample_weight) > 0:
-            raise ValueError(
-                f"sample_weight must be a number, got an array of shape {np.shape(sample_weight)}"
-            )
+        weight = check_weight_of_row(sample_weight)
         m = 0 if origin is None else origin.n_targets
         y = np.zeros((1, m) if m else 1)
         call = estimator._check_call(X, y, weight, None, checked)

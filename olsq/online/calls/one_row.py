@@ -45,6 +45,7 @@ def learn(
     """
     if type(X) is not ndarray or type(y) is not ndarray or not X.flags.carray:
         return None
+    # As check_once begins, without the call of it, which a single row would notice.
     checked = estimator.__dict__.get("_checked_parameters")
     if checked is None or not checked.unchanged.holds(estimator, estimator._origin):
         checked = check_once(estimator)

@@ -23,7 +23,7 @@ from olsq.online.paths.collector import RobustErrors, combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import Labels, check_same_index, column_names
-from olsq.online.rows.options import check_weight, without_missing
+from olsq.online.rows.options import check_weight, check_weight_of_row, without_missing
 from olsq.online.rows.sparse import rows_or_array
 from olsq.online.rows.times import Timing, named_times, times_of_call, with_times
 from olsq.threads import threads_for
@@ -184,13 +184,7 @@ class StreamingRegressor(Prediction):
                 row = real_array(X, "x") if row is None else row
                 zero = row.dtype.type(0.0 if np.isfinite(row).all() else np.nan)
                 before = np.full(np.shape(Y[0]), zero)
-            weight = None
-            if sample_weight is not None:
-                weight = real_array(sample_weight, "sample_weight")
-                if weight.ndim > 0:
-                    raise ValueError(
-                        f"sample_weight must be a number, got an array of shape {weight.shape}"
-                    )
+            weight = check_weight_of_row(sample_weight)
             is_complex = self._sees_complex(X, Y)
             truth = complex_rows.complex_array(Y, "y") if is_complex else real_array(Y, "y")
             self.partial_fit(X, Y, weight, times=None if time is None else [time])

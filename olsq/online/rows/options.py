@@ -129,6 +129,16 @@ def check_weight(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.flo
     return weights
 
 
+def check_weight_of_row(sample_weight: ArrayLike | None) -> NDArray[np.float64] | None:
+    """Return the weight of one row, a number, as an array (); None for none."""
+    if sample_weight is None:
+        return None
+    weight = real_array(sample_weight, "sample_weight")
+    if weight.ndim > 0:
+        raise ValueError(f"sample_weight must be a number, got an array of shape {weight.shape}")
+    return weight
+
+
 def without_missing(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Replace missing weights by 0, for rows that are marked as ones not to learn."""
     lost = np.isnan(weights)
