@@ -24,6 +24,9 @@ reading_option = partial(typer.Option, rich_help_panel="Reading")
 CheckpointEveryOption = Annotated[float, stopping_option(help="Seconds between two checkpoints.")]
 
 
+# A name in quotation marks, as in CSV, or one without; what follows an equals sign are levels.
+QUOTED = r'"(?:[^"]|"")*"'
+WITH_LEVELS = re.compile(rf"\s*({QUOTED}|[^=]*?)\s*=(.*)", re.DOTALL)
 TIME_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ns|us|ms|s|sec|m|min|h|H|d|D|w|W|M|Q|y|Y)\w*")
 
 SeparatorOption = Annotated[
@@ -34,6 +37,12 @@ SeparatorOption = Annotated[
     ),
 ]
 DecimalOption = Annotated[str, reading_option(help="Decimal mark of CSV numbers: . or a comma.")]
+ThousandsOption = Annotated[
+    str | None,
+    reading_option(
+        help="Mark between the thousands of CSV numbers: . or ' for example.", show_default="none"
+    ),
+]
 NaValuesOption = Annotated[
     list[str] | None,
     reading_option(
@@ -67,12 +76,34 @@ TimeFormatOption = Annotated[
         show_default="determined from the first rows",
     ),
 ]
+TimeZoneOption = Annotated[
+    str | None,
+    reading_option(
+        help="Zone of the clock of --time: Europe/Berlin, for example. Clocks that are set back "
+        "show an hour twice.",
+        show_default="UTC, or that of the times",
+    ),
+]
 
 
 def split_names(parts: list[str] | None) -> tuple[str, ...]:
     """Split names at commas, of one option or several; as in CSV, "a,b" is one name."""
     cells = csv.reader(parts or (), skipinitialspace=True)
     return tuple(name.strip() for row in cells for name in row if name.strip())
+
+
+def unquoted(text: str | None) -> str | None:
+    """Return a name that may be written in quotation marks, as in CSV; "a,b" is a,b."""
+    if text is None or not re.fullmatch(rf"\s*{QUOTED}\s*", text):
+        return text
+    return text.strip()[1:-1].replace('""', '"')
+
+
+def quoted(name: str) -> str:
+    """Return a name as :func:`split_levels` reads it back."""
+    if any(mark in name for mark in ',="\r\n') or name != name.strip():
+        return '"' + name.replace('"', '""') + '"'
+    return name
 
 
 def split_names_if_any(parts: list[str] | None) -> tuple[str, ...] | None:
@@ -93,19 +124,19 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
     categorical: dict[str, tuple[str, ...] | None] = {}
     for part in parts or ():
         # Levels may hold commas: after a column with levels the next column is its own option.
-        with_levels = "=" in part
-        for text in [part] if with_levels else split_names([part]):
-            name, _, listed = text.partition("=")
-            name, levels = name.strip(), None
+        with_levels = WITH_LEVELS.fullmatch(part) if "=" in re.sub(QUOTED, "", part) else None
+        names = [with_levels[1]] if with_levels else split_names([part])
+        for text in names:
+            name, levels = unquoted(text) if with_levels else text, None
             if not name:
                 raise InputError(f"--categorical {part!r} names no column")
             if with_levels:
-                levels = tuple(level.strip() for level in listed.split("|"))
+                levels = tuple(level.strip() for level in with_levels[2].split("|"))
                 distinct = set(map(level_of, levels))
                 if not all(levels) or len(distinct) < len(levels) or levels == ("*",):
                     raise InputError(
                         f"--categorical {part!r}: levels must differ and not be empty, as in "
-                        f"'{name}=a|b|*'"
+                        f"'{quoted(name)}=a|b|*'"
                     )
             if name in categorical:
                 raise InputError(f"--categorical names {name!r} twice")
@@ -143,6 +174,9 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "exclude": split_names,
     "categorical": split_levels,
     "columns": split_names_if_any,
+    "weight": unquoted,
+    "by": unquoted,
+    "time": unquoted,
     "na_values": split_names,
     "missing_words": split_names_if_any,
     "half_life": partial(number_of_rows, "--half-life", kind=float),

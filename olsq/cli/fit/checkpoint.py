@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import olsq
 from olsq.cli.errors import InputError
 from olsq.cli.fit.options import Estimator, FitOptions
+from olsq.cli.fit.repeats import LastRows, Repetition, check_file
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Position, Source
 
@@ -121,20 +122,32 @@ def resume_source(options: FitOptions, source: Source, notes: dict[str, Any]) ->
         )
 
 
-def continue_source(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:
+def continue_source(options: FitOptions, source: Source, notes: dict[str, Any]) -> Repetition:
     """Prepare ``source``, a new table, to follow the rows that the state has learned.
+
+    Returns what looks for the last of these in a stream, which cannot be read twice.
 
     Raises
     ------
     InputError
-        If it is the table that the state was made from, or its times are of another kind.
+        If it begins with the table that the state was made from, or (a file) with the last rows
+        learned, or its times are of another kind.
     """
     if source.path is not None and _begins_with_learned_rows(options, source, notes):
         raise InputError(
             f"cannot continue: {source.name} begins with the {notes['position']['rows']:,} rows "
             f"that {options.state} has learned already (--resume learns what was appended to them)"
         )
+    # files of olsq 0.2 have no rows
+    learned = LastRows(notes.get("last_rows", "")).hashes
+    repetition = Repetition(learned, str(options.state), source.name)
+    if source.path is not None and learned.size:
+        with open_source(options.data, options.reading()) as again:
+            again.table.continue_from(notes["table"])
+            check_file(again, repetition)
+        repetition.is_possible = False
     source.table.continue_from(notes["table"])
+    return repetition
 
 
 def _begins_with_learned_rows(options: FitOptions, source: Source, notes: dict[str, Any]) -> bool:

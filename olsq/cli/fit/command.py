@@ -16,7 +16,9 @@ from olsq.cli.options import (
     MissingWordsOption,
     NaValuesOption,
     SeparatorOption,
+    ThousandsOption,
     TimeFormatOption,
+    TimeZoneOption,
     model_option,
     reading_option,
     results_option,
@@ -243,11 +245,13 @@ def fit(
     ] = None,
     separator: SeparatorOption = None,
     decimal: DecimalOption = ".",
+    thousands: ThousandsOption = None,
     missing_words: MissingWordsOption = None,
     na_values: NaValuesOption = None,
     encoding: EncodingOption = None,
     comment: CommentOption = None,
     time_format: TimeFormatOption = None,
+    time_zone: TimeZoneOption = None,
 ) -> None:
     """Fit a regression to a table in one pass, in constant memory.
 

@@ -30,6 +30,7 @@ from olsq.cli.fit.horizon import (
 from olsq.cli.fit.intervals import Intervals, TargetPath, hide_before_first
 from olsq.cli.fit.options import Estimator, FitOptions, Groups
 from olsq.cli.fit.output import Output, output_names
+from olsq.cli.fit.repeats import LastRows, Repetition
 from olsq.cli.fit.report import print_group_report, print_report, warn_of_unnamed_columns
 from olsq.cli.fit.scores import GroupScores, Scores
 from olsq.cli.fit.size import check_size
@@ -128,9 +129,11 @@ class FitRun:
         )
         self.estimator: Estimator = options.estimator() if checkpoint is None else checkpoint[0]
         self.notes = None if checkpoint is None else checkpoint[1]
+        self.last_rows = LastRows("" if self.notes is None else self.notes.get("last_rows", ""))
+        self.repetition: Repetition | None = None
         if self.notes is not None:
             if options.continued:
-                continue_source(options, source, self.notes)
+                self.repetition = continue_source(options, source, self.notes)
             else:
                 resume_source(options, source, self.notes)
             self.design.restore(self.notes["design"])
@@ -198,8 +201,9 @@ class FitRun:
     def _learn_chunk(self, chunk: Chunk) -> None:
         if not self.scores:
             self._open_results()
-        if chunk.time is not None and self.source.table.time is not None:
-            self.source.table.time.check_order(chunk.time, chunk.start, self.source.name, chunk.by)
+        chunk = self.source.table.in_order(chunk)
+        if self.repetition is not None and self.repetition.is_possible:
+            self.repetition.check(chunk)
         X = self.design.matrix(chunk)
         y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
         target = y[:, 0] if y.shape[1] == 1 else y
@@ -260,6 +264,8 @@ class FitRun:
             basis = None if forecasts is None else forecasts.bases[j]
             scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by, basis)
         self.design.advance(chunk)
+        if self.options.state is not None:
+            self.last_rows.add(chunk)
 
     def _forecast(
         self,
@@ -297,11 +303,13 @@ class FitRun:
             reason = str(error).splitlines()[0]
             raise InputError(f"rows {first:,} to {last:,}: {reason}") from None
 
-    def _save(self) -> bool:
+    def _save(self, *, finished: bool = False) -> bool:
         """Write a checkpoint if a state file is given and there are rows; return whether it did."""
         if self.options.state is None or not self.scores or not self.position["rows"]:
             return False
         if self.source.table.categories.strangers:  # which may turn out to be an error
+            return False
+        if not finished and self.repetition is not None and self.repetition.is_possible:
             return False
         parts = {
             "output": self.output.checkpoint() if self.output else None,
@@ -309,6 +317,7 @@ class FitRun:
             "trace": [trace.as_dict() for trace in self.traces],
             "design": self.design.as_dict(),
             "intervals": [intervals.as_dict() for intervals in self.intervals],
+            "last_rows": self.last_rows.as_text(),
         }
         if self.forecaster is not None:
             parts["forecasts"] = self.forecaster.as_dict()
@@ -353,7 +362,7 @@ class FitRun:
         for target, scores in zip(source.columns.targets, self.scores, strict=True):
             if not scores.used:
                 reason = f"all {scores.rows:,} rows of {source.name} have a missing value"
-                if self._save():
+                if self._save(finished=True):
                     reason += f"; when it has more rows, go on with: {self._resume_command()}"
                 raise InputError(reason)
             if scores.smallest == scores.largest:
@@ -361,10 +370,10 @@ class FitRun:
                     f"the target {target!r} is constant ({scores.first:g} in all "
                     f"{scores.used:,} rows): there is nothing to explain"
                 )
-        self._save()
+        self._save(finished=True)
         if self.output is not None:
             self.output.finish()
-            self._save()  # now without the draft, which has become the output
+            self._save(finished=True)  # now without the draft, which has become the output
         figures = self.options.figures()
         if isinstance(self.estimator, Groups):
             for j, path in enumerate(figures):

@@ -11,7 +11,7 @@ from typing import Any
 
 from olsq.cli.errors import InputError, option_name
 from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
-from olsq.cli.options import parse_values, split_levels
+from olsq.cli.options import parse_values, quoted, split_levels
 from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading, TableFormat, check_level
 from olsq.online import (
@@ -30,17 +30,20 @@ OF_THE_RUN = ("out", "columns", "level", "plot")
 OF_THE_TABLE = (
     "separator",
     "decimal",
+    "thousands",
     "encoding",
     "comment",
     "na_values",
     "missing_words",
     "time_format",
+    "time_zone",
 )
 # Options that must be the same in a resumed run, and are in its state as they are.
 COMPARED = (
     *("by", "weight", "forget", "half_life", "window", "window_of", "ridge_mode"),
     *("noise_variance", "method", "missing"),
-    *("time", "time_format", "separator", "decimal", "encoding", "comment"),
+    *("time", "time_format", "time_zone", "separator", "decimal", "thousands", "encoding"),
+    "comment",
 )
 # Values of an option that mean the same.
 SAME = {
@@ -143,7 +146,7 @@ class FitOptions(TableFormat):
                     f"cannot continue: {option} of the state is {value!r}, got {current!r}: leave "
                     f"{option} out, or fit anew"
                 )
-        if taken.get("features", self.features) is None:
+        if self.continued and taken.get("features", self.features) is None:
             taken |= {"features": tuple(features), "exclude": ()}
         return dataclasses.replace(self, **taken)
 
@@ -348,7 +351,7 @@ class FitOptions(TableFormat):
             "--features": None if self.features is None else list(self.features),
             "--exclude": list(self.exclude) or None,
             "--categorical": [
-                name if levels is None else f"{name}={'|'.join(levels)}"
+                quoted(name) if levels is None else f"{quoted(name)}={'|'.join(levels)}"
                 for name, levels in self.categorical.items()
             ]
             or None,

@@ -173,8 +173,9 @@ class Output:
         if self._parquet:
             self._write(table.tobytes())
         else:
+            zone = "" if self._time is None or self._time.zone is None else "%:z"
             text = self._make_frame(table).write_csv(
-                include_header=False, datetime_format="%Y-%m-%d %H:%M:%S%.f"
+                include_header=False, datetime_format=f"%Y-%m-%d %H:%M:%S%.f{zone}"
             )
             self._write(text.encode())
 

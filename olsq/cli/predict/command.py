@@ -15,7 +15,9 @@ from olsq.cli.options import (
     MissingWordsOption,
     NaValuesOption,
     SeparatorOption,
+    ThousandsOption,
     TimeFormatOption,
+    TimeZoneOption,
     parse_values,
 )
 
@@ -57,11 +59,13 @@ def predict(
     ] = None,
     separator: SeparatorOption = None,
     decimal: DecimalOption = ".",
+    thousands: ThousandsOption = None,
     missing_words: MissingWordsOption = None,
     na_values: NaValuesOption = None,
     encoding: EncodingOption = None,
     comment: CommentOption = None,
     time_format: TimeFormatOption = None,
+    time_zone: TimeZoneOption = None,
 ) -> None:
     """Predict new rows with a saved regression, which stays as it is.
 

@@ -72,13 +72,15 @@ class Model:
             self.targets = ("y",) if m == 1 else tuple(f"y{j}" for j in range(m))
             self.design: dict[str, Any] | None = None
             self.lags, self.by = 0, None
+            self.times = self.time_zone = None
         else:
             self.features = tuple(notes["columns"]["features"])
             self.targets = tuple(notes["columns"]["targets"])
             self.design = notes["design"]
             self.lags = notes["options"]["--lags"] or 0
             self.by = notes["options"]["--by"]
-            self.groups = notes["table"]["groups"]
+            self.groups, self.times = notes["table"]["groups"], notes["table"]["time"]
+            self.time_zone = notes["options"].get("--time-zone")
             levels, open_ = (notes["table"]["categories"][key] for key in ("levels", "open"))
             self.categorical = {
                 name: (*levels[name], *(["*"] if open_[name] else [])) for name in levels
@@ -88,13 +90,16 @@ class Model:
         """Return the columns to read from the new rows; targets only if lags of them are
         regressors.
         """
+        written = options.format_options()
+        if options.time is not None and options.time_zone is None:
+            written["time_zone"] = self.time_zone
         return Reading(
             targets=self.targets if self.lags else (),
             features=self.features,
             categorical=self.categorical,
             by=self.by,
             targets_required=False,
-            **options.format_options(),
+            **written,
         )
 
 
@@ -165,6 +170,9 @@ class PredictRun:
             self.design.restore(model.design)
         if source.table.groups is not None:
             source.table.groups.restore(model.groups)
+        learned_times = model.times if model.lags else None
+        if source.table.time is not None and learned_times is not None:
+            source.table.time.follow(learned_times)
         self.group_count = len(source.table.groups.labels) if source.table.groups else 0
         self.known_rows = self.unknown_rows = 0
         self.output: Output | None = None
@@ -187,7 +195,8 @@ class PredictRun:
         """Read, predict and write chunk after chunk."""
         held: list[tuple[Any, ...]] = []
         with RowProgress(progress_console, 0) as progress:
-            for chunk in interrupts.read_chunks(self.source, self._stop):
+            for read in interrupts.read_chunks(self.source, self._stop):
+                chunk = self.source.table.in_order(read)
                 if self.output is None:
                     self._open_output()
                 held.append((chunk.start, self._predict_chunk(chunk), chunk.time, chunk.by))
@@ -242,8 +251,6 @@ class PredictRun:
 
     def _predict_chunk(self, chunk: Chunk) -> NDArray[np.float64]:
         """Return the columns of the output (n, k) for a chunk."""
-        if chunk.time is not None and self.source.table.time is not None:
-            self.source.table.time.check_order(chunk.time, chunk.start, self.source.name, chunk.by)
         if chunk.by is not None:
             self.unknown_rows += int(np.count_nonzero(chunk.by >= self.group_count))
             self.known_rows += int(

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
+from olsq.cli.options import quoted
 
 MOST_LEVELS = 200  # of a column taken from the data; more are probably numbers or identifiers
 REST = "*"  # in a list of levels: whatever is not in it
@@ -123,12 +124,12 @@ class Categories:
             raise InputError(
                 f"--categorical {name}: the first {len(cells):,} rows hold {len(levels):,} levels; "
                 "list the ones that matter: "
-                f"--categorical '{name}={levels[0]}|{levels[1]}|{REST}'"
+                f"--categorical '{quoted(name)}={levels[0]}|{levels[1]}|{REST}'"
             )
         if not levels:
             raise InputError(
                 f"--categorical {name}: the first {len(cells):,} rows hold no value; list the "
-                f"levels: --categorical '{name}=a|b|{REST}'"
+                f"levels: --categorical '{quoted(name)}=a|b|{REST}'"
             )
         self.levels[name], self.open[name] = levels, True
 

@@ -39,8 +39,10 @@ class TableFormat:
 
     time: str | None = None
     time_format: str | None = None
+    time_zone: str | None = None
     separator: str | None = None
     decimal: str = "."
+    thousands: str | None = None
     encoding: str | None = None
     comment: str | None = None
     missing_words: tuple[str, ...] | None = None
@@ -54,13 +56,22 @@ class TableFormat:
         """Raise InputError, naming the option, if no table can be written in such a way."""
         if self.time_format is not None and self.time is None:
             raise InputError("--time-format needs --time, the column it is the format of")
-        if self.separator is not None and (len(self.separator) != 1 or self.separator in '"\r\n'):
-            raise InputError(f"--separator must be one character, got {self.separator!r}")
+        if self.time_zone is not None and self.time is None:
+            raise InputError("--time-zone needs --time, the column whose zone it is")
+        separator = self.separator
+        if separator is not None and (len(separator.encode()) != 1 or separator in '"\r\n'):
+            raise InputError(f"--separator must be one character of ASCII, got {separator!r}")
         if self.decimal not in (".", ","):
             raise InputError(f"--decimal must be . or , got {self.decimal!r}")
         if self.decimal == self.separator == ",":
             raise InputError(
                 "--decimal , needs another --separator than the comma: ';' for example"
+            )
+        mark = self.thousands
+        if mark is not None and (len(mark) != 1 or mark.isalnum() or mark in f'+-"{self.decimal}'):
+            raise InputError(
+                "--thousands must be one mark other than the decimal mark, ',' for example, got "
+                f"{mark!r}"
             )
         comment = self.comment
         if comment is not None and (not comment or any(mark in comment for mark in '"\r\n')):

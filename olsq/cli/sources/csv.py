@@ -82,7 +82,7 @@ class CsvSource(Source):
                 f"{self.name} is compressed with {compression}: decompress it before the pipe, or "
                 "give the file itself"
             )
-        advice = "save it as CSV in UTF-8, or give --encoding"
+        advice = "save it as CSV in UTF-8, or give --encoding: cp1252, latin-1, utf-16, ..."
         if block.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in block:
             raise InputError(f"{self.name} is not UTF-8 text ({advice})")
         try:
@@ -143,6 +143,7 @@ class CsvSource(Source):
                 block, ends = self._records.take(self.chunk_rows, CHUNKS_PER_BLOCK)
             if not len(ends):
                 return
+            self._parser.check(block, ends, self.rows)
             if not self.rows:
                 self._settle(block, ends)
             rows = self._parser.parse_quickly(block, len(ends), self.rows)

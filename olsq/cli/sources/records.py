@@ -16,7 +16,6 @@ does not parse, and stays there:
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 from olsq.cli.sources.columns import Chunk, Columns, Reading
+from olsq.cli.sources.numbers import THOUSANDS, parse_numbers
 from olsq.cli.sources.table import TableBuilder
 
 # Large enough that what a call of the parser costs is small beside what it parses (measured: reads
@@ -146,8 +146,6 @@ class RecordReader:
 
 
 Block = bytes | memoryview
-# Groups of three digits: 1,000 or 1'000'000.50.
-THOUSANDS = re.compile(r"[-+]?\d{1,3}([,'\u2019 \u00a0\u202f]\d{3})+(\.\d*)?")
 
 
 class CellParser:
@@ -181,6 +179,7 @@ class CellParser:
         self.name, self.header, self.columns = name, list(header), columns
         self.separator, self._table = separator, table
         self._words = reading.words_in_csv
+        self._reading = reading
         self._decimal_comma = reading.decimal == ","
         # Columns are renamed c0, c1, ... so that odd or repeated names cannot confuse the parser.
         self._head = separator.join(f"c{j}" for j in range(len(header))).encode() + b"\n"
@@ -189,10 +188,55 @@ class CellParser:
         text = table.text
         self._numeric = [key for name, key in self._keys.items() if name not in text]
         self._with_words = False  # whether words for missing values were met
-        self._by_text = False  # whether cells were met that need the third parser
+        self._by_text = reading.thousands is not None  # whether cells need the third parser
+
+    def check(self, block: Block, ends: NDArray[np.int64], start: int) -> None:
+        """Check the cells of the records that end at ``ends`` and follow ``start`` rows.
+
+        The parser looks at the columns that are used, and would not notice either fault.
+
+        Raises
+        ------
+        InputError
+            If a record that is not blank has more or fewer cells than the header, or a cell that
+            is used is not UTF-8.
+        """
+        counts = _count_cells(block, ends, self.separator)
+        for row in np.flatnonzero(counts != len(self.header)).tolist():
+            n_cells, begin = int(counts[row]), int(ends[row - 1]) if row else 0
+            if n_cells > 1 or bytes(block[begin : int(ends[row])]).strip():
+                raise InputError(
+                    f"row {start + row + 1} of {self.name} has {n_cells} "
+                    f"cell{'s'[: n_cells != 1]}, the header has {len(self.header)}"
+                )
+        self._check_text(bytes(block), ends, start)
+
+    def _check_text(self, block: bytes, ends: NDArray[np.int64], start: int) -> None:
+        try:
+            block.decode()
+            return
+        except UnicodeDecodeError:
+            pass
+        frame = self._read_text(block, len(ends), start)
+        doubtful = frame.select(pl.any_horizontal(pl.all().str.contains("\ufffd").fill_null(False)))
+        places = {int(key[1:]) for key in self._keys.values()}
+        for row in doubtful.to_series().arg_true():
+            record = block[int(ends[row - 1]) if row else 0 : int(ends[row])]
+            cells = _split_record(record.decode(errors="surrogateescape"), self.separator)
+            for place, cell in enumerate(cells):
+                text = cell.encode(errors="surrogateescape")
+                if place in places and not _is_utf8(text):
+                    raise InputError(
+                        f"column {self.header[place]!r} is not UTF-8 text: row {start + row + 1} "
+                        f"of {self.name} holds {text[:40]!r}: give --encoding (cp1252 reads "
+                        f"{_shorten(text.decode('cp1252', 'replace'))!r}; latin-1, cp850 and "
+                        "mac-roman are others to try)"
+                    )
 
     def parse_quickly(self, block: Block, n: int, start: int) -> Chunk | None:
         """Parse ``n`` records that follow ``start`` rows; None where that needs more care."""
+        if self._decimal_comma and b"." in bytes(block):
+            return None  # the parser would take a point for a decimal mark too
         while not self._by_text:
             try:
                 return self._make_chunk(self._read_frame(block, self._numeric), n, start)
@@ -215,9 +259,9 @@ class CellParser:
             pl.when(pl.all().is_in(self._words)).then(None).otherwise(pl.all()).name.keep()
         )
         written = words.select(self._numeric)
-        if self._decimal_comma:
-            written = written.select(pl.all().str.replace(",", ".", literal=True))
-        numbers = words.with_columns(written.select(pl.all().cast(pl.Float64, strict=False)))
+        numbers = words.with_columns(
+            written.select(parse_numbers(pl.all(), self._reading).name.keep())
+        )
         wrong = {key: words[key].is_not_null() & numbers[key].is_null() for key in self._numeric}
         if any(column.any() for column in wrong.values()):
             # The first row with such a cell, and the first such cell in it.
@@ -278,9 +322,13 @@ class CellParser:
         )
 
     def _suggest_fix(self, cell: str, start: int) -> str:
-        if THOUSANDS.fullmatch(cell.strip()):
+        if self._decimal_comma and "." in cell:
             return (
-                " (write thousands without a separator; if the mark is a decimal comma, give "
+                " (a point, where --decimal is a comma: if it marks thousands, give --thousands .)"
+            )
+        if THOUSANDS.fullmatch(cell.strip()) and self._reading.thousands is None:
+            return (
+                " (name the mark of the thousands with --thousands; if it is a decimal comma, give "
                 "--decimal ,)"
             )
         if self.separator != "," and cell.count(",") == 1 and not self._decimal_comma:
@@ -288,6 +336,38 @@ class CellParser:
         if start:
             return ""
         return " (leave it out with --exclude, or see --features, --categorical, --by)"
+
+
+def _count_cells(block: Block, ends: NDArray[np.int64], separator: str) -> NDArray[np.int64]:
+    """Return the number of cells of each record; a separator in a quoted cell does not end it."""
+    codes = np.frombuffer(block, np.uint8)
+    marks = np.flatnonzero(codes == ord(separator))
+    quotes = np.flatnonzero(codes == QUOTE)
+    if quotes.size:
+        marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
+    counts = np.diff(np.searchsorted(marks, ends), prepend=0) + 1
+    # A quotation mark inside a cell is a letter, be the number of them even or odd.
+    opening = quotes[::2]
+    before = codes[opening - 1]
+    stray = opening[(opening > 0) & (before != ord(separator)) & (before != LINE_END)]
+    # In a quoted cell two of them are one, the second of which is not stray.
+    stray = stray[codes[stray - 1] != QUOTE]
+    for row in np.unique(np.searchsorted(ends, stray, side="right")):
+        record = bytes(block[int(ends[row - 1]) if row else 0 : int(ends[row])])
+        counts[row] = len(_split_record(record.decode(errors="replace"), separator))
+    return counts
+
+
+def _split_record(record: str, separator: str) -> list[str]:
+    return next(csv.reader(record.splitlines(keepends=True), delimiter=separator), [])
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _shorten(cell: str, most: int = 40) -> str:

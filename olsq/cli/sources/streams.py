@@ -195,6 +195,7 @@ class CommentFilter:
         self._stream, self._prefix = stream, prefix
         self._ready = b""  # checked, not yet handed out
         self._line = b""  # the last line, not yet complete
+        self._begun = False
         self._quoted = False
         self._ended = False
 
@@ -204,6 +205,9 @@ class CommentFilter:
             block = self._stream.read1(min(READ_BYTES, len(buffer)))
             self._ended = not block
             text = self._line + block
+            if not self._begun and (self._ended or len(text) >= len(codecs.BOM_UTF8)):
+                # the mark of a file's beginning would hide that of a comment behind it
+                text, self._begun = text.removeprefix(codecs.BOM_UTF8), True
             cut = len(text) if self._ended else text.rfind(b"\n") + 1
             if not cut and len(text) > LONGEST_LINE:
                 cut = len(text)  # the reader of records refuses it

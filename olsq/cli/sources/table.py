@@ -35,7 +35,7 @@ class TableBuilder:
         self.where, self.columns = where, columns
         labels = LabelReader(missing_words, reading.decimal)
         self.categories = Categories(reading.categorical, labels)
-        self.time = TimeColumn(columns.time, reading.time_format) if columns.time else None
+        self.time = TimeColumn(columns.time, reading) if columns.time else None
         self.groups = GroupColumn(columns.by, labels) if columns.by else None
         self._missing_numbers = reading.missing_numbers
         self._missing_words = missing_words
@@ -78,6 +78,19 @@ class TableBuilder:
             time = self.time.values(self._read_times(cells), start, self.where)
         by = None if self.groups is None else self.groups.codes(cells[self.groups.name])
         return Chunk(start, X, y, weight, time, by)
+
+    def in_order(self, chunk: Chunk) -> Chunk:
+        """Return the chunk that follows those before, with the times of a local clock as UTC.
+
+        Raises
+        ------
+        InputError
+            If its times are not in order (:meth:`TimeColumn.in_order`).
+        """
+        if self.time is None or chunk.time is None:
+            return chunk
+        times = self.time.in_order(chunk.time, chunk.start, self.where, chunk.by)
+        return chunk._replace(time=times)
 
     def _read_numbers(self, cells: pl.Series) -> NDArray[np.float64]:
         numbers = cells.to_numpy()
