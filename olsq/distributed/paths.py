@@ -38,7 +38,7 @@ from olsq.online import CoefficientPath
 from olsq.online import coefficient_path as whole_path
 from olsq.online.forms.student import check_level
 from olsq.online.horizon import longer_than_data
-from olsq.online.inference.robust import errors_in_window
+from olsq.online.inference.robust import errors_in_window, refuse_maxlags
 from olsq.online.known_rows import HeldRows, check_horizon
 from olsq.online.pieces import pieces
 from olsq.online.rows.durations import Duration
@@ -213,8 +213,11 @@ def coefficient_path(
             of_path.pop(name, None)
     else:
         for name in ("min_samples", "window_of", "maxlags"):
-            if of_path.pop(name, None) is not None:
-                raise ValueError(f"{name} needs window")
+            if of_path.pop(name, None) is None:
+                continue
+            if name == "maxlags":
+                refuse_maxlags(parameters.get("cov"))
+            raise ValueError(f"{name} needs window")
     table = partitions(X, **per_row)
     if by is None and not isinstance(length, Duration) and length >= sum(table.rows):
         raise longer_than_data(horizon)

@@ -90,11 +90,17 @@ def path_with_horizon(
     if (source == NO_ROW).all():
         raise longer_than_data(horizon)
     dtypes = complex_array if holds_complex(X) or holds_complex(y) else real_array
-    rows, targets = dtypes(regressors, "X"), dtypes(y, "y")
-    residual = targets.reshape(path.residual.shape) - predictions_from(path, rows, source)
+    path = with_errors_from(path, dtypes(regressors, "X"), dtypes(y, "y"), source)
+    return path.labelled(path.labels._replace(forecast_from=source))
+
+
+def with_errors_from(
+    path: CoefficientPath, X: NDArray, y: NDArray, source: NDArray[np.int64]
+) -> CoefficientPath:
+    """Return the path with the errors of forecasts by the coefficients after rows ``source``."""
+    residual = y.reshape(path.residual.shape) - predictions_from(path, X, source)
     residual = np.where(np.isnan(path.residual), np.nan, residual).astype(path.residual.dtype)
-    labels = path.labels._replace(forecast_from=source)
-    return path._replace(residual=residual).labelled(labels)
+    return path._replace(residual=residual)
 
 
 def longer_than_data(horizon: Any) -> ValueError:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from olsq.arrays.checks import is_integer, shown
 from olsq.arrays.reals import real_array
 from olsq.online.horizon import path_with_horizon
-from olsq.online.inference.robust import errors_in_window
+from olsq.online.inference.robust import errors_in_window, refuse_maxlags
+from olsq.online.many.labels import rows_of_groups
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
 from olsq.online.rows.frames import Labels
@@ -72,7 +74,8 @@ def coefficient_path(
         With ``forget`` or ``half_life`` rows fade inside the window; a ridge does not, whatever
         ``ridge_mode`` is.  See :class:`RollingLeastSquares`.
     min_samples : int, optional
-        With ``window``: rows with fewer samples in their window get NaN.  Default: 1.
+        Rows whose estimate is made of fewer samples (rows that were learned, of their group, in
+        the ``window``) read NaN, except their residuals.  Default: 1 with ``window``, else 0.
     fit_intercept : bool, default False
         Whether to add an intercept.
     method : {"auto", "covariance", "sqrt", "information"}
@@ -154,7 +157,11 @@ def coefficient_path(
     if window is not None:
         errors_in_window(cov, maxlags, window)
     elif maxlags is not None:
-        raise ValueError("maxlags needs window and cov='HAC'")
+        refuse_maxlags(cov)
+    if window is None and min_samples is not None:
+        path = coefficient_path(X, y, by=by, **(options | {"min_samples": None}))
+        path = hide_first(path, min_samples, sample_weight)
+        return path if statistics else path.bare()
     times = named_times(times, X, y)
     if by is not None:
         options |= {"cov": cov, "times": times}
@@ -174,8 +181,6 @@ def coefficient_path(
     from olsq.online.estimators.rolling import RollingLeastSquares
 
     if window is None:
-        if min_samples is not None:
-            raise ValueError("min_samples needs window: without one every row has an estimate")
         if window_of is not None:
             raise ValueError("window_of needs window")
         estimator = from_options(RecursiveLeastSquares, options | {"cov": cov})
@@ -183,6 +188,31 @@ def coefficient_path(
     rolling = from_options(RollingLeastSquares, options)
     errors = {"cov": cov, "maxlags": maxlags}
     return path_of(rolling, X, y, sample_weight, times, statistics=statistics, **errors)
+
+
+def hide_first(path: CoefficientPath, fewest: Any, weights: Any) -> CoefficientPath:
+    """Return the path of a regression without a window, NaN where it rests on too few samples.
+
+    Those are the rows learned so far, of the same group, whose weight is not 0.
+    """
+    if not is_integer(fewest, 1):
+        raise ValueError(
+            f"min_samples must be a positive whole number of rows, got {shown(fewest)}"
+        )
+    learned = np.isfinite(path.recursive_residual)
+    if weights is not None:
+        positive = real_array(weights, "sample_weight") > 0
+        learned &= positive.reshape(-1, *[1] * (learned.ndim - 1))
+    count = np.zeros(learned.shape, np.int64)
+    for rows in rows_of_groups(path).values() or [slice(None)]:
+        count[rows] = np.cumsum(learned[rows], axis=0)
+    few = count < fewest
+
+    def hide(array: np.ndarray) -> np.ndarray:
+        return np.where(few.reshape(*few.shape, *[1] * (array.ndim - few.ndim)), np.nan, array)
+
+    kept = {name: getattr(path, name) for name in ("residual", "recursive_residual")}
+    return path.each(hide)._replace(**kept)
 
 
 def path_of(

@@ -46,7 +46,7 @@ class BreakTest(NamedTuple):
     Attributes
     ----------
     statistic : float
-        The largest of ``value``.
+        The largest of ``value``: :func:`chow_test`'s F at ``row``.
     p_value : float
         Asymptotic, within a tenth of itself below .1, and an upper bound of 1 above.
     row : int
@@ -55,8 +55,9 @@ class BreakTest(NamedTuple):
     rows : ndarray of int, shape (k,)
         Rows that were tried.
     value : ndarray, shape (k,)
-        ``(RSS - RSS_1 - RSS_2) / ((RSS_1 + RSS_2) / (n - 2 d))``: d times Chow's F, as R's
-        strucchange and Andrews have it.
+        Chow's F of a break at each, ``((RSS - RSS_1 - RSS_2) / d) / ((RSS_1 + RSS_2) / (n - 2 d))``
+        with d coefficients.  Andrews' statistic, and that of R's strucchange and Stata, is d times
+        as large.
     rss : ndarray, shape (k,)
         ``RSS_1 + RSS_2``.
     """
@@ -211,12 +212,13 @@ def break_test(
     after = data.sums(data.X[::-1], data.y[::-1])[::-1]
     places = np.arange(least, n - least + 1)  # rows in the first part
     rss = before[places - 1] + after[places]
+    # F = ((RSS - RSS_1 - RSS_2) / d) / ((RSS_1 + RSS_2) / (n - 2 d))
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = np.maximum(before[-1] - rss, 0.0) / (rss / (n - 2 * rank))
+        value = np.maximum(before[-1] - rss, 0.0) / rank / (rss / (n - 2 * rank))
     value = np.where(rss > 0, value, np.where(before[-1] > 0, np.inf, 0.0))
     best = int(np.argmin(rss))
     ratio = (n - least) / least
-    p_value = _tail_probability(float(value[best]), rank, ratio * ratio)
+    p_value = _tail_probability(rank * float(value[best]), rank, ratio * ratio)
     rows = data.row[places]
     return BreakTest(float(value[best]), p_value, int(rows[best]), rows, value, rss)
 

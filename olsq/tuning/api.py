@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.checks import check_choice, shown
 from olsq.arrays.reals import real_array
 from olsq.online import RecursiveLeastSquares
+from olsq.online.known_rows import check_horizon, known_places
+from olsq.online.rows.durations import Duration
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X, check_y, usable_rows
 from olsq.online.rows.options import check_forget, check_ridge, check_weight, without_missing
@@ -17,7 +19,15 @@ from olsq.problem import RIDGE_MODES
 from olsq.progress import PassProgress
 from olsq.threads import one_blas_thread
 from olsq.tuning import gradient
-from olsq.tuning.checks import check_bounds, check_burn_in, check_y_range
+from olsq.tuning.checks import (
+    check_bounds,
+    check_burn_in,
+    check_y_range,
+    in_steps,
+    read_half_lives,
+    read_stamps,
+    units_of_time,
+)
 from olsq.tuning.mixture import RULES, mix_experts
 from olsq.tuning.objective import ForecastLoss
 from olsq.tuning.result import Curve, Mixture, Tuning
@@ -34,7 +44,7 @@ def tune(
     method: Literal["gradient", "mixture"] = "gradient",
     forget: ArrayLike | None = None,
     ridge: ArrayLike | None = None,
-    half_life_bounds: tuple[float, float] | None = None,
+    half_life_bounds: tuple[Any, Any] | None = None,
     ridge_bounds: tuple[float, float] | None = None,
     ridge_mode: Literal["discounted", "fixed"] = "discounted",
     ridge_shape: ArrayLike | None = None,
@@ -45,7 +55,8 @@ def tune(
     starts: int = 3,
     y_range: tuple[ArrayLike, ArrayLike] | None = None,
     rule: Literal["aggregating", "average"] = "aggregating",
-    horizon: int = 1,
+    horizon: Any = 1,
+    times: Any = None,
 ) -> Tuning:
     """Find the forgetting factor and ridge with the smallest squared error of forecasts.
 
@@ -72,8 +83,10 @@ def tune(
     ridge : float or array (k,), optional
         A number is held (times ``ridge_shape``).  With "mixture": the grid's ridges; default: 0,
         1e-2, 1 and 100 times the mean square of X (about its mean with an intercept).
-    half_life_bounds : (float, float), optional
-        Half-lives, in rows, to search between; an upper bound of inf allows ``forget = 1``.
+    half_life_bounds : pair of float, str or timedelta, optional
+        Half-lives to search between, in rows, or as lengths of time ("10D") between ``times``: rows
+        are then forgotten by the time that passes, and ``half_life`` of the result is such a
+        length.  An upper bound of inf allows ``forget = 1``.
         Default: memories ``1 / (1 - forget)`` of at least as many rows as there are coefficients
         (and half-lives of .25), without an upper bound.
     ridge_bounds : (float, float), optional
@@ -107,16 +120,21 @@ def tune(
     rule : {"aggregating", "average"}
         How "mixture" combines predictions: Vovk's aggregating algorithm, with the smaller bound,
         or the mean with exponential weights.
-    horizon : int, default 1
-        After how many rows the target of a row is known; rows with a missing value count too.  A
-        "mixture" is then ``horizon`` mixtures of every horizon-th row each, which know the errors
-        of their own rows before, and the regret bound is ``horizon`` times as large.
+    horizon : int, float, str or timedelta, default 1
+        After how many rows, or how long ("24h"; a float between times that are numbers), the target
+        of a row is known; rows with a missing value count too.  A "mixture" is then ``horizon``
+        mixtures (in time: as many as the most rows that a horizon goes back) of every horizon-th
+        row each, which know the errors of their own rows before, and the regret bound is
+        ``horizon`` times as large.
+    times : array, series or index (n,), or str, optional
+        When the rows were, for a horizon or half-lives in time: dates or numbers, in order.  Not
+        needed where X or y has an index of dates.  See :func:`coefficient_path`.
 
     Returns
     -------
     Tuning
-        ``forget``, ``ridge``, ``loss``, ``curve``, ``ridge_curve``, ``path``, ``at_bound``,
-        ``message``; with "mixture" those of its best expert, and ``mixture``.
+        ``forget``, ``half_life``, ``ridge``, ``loss``, ``curve``, ``ridge_curve``, ``path``,
+        ``at_bound``, ``message``; with "mixture" those of its best expert, and ``mixture``.
 
     Raises
     ------
@@ -175,8 +193,7 @@ def tune(
     check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
     check_choice(missing, "missing", ("skip", "raise"))
     check_choice(rule, "rule", tuple(RULES))
-    if type(horizon) is bool or not isinstance(horizon, (int, np.integer)) or horizon < 1:
-        raise ValueError(f"horizon must be a whole number of rows, 1 or more, got {shown(horizon)}")
+    length = check_horizon(horizon)
     judge = RecursiveLeastSquares(missing=missing)
     rows = check_X(X, judge, None, allow_empty=False).astype(np.float64, copy=False)
     targets = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)
@@ -188,7 +205,14 @@ def tune(
             "ridge_shape must be positive for some feature, got only zeros: there would be no "
             "ridge to choose"
         )
-    check_bounds("half_life_bounds", half_life_bounds, above=0.0)
+    half_lives = read_half_lives(half_life_bounds)
+    if isinstance(half_lives[0], Duration) and forget is not None:
+        raise ValueError(
+            "forget counts rows, and half_life_bounds are lengths of time: give one of them"
+        )
+    stamps = read_stamps(
+        times, X, y, len(rows), {"horizon": length, "half_life_bounds": half_lives[0]}
+    )
     check_bounds("ridge_bounds", ridge_bounds, above=None)
     if not (isinstance(starts, (int, np.integer)) and starts >= 1):
         raise ValueError(f"starts must be an integer >= 1, got {shown(starts)}")
@@ -196,15 +220,21 @@ def tune(
     weights = without_missing(weights)
     complete = np.ones(len(rows), bool) if usable is None else usable
     n_coefs = rows.shape[1] + bool(fit_intercept)
-    skip = check_burn_in(burn_in, n_coefs, int(horizon), weights, complete)
+    source = None
+    if isinstance(length, Duration):
+        source = known_places(len(rows), length, stamps)
+        length = int((np.arange(len(rows)) - source).max())
+    skip = check_burn_in(burn_in, n_coefs, length, weights, complete)
     Y = targets.reshape(len(rows), -1)
-    if horizon > 1 and not complete.all():  # they stay, to be counted
+    step, elapsed = units_of_time(half_lives[0], stamps, complete)
+    if (length > 1 or source is not None) and not complete.all():  # they stay, to be counted
         learned = {"complete": complete}
         parts = [
             np.where(complete.reshape(-1, *[1] * (a.ndim - 1)), a, 0.0) for a in (rows, Y, weights)
         ]
     else:
         learned = {}
+        elapsed = None if elapsed is None else elapsed[complete]
         parts = [a[complete] for a in (rows, Y, weights)]
     problem = ForecastLoss(
         *parts,
@@ -212,7 +242,9 @@ def tune(
         ridge_mode=ridge_mode,
         fit_intercept=bool(fit_intercept),
         burn_in=skip,
-        horizon=int(horizon),
+        horizon=length,
+        source=source,
+        elapsed=elapsed,
         **learned,
     )
     factor = None if forget is None else np.atleast_1d(check_forget(forget))
@@ -223,14 +255,19 @@ def tune(
         if penalty.ndim != 1 or penalty.size == 0:
             raise ValueError(f"ridge must be a number or a grid (k,), got shape {penalty.shape}")
         check_ridge(penalty, penalty.size)
-    common = problem, factor, _scaled(problem, penalty), half_life_bounds, ridge_bounds
+    if step is not None:
+        half_lives = in_steps(half_lives, step)
+    bounds = None if half_life_bounds is None else half_lives
+    common = problem, factor, _scaled(problem, penalty), bounds, ridge_bounds
     with PassProgress("tuning", EXPECTED_PASSES) as progress:
         problem.after_pass = progress.advance
         if method == "gradient":
-            return _by_gradient(*common, int(starts), shape)
+            tuned = _by_gradient(*common, int(starts), shape)
+            return tuned._replace(horizon=horizon, step=step)
         X_scaled = np.ldexp(rows, -problem.x_unit)
         span = check_y_range(y_range, Y[complete], problem)
-        return _by_mixture(*common, X_scaled, complete, span, rule, shape, targets.ndim == 1)
+        tuned = _by_mixture(*common, X_scaled, complete, span, rule, shape, targets.ndim == 1)
+        return tuned._replace(horizon=horizon, step=step)
 
 
 def _by_gradient(

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.horizon import predictions_from
-from olsq.online.known_rows import last_known_rows
 from olsq.tuning.objective import ForecastLoss
 from olsq.tuning.result import Mixture
 
@@ -42,19 +41,18 @@ def expert_predictions(
     ``complete`` (n,) marks the rows that are learned; a row without its target is predicted from
     the coefficients after the last complete one known by then.
     """
-    m, h = problem.Y.shape[1], problem.horizon
+    m, one_row = problem.Y.shape[1], problem.is_one_row
     out = np.full((len(X), m), np.nan)
     asked = ~complete & np.isfinite(X).all(axis=1)
-    if h == 1 and not asked.any():
+    if one_row and not asked.any():
         residuals = problem.residuals(forget, ridge)
         problem.record_loss(forget, ridge, residuals)
         out[complete] = problem.Y - residuals
         return out
     path = problem.path(forget, ridge)
     problem.record_loss(forget, ridge, np.where(problem.learned[:, None], path.residual, 0.0))
-    if h > 1:
-        source = last_known_rows([np.arange(len(X))], len(X), h, None)
-        return predictions_from(path, X, source)
+    if not one_row:
+        return predictions_from(path, X, problem.source)
     out[complete] = problem.Y - path.residual
     out[asked] = predictions_from(path, X[asked], np.cumsum(complete)[asked] - 1)
     return out

@@ -5,12 +5,16 @@ With e_t the error of row t's prediction, which uses the rows up to ``t - horizo
 
     L(forget, ridge) = sum_{t > burn-in} w_t sum_j e_tj^2 / (m sum_{t > burn-in} w_t)
 
+With half-lives in time, forget is the factor of one unit of time, and a row's own is its power of
+the time that passed.
+
 Data are multiplied by powers of two first, which rounds nothing: then neither the squares nor the
 search depend on the units of X, y and the weights.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online import CoefficientPath, RecursiveLeastSquares, coefficient_path
+from olsq.online.horizon import with_errors_from
+from olsq.online.known_rows import NO_ROW
+from olsq.online.rows.durations import gates_after
 from olsq.problem import RidgeMode
 from olsq.sequence.api import online_lstsq_vjp
 from olsq.solvers import ChunkExact, Dense
@@ -43,7 +50,9 @@ class ForecastLoss:
     """The loss of rows as a function of forgetting factor and ridge.
 
     Rows have no missing values, unless ``complete`` (n,) marks those that have none: the others
-    (zeros here) are there to be counted by a ``horizon`` of several rows.
+    (zeros here) are there to be counted by a ``horizon`` of several rows.  With a horizon in time
+    ``source`` (n,) is the last row known by each, -1 before the first, and ``horizon`` the most
+    rows that it goes back.  ``elapsed`` (n,) are the units of time by which rows forget.
 
     ``ridge`` is a number in the units of the scaled data; times ``shape`` (d,) it is the penalty,
     and times ``ridge_unit`` it is in the user's units.
@@ -61,8 +70,12 @@ class ForecastLoss:
         burn_in: int,
         horizon: int = 1,
         complete: NDArray[np.bool_] | None = None,
+        source: NDArray[np.int64] | None = None,
+        elapsed: NDArray[np.float64] | None = None,
     ) -> None:
-        self.horizon, self.complete = horizon, complete
+        self.horizon, self.complete, self.elapsed = horizon, complete, elapsed
+        self._in_time = source is not None
+        self.source = np.maximum(np.arange(len(X)) - horizon, NO_ROW) if source is None else source
         x_unit, y_unit, w_unit = exponent(X), exponent(Y), exponent(weights)
         self.X, self.Y = np.ldexp(X, -x_unit), np.ldexp(Y, -y_unit)
         self.weights = np.ldexp(weights, -w_unit)
@@ -74,7 +87,7 @@ class ForecastLoss:
         self.shape = np.ones(X.shape[1]) if shape is None else np.ldexp(shape, -shape_unit)
         self.ridge_unit -= shape_unit
         informative = np.cumsum(self.weights > 0)
-        rows_before = np.concatenate([np.zeros(horizon), informative[:-horizon]])[: len(X)]
+        rows_before = np.where(self.source == NO_ROW, 0, informative[self.source])
         scored = np.where(rows_before >= burn_in, self.weights, 0.0)
         if not scored.any():
             raise ValueError(
@@ -113,14 +126,25 @@ class ForecastLoss:
         scale = float(np.mean(squares[penalised] / self.shape[penalised]))
         return scale if scale > 0 else 1.0
 
+    def gates(self, forget: float) -> NDArray[np.float64]:
+        """Return the forgetting factor (n,) of each row."""
+        if self.elapsed is None or forget in (0.0, 1.0):
+            return np.where(self.learned, forget, 1.0)
+        return gates_after(self.elapsed, -math.log(2) / math.log(forget))
+
     def estimator(self, forget: float, ridge: float) -> RecursiveLeastSquares:
-        """Return the regression to evaluate, for scaled data."""
+        """Return the regression to evaluate, for scaled data; in time without forgetting."""
         return RecursiveLeastSquares(
-            forget=forget,
+            forget=forget if self.elapsed is None else 1.0,
             ridge=ridge * self.shape,
             ridge_mode=self.ridge_mode,
             fit_intercept=self.fit_intercept,
         )
+
+    @property
+    def is_one_row(self) -> bool:
+        """True if each row is predicted from the row before it."""
+        return self.horizon == 1 and not self._in_time
 
     @property
     def learned(self) -> NDArray[np.bool_]:
@@ -130,24 +154,28 @@ class ForecastLoss:
     def path(self, forget: float, ridge: float) -> CoefficientPath:
         """Compute the path of the scaled data, with the errors of their forecasts."""
         Y = self.Y if self.complete is None else np.where(self.complete[:, None], self.Y, np.nan)
-        return coefficient_path(
+        path = coefficient_path(
             self.X,
             Y,
             sample_weight=self.weights,
-            forget=forget,
+            forget=forget if self.elapsed is None else self.gates(forget),
             ridge=ridge * self.shape,
             ridge_mode=self.ridge_mode,
             fit_intercept=self.fit_intercept,
-            horizon=self.horizon,
+            horizon=1 if self._in_time else self.horizon,
             statistics=False,
         )
+        return with_errors_from(path, self.X, Y, self.source) if self._in_time else path
 
     def residuals(self, forget: float, ridge: float) -> NDArray[np.float64]:
         """Compute the errors (n, m) of the forecasts of the scaled data."""
-        if self.horizon > 1:
+        if not self.is_one_row:
             residual = self.path(forget, ridge).residual
             return np.where(np.isnan(residual), 0.0, residual)  # scored by weight 0
-        fitted = self.estimator(forget, ridge).partial_fit(self.X, self.Y, self.weights)
+        gates = None if self.elapsed is None else self.gates(forget)
+        fitted = self.estimator(forget, ridge).partial_fit(
+            self.X, self.Y, self.weights, forget=gates
+        )
         return fitted.residual_
 
     def loss(self, forget: float, ridge: float) -> float:
@@ -161,34 +189,52 @@ class ForecastLoss:
 
         The loss depends on both parameters through every prediction
         ``k_t^T H_{t-h}^{-1} G_{t-h}^T``: a whole sequence whose queries are the keys of h rows
-        later, with the same gate at each row that is learned.
+        later.  Where several forecasts rest on one row, tokens without weight carry the others.
         """
         residuals = self.residuals(forget, ridge)
         loss = self.record_loss(forget, ridge, residuals)
-        h, rows = self.horizon, len(residuals)
-        if rows <= h:
+        asked = np.flatnonzero(self.source != NO_ROW)
+        if not asked.size:
             return Slope(loss, 0.0, 0.0)
         penalty = ridge * self.shape
         if self.fit_intercept:
             penalty = np.concatenate([[0.0], penalty])
-        upstream = -2.0 * self.scored[h:, None] * residuals[h:]
-        learned = self.learned[:-h]
+        source = self.source[asked]
+        rows = int(source[-1]) + 1
+        extra = source[1:] == source[:-1]
+        before = np.searchsorted(source[1:][extra], np.arange(rows))
+        tokens = np.arange(rows) + before
+        queries = source + np.concatenate([[0], np.cumsum(extra)])
+        n_tokens = rows + int(extra.sum())
+
+        def placed(values: NDArray, places: NDArray, empty: float = 0.0) -> NDArray:
+            if not extra.any() and len(places) == n_tokens:
+                return values
+            every = np.full((n_tokens, *values.shape[1:]), empty)
+            every[places] = values
+            return every
+
+        upstream = -2.0 * self.scored[asked, None] * residuals[asked]
+        learned, gates = self.learned[:rows], self.gates(forget)[:rows]
         solver = Dense() if self.n_coefs <= DENSE_UP_TO else ChunkExact()
         gradients = online_lstsq_vjp(
-            self._keys[:-h],
-            self._values[:-h],
-            self._keys[h:],
-            upstream,
-            forget=np.where(learned, forget, 1.0),
-            weight=self.weights[:-h],
+            placed(self._keys[:rows], tokens),
+            placed(self._values[:rows], tokens),
+            placed(self._keys[asked], queries),
+            placed(upstream, queries),
+            forget=placed(gates, tokens, 1.0),
+            weight=placed(self.weights[:rows], tokens),
             ridge=penalty,
             ridge_mode=self.ridge_mode,
             solver=solver,
         )
+        by_forget = gradients.forget[tokens]
+        if self.elapsed is not None:  # d forget^elapsed / d forget
+            by_forget = by_forget * self.elapsed[:rows] * gates / forget
         by_ridge = gradients.ridge if gradients.ridge.ndim == 1 else gradients.ridge.sum(axis=0)
         return Slope(
             loss,
-            float(gradients.forget[learned].sum()),
+            float(by_forget[learned].sum()),
             float(by_ridge[int(self.fit_intercept) :] @ self.shape),
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.brief import brief_repr
+from olsq.online.rows.durations import is_duration
 
 
 class Curve(NamedTuple):
@@ -72,7 +73,8 @@ class Tuning(NamedTuple):
     Attributes
     ----------
     forget : float
-        In [0, 1]; give it to :class:`olsq.RecursiveLeastSquares`.
+        In [0, 1]; give it to :class:`olsq.RecursiveLeastSquares`.  With half-lives in time it is
+        the factor of one ``step``: give ``half_life`` instead.
     ridge : float or array (d,)
         A number; with ``ridge_shape``, one for each feature.
     loss : float
@@ -89,6 +91,10 @@ class Tuning(NamedTuple):
         How the search ended, in words.
     mixture : Mixture or None
         With ``method="mixture"``.
+    horizon : int, float, str or timedelta
+        Of the forecasts, as it was given.
+    step : timedelta64, float or None
+        With half-lives in time the mean time between rows.
 
     Examples
     --------
@@ -108,6 +114,8 @@ class Tuning(NamedTuple):
     at_bound: tuple[str, ...]
     message: str
     mixture: Mixture | None = None
+    horizon: Any = 1
+    step: Any = None
 
     def __repr__(self) -> str:
         """Summarise the choice, its loss, and where the search ended, in a few lines."""
@@ -118,9 +126,8 @@ class Tuning(NamedTuple):
             else (f"{ridge.size} numbers from {ridge.min():.4g} to {ridge.max():.4g}")
         )
         lines = [
-            f"Tuning: forget={self.forget:.8g} (half-life {self.half_life:.4g} rows), "
-            f"ridge={shown}",
-            f"  loss        {self.loss:.6g}  (weighted mean squared one-step-ahead error)",
+            f"Tuning: forget={self.forget:.8g} (half-life {self._half_life_shown}), ridge={shown}",
+            f"  loss        {self.loss:.6g}  (weighted mean squared {self._ahead} error)",
         ]
         ones = np.flatnonzero(np.asarray(self.curve.forget) == 1)
         if self.forget < 1 and ones.size:
@@ -135,6 +142,15 @@ class Tuning(NamedTuple):
             lines.append(f"  {self.message}")
         lines.append("  arrays: .curve, .ridge_curve, .path; .plot() draws the first two")
         return "\n".join(lines)
+
+    @property
+    def _ahead(self) -> str:
+        """The horizon as an adjective."""
+        if is_duration(self.horizon):
+            length = self.horizon
+            text = length if isinstance(length, str) else str(np.timedelta64(length))
+            return f"{text}-ahead"
+        return "one-step-ahead" if self.horizon == 1 else f"{self.horizon:,}-row-ahead"
 
     def plot(self) -> Any:
         """Draw the loss along the forgetting factor and along the ridge.
@@ -155,7 +171,10 @@ class Tuning(NamedTuple):
         memory = 1 / np.maximum(1 - np.asarray(self.curve.forget), 1e-12)
         finite = np.asarray(self.curve.forget) < 1
         left.plot(memory[finite], np.asarray(self.curve.loss)[finite], marker=".")
-        left.set(xscale="log", xlabel="memory 1 / (1 - forget), rows", ylabel="mean squared error")
+        unit = "rows" if self.step is None else "mean steps between rows"
+        left.set(
+            xscale="log", xlabel=f"memory 1 / (1 - forget), {unit}", ylabel="mean squared error"
+        )
         for loss in np.asarray(self.curve.loss)[~finite][:1]:
             left.axhline(loss, linestyle=":", color="0.4", label="forget = 1")
             left.legend(frameon=False)
@@ -171,8 +190,23 @@ class Tuning(NamedTuple):
         return figure
 
     @property
-    def half_life(self) -> float:
-        """Rows after which a weight has halved: inf at ``forget = 1``."""
-        if self.forget <= 0:
-            return 0.0
-        return math.inf if self.forget == 1 else -math.log(2) / math.log(self.forget)
+    def half_life(self) -> Any:
+        """Rows after which a weight has halved, or the time (timedelta64 between dates): inf at
+        ``forget = 1``.
+        """
+        if self.forget == 1:
+            return math.inf
+        steps = 0.0 if self.forget <= 0 else -math.log(2) / math.log(self.forget)
+        return steps if self.step is None else steps * self.step
+
+    @property
+    def _half_life_shown(self) -> str:
+        half_life = self.half_life
+        if not isinstance(half_life, np.timedelta64):
+            return f"{half_life:.4g}{' rows' if self.step is None else ''}"
+        unit, name = next(
+            (unit, name)
+            for unit, name in ((86400, "D"), (3600, "h"), (60, "min"), (0, "s"))
+            if half_life >= np.timedelta64(unit, "s")
+        )
+        return f"{half_life / np.timedelta64(max(unit, 1), 's'):.4g}{name}"

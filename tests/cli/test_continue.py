@@ -1,5 +1,6 @@
 """``olsq fit --continue`` learns a new table as the rows that follow those of the state."""
 
+import io
 import re
 import shlex
 from pathlib import Path
@@ -230,6 +231,75 @@ def test_tables_that_do_not_follow_are_refused(tables, olsq_command):
     code, _, err = olsq_command("fit", new, "--continue")
     assert code == 2
     assert "--continue needs --state" in err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["csv", "parquet", "stdin"])
+def test_a_table_that_begins_with_rows_learned_last_is_refused(
+    kind, end, tables, olsq_command, monkeypatch
+):
+    folder, frame = tables
+    state = folder / "s.olsq"
+    common = ("--target", "y", *KINDS[kind], "--state", state)
+    assert olsq_command("fit", folder / "first.csv", *common)[0] == 0
+    before = state.read_bytes()
+    timed = "--time" in KINDS[kind]
+    for overlap in (4, 20, 50, CUT - 1, CUT):
+        table = frame[CUT - overlap :]
+        new = folder / f"new.{'csv' if end == 'stdin' else end}"
+        write(table, new)
+        if end == "stdin":
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(new.read_bytes())))
+        for more in ((), ("--chunk-rows", 3))[: 1 + (end != "stdin")]:
+            data = "-" if end == "stdin" else new
+            code, _, err = olsq_command("fit", data, "--continue", "--state", state, *more)
+            assert code == 2
+            whole = f"begins with the {CUT} rows"
+            late = "is earlier than the one above it"
+            assert f"the first {overlap} rows" in err or whole in err or (timed and late in err)
+            assert state.read_bytes() == before
+    write(frame[CUT:], folder / "new.csv")
+    assert olsq_command("fit", folder / "new.csv", "--continue", "--state", state)[0] == 0
+
+
+def test_a_stream_in_small_chunks_saves_nothing_before_it_is_known_to_be_new(
+    tables, olsq_command, monkeypatch
+):
+    folder, frame = tables
+    state = folder / "s.olsq"
+    common = ("--target", "y", "--features", "x", "--state", state)
+    assert olsq_command("fit", folder / "first.csv", *common)[0] == 0
+    before = state.read_bytes()
+    more = ("--chunk-rows", 3, "--checkpoint-every", 0)
+    text = frame[CUT - 50 :].write_csv()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    code, _, err = olsq_command("fit", "-", "--continue", "--state", state, *more)
+    assert code == 2
+    assert "the first 50 rows of standard input are the last that" in err
+    assert state.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda rng, n: np.ones(n),  # a sensor that stands still
+        lambda rng, n: np.arange(n) % 24,  # days without noise
+        lambda rng, n: rng.integers(0, 2, n),
+    ],
+)
+def test_rows_that_are_equal_by_chance_are_learned(column, tmp_path, olsq_command):
+    rng = np.random.default_rng(0)
+    n = 480
+    frame = pl.DataFrame({"x": column(rng, n), "y": np.arange(n) % 24 // 12})
+    state = tmp_path / "s.olsq"
+    write(frame[:240], tmp_path / "1.csv")
+    assert olsq_command("fit", tmp_path / "1.csv", "--target", "y", "--state", state)[0] == 0
+    for begin in range(241, 265):
+        write(frame[begin:], tmp_path / "2.csv")
+        kept = state.read_bytes()
+        code, _, err = olsq_command("fit", tmp_path / "2.csv", "--continue", "--state", state)
+        assert (code, err) == (0, "")
+        state.write_bytes(kept)
 
 
 @pytest.mark.parametrize("page", ["many-machines.md", "cli.md"])

@@ -77,6 +77,16 @@ def errors_in_window(cov: Any, maxlags: Any, window: Any) -> RobustErrors | None
     return RobustErrors(kind, lags)
 
 
+def refuse_maxlags(cov: Any) -> None:
+    """Raise ValueError for ``maxlags`` without a window, with what is missing."""
+    if isinstance(cov, str) and cov.lower() == "hac":
+        raise ValueError(
+            "cov='HAC' and maxlags need window=, whose rows have the residuals that they weigh; "
+            "half_life= or forget= may go with it"
+        )
+    raise ValueError("maxlags is for cov='HAC' with window=: leave it out, or give both")
+
+
 def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray[np.float64]]:
     """Return the rows that the covariance weighs, which targets (n, m) they have, and weights.
 

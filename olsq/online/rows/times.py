@@ -130,9 +130,12 @@ def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
     if array.dtype.kind == "O" and any(map(_is_date, array.flat)):
         zone = _zone_of_dates(array)
         array = np.array([_date(t) for t in array.flat]).reshape(array.shape)
-    if array.dtype.kind in "SUT":
+    text = array.flat[:1] if array.dtype.kind in "SUT" else []
+    if array.dtype.kind == "O":
+        text = [t for t in array.flat if isinstance(t, (str, bytes))]
+    if len(text):
         raise ValueError(
-            f"times must be dates or numbers, got text such as {array.flat[0]!r}: convert it, for "
+            f"times must be dates or numbers, got text such as {text[0]!r}: convert it, for "
             "instance with pandas.to_datetime or np.array(times, 'datetime64[s]')"
         )
     if array.dtype.kind == "m":
