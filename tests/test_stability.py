@@ -245,13 +245,18 @@ def test_every_place_is_two_regressions(intercept, shift):
     tolerance = 1e-10 if shift == 0 else 1e-7
     np.testing.assert_allclose(found.rss, rss, rtol=tolerance)
     np.testing.assert_allclose(
-        found.value, (whole - rss) / (rss / (60 - 2 * k)), rtol=100 * tolerance, atol=1e-6
+        found.value, (whole - rss) / k / (rss / (60 - 2 * k)), rtol=100 * tolerance, atol=1e-6
     )
     assert found.rows.tolist() == list(range(12, 49))
     assert found.row == found.rows[np.argmin(rss)]
     for t in (20, 40):
         test = chow_test(X, y, t, fit_intercept=intercept)
-        assert k * test.statistic == pytest.approx(found.value[t - 12], rel=1e-6)
+        assert test.statistic == pytest.approx(found.value[t - 12], rel=1e-6)
+    best = chow_test(X, y, found.row, fit_intercept=intercept)
+    assert best.statistic == pytest.approx(found.statistic, rel=1e-6)
+    # Andrews' statistic is as many times Chow's F as there are coefficients.
+    ratio = ((60 - 12) / 12) ** 2
+    assert found.p_value == _tail_probability(k * found.statistic, k, ratio)
 
 
 def test_chows_test_is_that_of_nested_regressions():

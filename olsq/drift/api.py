@@ -108,8 +108,9 @@ def time_varying(
     -----
     The likelihood is the exact diffuse one of Durbin & Koopman (2012, sections 5.2 and 7.2), with
     the start as unknowns of a least-squares problem (de Jong 1991), and the noise's variance at
-    its best for each drift.  It is maximised over the logarithms of the drifts by L-BFGS-B, with
-    derivatives from one pass backwards (Koopman & Shephard 1992).  A drift may be estimated as
+    its best for each drift; statsmodels' is ``k / 2 log 2 pi`` less, for k coefficients.  It is
+    maximised over the logarithms of the drifts by L-BFGS-B, with derivatives from one pass
+    backwards (Koopman & Shephard 1992).  A drift may be estimated as
     exactly 0, and often is: where the coefficient is constant, in about two of three samples
     (Shephard & Harvey 1990).  A local maximum is found, from the best of nine starts with equal
     drifts; drifts are searched up to 1e6 times the noise's variance over the regressor's mean

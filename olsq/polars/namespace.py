@@ -145,6 +145,7 @@ class LeastSquares:
         cov: str = "posterior",
         noise_variance: float | None = None,
         method: str = "auto",
+        min_samples: int | None = None,
         output: str = "coef",
     ) -> pl.Expr:
         """Fit after every row the rows up to it, without forgetting.
@@ -154,7 +155,7 @@ class LeastSquares:
         *regressors, ridge, fit_intercept, sample_weight, missing, output
             See :class:`LeastSquares`.  While rows do not determine the coefficients they are the
             smallest that fit (minimum norm), and 0 before the first complete row.
-        cov, method, noise_variance
+        cov, method, min_samples, noise_variance
             See :func:`olsq.coefficient_path`.
 
         Returns
@@ -195,6 +196,7 @@ class LeastSquares:
         cov: str = "posterior",
         noise_variance: float | None = None,
         method: str = "auto",
+        min_samples: int | None = None,
         output: str = "coef",
     ) -> pl.Expr:
         """Fit after every row the rows up to it, older ones with less and less weight.
@@ -213,7 +215,7 @@ class LeastSquares:
             Column of dates or numbers, in order and none missing, for a half-life in time.
         ridge_mode : {"discounted", "fixed"}
             Whether the ridge is forgotten with the data.
-        cov, method, noise_variance
+        cov, method, min_samples, noise_variance
             See :func:`olsq.coefficient_path`.
 
         Returns

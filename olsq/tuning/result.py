@@ -148,7 +148,7 @@ class Tuning(NamedTuple):
         """The horizon as an adjective."""
         if is_duration(self.horizon):
             length = self.horizon
-            text = length if isinstance(length, str) else str(np.timedelta64(length))
+            text = length if isinstance(length, str) else _length_shown(np.timedelta64(length))
             return f"{text}-ahead"
         return "one-step-ahead" if self.horizon == 1 else f"{self.horizon:,}-row-ahead"
 
@@ -204,9 +204,13 @@ class Tuning(NamedTuple):
         half_life = self.half_life
         if not isinstance(half_life, np.timedelta64):
             return f"{half_life:.4g}{' rows' if self.step is None else ''}"
-        unit, name = next(
-            (unit, name)
-            for unit, name in ((86400, "D"), (3600, "h"), (60, "min"), (0, "s"))
-            if half_life >= np.timedelta64(unit, "s")
-        )
-        return f"{half_life / np.timedelta64(max(unit, 1), 's'):.4g}{name}"
+        return _length_shown(half_life)
+
+
+def _length_shown(length: np.timedelta64) -> str:
+    """Format a length of time as text that is read back, to four digits."""
+    seconds = length / np.timedelta64(1, "s")
+    for name, unit in (("D", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= unit:
+            return f"{seconds / unit:.4g}{name}"
+    return f"{seconds:.4g}s"

@@ -228,7 +228,8 @@ def test_thousands_are_read_where_their_mark_is_named(mark, decimal, tmp_path, o
         code, _, err = olsq_command("fit", data, "--target", "y", *more, "--out", out)
         assert (code, err) == (0, "")
     assert outs[0].read_bytes() == outs[1].read_bytes()
-    for cell in (f"1{mark}29", f"1{mark}2999", f"{mark}299", f"1{mark}299{mark}", f"12{mark}34"):
+    cells = [f"1{mark}29", f"1{mark}2999", f"{mark}299", f"1{mark}299{mark}", f"12{mark}34"]
+    for cell in (cell for cell in cells if cell == cell.strip()):  # blanks around are none
         (tmp_path / "marked.csv").write_text("\n".join([*marked, f"{cell};1"]), encoding="utf-8")
         code, _, err = olsq_command("fit", tmp_path / "marked.csv", "--target", "y", *how)
         assert code == 2
@@ -324,7 +325,8 @@ def test_quoted_names_take_levels(name, levels, tmp_path, olsq_command):
     code, _, err = olsq_command("fit", data, *options, "--out", out)
     assert (code, err) == (0, "")
     other = "other" if levels == "=p|*" else "q"
-    assert f"coef_{name}={other}" in pl.read_csv(out).columns
+    with out.open(newline="") as file:
+        assert f"coef_{name}={other}" in next(csv.reader(file))
     # the state's options are read again
     data.write_text("\n".join([f"{quoted},x,y", *rows[20:]]) + "\n")
     assert olsq_command("fit", data, "--continue", "--state", state)[0] == 0

@@ -37,6 +37,21 @@ def frame():
     )
 
 
+@pytest.mark.parametrize("output", ["coef", "prediction", "stderr"])
+@pytest.mark.parametrize("method", ["expanding", "rls"])
+def test_estimates_of_few_rows_are_null(frame, method, output):
+    method = getattr(pl.col("y").olsq, method)
+    found, every = (
+        frame.select(read=method(*NAMES, output=output, **options))["read"]
+        for options in ({"min_samples": 5}, {})
+    )
+    if output != "prediction":
+        found, every = found.struct.field("a"), every.struct.field("a")
+    hidden = 5 if output == "prediction" else 4
+    assert found[:hidden].null_count() == hidden
+    assert found[hidden:].equals(every[hidden:], null_equal=True)
+
+
 def arrays(frame):
     return frame.select(NAMES).to_numpy(), frame["y"].to_numpy()
 

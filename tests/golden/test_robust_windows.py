@@ -132,7 +132,9 @@ def test_a_ridge_and_undetermined_columns():
         ({"cov": "HAC", "maxlags": 2.5, "window": 20}, "maxlags"),
         ({"cov": "HC1", "maxlags": 2, "window": 20}, "maxlags is for cov='hac'"),
         ({"maxlags": 2, "window": 20}, "maxlags is for cov='HAC'"),
-        ({"maxlags": 2}, "maxlags needs window"),
+        ({"maxlags": 2}, "maxlags is for cov='HAC' with window="),
+        ({"cov": "HAC", "maxlags": 2}, r"need window=, .*; half_life= or forget= may go with it"),
+        ({"cov": "hac", "maxlags": 2, "half_life": 9}, r"need window=, .*half_life= or forget="),
     ],
 )
 def test_what_is_refused(options, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import math
 import pickle
 import re
 from pathlib import Path
@@ -261,11 +262,156 @@ def test_the_gradient_of_a_horizon_equals_finite_differences(rows, fit_intercept
 
 def test_tuning_of_several_steps_is_refused_where_it_means_nothing(rows):
     X, y, _ = rows
-    for horizon in (0, -3, 1.5, "5D", True):
+    for horizon in (0, -3, True):
         with pytest.raises(ValueError, match="horizon must be a whole number of rows, 1 or more"):
             olsq.tune(X, y, horizon=horizon)
+    for horizon in (1.5, "5D"):
+        with pytest.raises(ValueError, match="horizon is a length of time, so that every row need"):
+            olsq.tune(X, y, horizon=horizon)
+    dates = np.datetime64("2024-01-01") + np.arange(N)
+    for horizon, times, message in (
+        (1.5, dates, "times are dates, but horizon is a length between numbers"),
+        ("5D", np.arange(N), "times are numbers, but horizon is a length between dates"),
+        ("5D", dates[::-1], "times must not go back"),
+        ("5D", dates[1:], "one time for each of"),
+        ("900D", dates, "no row is left to score"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            olsq.tune(X, y, horizon=horizon, times=times)
     with pytest.raises(ValueError, match="no row is left to score: a forecast of horizon=299"):
         olsq.tune(X, y, horizon=299)
+
+
+def times_with_holes(rng):
+    """Hours (N,), several at one time and days of nothing."""
+    steps = rng.choice([0, 1, 1, 1, 2, 30], N)
+    return np.datetime64("2024-01-01") + np.cumsum(steps).astype("m8[h]")
+
+
+@pytest.mark.parametrize("method", ["gradient", "mixture"])
+def test_tuning_of_a_horizon_in_time(rows, method):
+    X, y, _ = rows
+    hours = np.datetime64("2024-01-01") + np.arange(N).astype("m8[h]")
+    options = {"method": method, "ridge_bounds": (0, 10)}
+    in_rows = olsq.tune(X, y, horizon=4, **options)
+    for horizon, times in (("4h", hours), (4.0, np.arange(N))):
+        in_time = olsq.tune(X, y, horizon=horizon, times=times, **options)
+        assert in_time[:3] == in_rows[:3]
+        assert in_time.horizon == horizon
+    times = times_with_holes(np.random.default_rng(0))
+    tuned = olsq.tune(X, y, horizon="5h", times=times, burn_in=20, **options)
+    known = {"forget": tuned.forget, "ridge": tuned.ridge, "fit_intercept": True}
+    path = olsq.coefficient_path(X, y, horizon="5h", times=times, **known)
+    found = olsq.score_forecasts(path, y, burn_in=20)
+    if method == "gradient":
+        np.testing.assert_allclose(tuned.loss, found.mse, rtol=1e-10)
+    else:
+        residual = y - tuned.mixture.prediction
+        assert np.isfinite(residual[np.isfinite(y) & np.isfinite(X).all(axis=1)]).all()
+        assert tuned.mixture.regret <= tuned.mixture.regret_bound
+
+
+def test_half_lives_in_time(rows):
+    X, y, _ = rows
+    hours = np.datetime64("2024-01-01") + np.arange(N).astype("m8[h]")
+    options = {"ridge": 0.0, "starts": 1}
+    filled = np.nan_to_num(X), np.nan_to_num(y)
+    in_rows = olsq.tune(*filled, half_life_bounds=(4, 400), **options)
+    for bounds in (("4h", "400h"), tuple(np.array([4, 400], "m8[h]")), ("240min", math.inf)):
+        tuned = olsq.tune(*filled, half_life_bounds=bounds, times=hours, **options)
+        assert tuned.step == np.timedelta64(1, "h")
+        if bounds[1] != math.inf:
+            assert tuned.forget == pytest.approx(in_rows.forget, rel=1e-6)
+            assert tuned.half_life / tuned.step == pytest.approx(in_rows.half_life, rel=1e-5)
+    times = times_with_holes(np.random.default_rng(1))
+    tuned = olsq.tune(X, y, half_life_bounds=("4h", "40D"), times=times, **options)
+    learned = np.isfinite(X).all(axis=1) & np.isfinite(y)
+
+    def loss(half_life):
+        path = olsq.coefficient_path(X, y, half_life=half_life, times=times, fit_intercept=True)
+        scored = learned & (np.cumsum(learned) > X.shape[1] + 1)
+        return np.mean(path.residual[scored] ** 2)
+
+    assert tuned.loss == pytest.approx(loss(tuned.half_life), rel=1e-9)
+    assert all(
+        tuned.loss <= loss(tuned.half_life * by) * (1 + 1e-9) for by in (0.8, 0.97, 1.03, 1.3)
+    )
+    # with a horizon too
+    tuned = olsq.tune(
+        X, y, half_life_bounds=("4h", "40D"), times=times, horizon="5h", burn_in=20, **options
+    )
+    path = olsq.coefficient_path(
+        X, y, half_life=tuned.half_life, times=times, fit_intercept=True, horizon="5h"
+    )
+    assert tuned.loss == pytest.approx(olsq.score_forecasts(path, y, burn_in=20).mse, rel=1e-9)
+    for bounds, message in (
+        (("4h", 40), "both numbers of rows or both lengths of time"),
+        (("40D", "4h"), "with low at most high"),
+        ("40D", "must be"),
+        (("4h", "5h", "6h"), "must be"),
+        (("4 months", "5h"), "no fixed length"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            olsq.tune(X, y, half_life_bounds=bounds, times=times)
+    with pytest.raises(ValueError, match="every row needs a time: give times="):
+        olsq.tune(X, y, half_life_bounds=("4h", "5h"))
+    with pytest.raises(ValueError, match="all rows have the same time"):
+        olsq.tune(X, y, half_life_bounds=("4h", "5h"), times=times[:1].repeat(N))
+    with pytest.raises(ValueError, match="forget counts rows"):
+        olsq.tune(X, y, half_life_bounds=("4h", "5h"), times=times, forget=0.9)
+
+
+@pytest.mark.parametrize("mode", ["discounted", "fixed"])
+@pytest.mark.parametrize("timed", ["horizon", "half-life", "both"])
+def test_the_gradient_in_time_equals_finite_differences(rows, timed, mode):
+    X, y, _ = rows
+    complete = np.isfinite(X).all(axis=1) & np.isfinite(y)
+    X, y = np.where(complete[:, None], X, 0.0) + complete[:, None], np.where(complete, y, 0.0)
+    rng = np.random.default_rng(2)
+    hours = np.cumsum(rng.choice([0.0, 1.0, 1.0, 2.0, 9.0], N))
+    source = np.searchsorted(hours, hours - 4.0, side="right") - 1
+    elapsed = np.zeros(N)
+    elapsed[complete] = np.diff(hours[complete], prepend=hours[complete][0]) / 2.0
+    problem = ForecastLoss(
+        X,
+        y[:, None],
+        np.where(complete, 1.0 + np.arange(N) % 2, 0.0),
+        shape=None,
+        ridge_mode=mode,
+        fit_intercept=True,
+        burn_in=3,
+        horizon=4 if timed == "half-life" else int((np.arange(N) - source).max()),
+        complete=complete,
+        source=None if timed == "half-life" else source,
+        elapsed=None if timed == "horizon" else elapsed,
+    )
+    forget, ridge = 0.96, 0.5 * problem.ridge_scale
+    found = problem.slope(forget, ridge)
+    for exact, step, loss in (
+        (found.forget, 1e-6, lambda change: problem.loss(forget + change, ridge)),
+        (found.ridge, 1e-4 * ridge, lambda change: problem.loss(forget, ridge + change)),
+    ):
+        far, near = loss(2 * step) - loss(-2 * step), loss(step) - loss(-step)
+        floor = 30e-12 * found.loss / step
+        assert exact == pytest.approx((8 * near - far) / (12 * step), rel=2e-6, abs=floor)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "said"),
+    [
+        (1, "one-step-ahead"),
+        (24, "24-row-ahead"),
+        ("24h", "24h-ahead"),
+        (np.timedelta64(1, "D"), ""),
+    ],
+)
+def test_a_tuning_shows_the_horizon_it_was_made_for(horizon, said):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((2, 300))
+    hours = np.datetime64("2024-01-01") + np.arange(300).astype("m8[h]")
+    tuned = olsq.tune(X[:, None], y, ridge=0.0, horizon=horizon, times=hours, starts=1)
+    assert f"weighted mean squared {said} error" in repr(tuned)
+    assert ("one-step" in repr(tuned)) == (horizon == 1)
 
 
 def mixed_by_hand(y, weight, experts, scored, h, y_range):

@@ -133,8 +133,9 @@ def test_rolling_parameters(parameters, match):
 def test_path_options():
     with pytest.raises(ValueError, match="cannot be combined"):
         olsq.coefficient_path(X, Y, window=3, forget=0.9, half_life=2)
-    with pytest.raises(ValueError, match="min_samples needs window"):
-        olsq.coefficient_path(X, Y, min_samples=3)
+    for fewest in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match="min_samples must be a positive whole number"):
+            olsq.coefficient_path(X, Y, min_samples=fewest)
     with pytest.raises(ValueError, match=r"forget must lie in \[0, 1\]"):
         olsq.RollingLeastSquares().partial_fit(X, Y, forget=1.5)
 

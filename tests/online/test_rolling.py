@@ -117,6 +117,38 @@ def test_min_samples():
     np.testing.assert_allclose(whole.coef[-1], est.coef_)
 
 
+@pytest.mark.parametrize("missing", ["skip", "skip_target"])
+@pytest.mark.parametrize("targets", [1, 2])
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_min_samples_without_a_window_are_those_of_a_window_of_all_rows(
+    missing, targets, by, weighted
+):
+    rng = np.random.default_rng(targets)
+    n = 60
+    X = rng.standard_normal((n, 2))
+    Y = X @ rng.standard_normal((2, targets)) + rng.standard_normal((n, targets))
+    Y[[3, 9]], X[5, 1] = np.nan, np.nan
+    Y[7:20:3, -1] = np.nan
+    options = {"min_samples": 5, "fit_intercept": True, "missing": missing}
+    if weighted:
+        options["sample_weight"] = rng.choice([0.0, 1.0, 2.0], n)
+    if by:
+        options["by"] = [None if i % 7 == 0 else i % 3 for i in range(n)]
+    y = Y if targets > 1 else Y[:, 0]
+    for horizon in (1, 4):
+        window = olsq.coefficient_path(X, y, window=n, horizon=horizon, **options)
+        path = olsq.coefficient_path(X, y, horizon=horizon, **options)
+        assert np.isnan(path.coef[:4]).all()
+        names = {*path._fields} - {"recursive_residual"}
+        for name in (*names, "in_sample_residual", "r_squared", "n_rows", "pvalues"):
+            found, right = getattr(path, name), getattr(window, name)
+            np.testing.assert_allclose(found, right, rtol=1e-7, atol=1e-9, err_msg=name)
+    bare = olsq.coefficient_path(X, y, statistics=False, **options)
+    np.testing.assert_array_equal(bare.coef, path.coef)
+    assert np.isnan(bare.stderr).all()
+
+
 def test_a_passing_outlier_leaves_no_trace():
     """A row 1e10 times the others costs ten digits while it is in the window, none after."""
     rng = np.random.default_rng(0)

@@ -77,7 +77,8 @@ class TimeColumn:
     def _guess_format(self, cells: pl.Series) -> None:
         if not len(cells):
             raise InputError(f"--time: the column {self.name!r} holds no value in the first rows")
-        if not self._numbers(cells).null_count():
+        strange = self._numbers(cells).null_count()
+        if not strange:
             self.kind = NUMBER
             return
         day_first = [day for day in AMBIGUOUS if self._reads_all(cells, day, stores=False)]
@@ -89,6 +90,9 @@ class TimeColumn:
                         "month first: give --time-format %d/%m/%Y or %m/%d/%Y"
                     )
                 return
+        if 2 * strange < len(cells):  # numbers, and a cell that is none
+            self.kind = NUMBER
+            return
         raise InputError(
             f"--time: cannot read {cells[0]!r} in column {self.name!r} as a date: give "
             "--time-format, for example %d.%m.%Y, %m/%d/%y (a year of two digits) or "
