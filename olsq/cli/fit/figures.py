@@ -236,7 +236,7 @@ def draw(
     figure = draw_fit(
         curves._replace(x=x, names=[label(name) for name in curves.names]),
         title=label(f"{target}   ({options.describe()})"),
-        xlabel="row" if time is None else label(time.name),
+        xlabel="row" if time is None else label(time.axis_name),
         ahead=options.ahead,
     )
     save_figure(figure, path, dpi=150)

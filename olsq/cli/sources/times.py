@@ -223,6 +223,7 @@ class TimeColumn:
         if skipped.size:
             row = skipped[np.argmin(numbers[skipped])]
             time = str(np.datetime64(int(local[row]), "us")).replace("T", " ")
+            time = time.removesuffix(".000000")
             raise InputError(
                 f"--time-zone: row {numbers[row]:,} of {where} holds {time} in column "
                 f"{self.name!r}, which the clocks of {self.zone} skip: choose the zone of the times"
@@ -345,12 +346,11 @@ class TimeColumn:
         """Format one time as text."""
         if self.kind == NUMBER:
             return f"{time:g}"
-        moment = np.datetime64(int(time), "us")
         if self.zone is not None:
-            moment = self._clock_times(np.array([time]))[0]
-        return str(moment.astype("datetime64[D]") if self.kind == DATE else moment).replace(
-            "T", " "
-        )
+            return self.series(np.array([time])).dt.strftime("%Y-%m-%d %H:%M:%S%:z")[0]
+        moment = np.datetime64(int(time), "us")
+        shown = moment.astype("datetime64[D]") if self.kind == DATE else moment
+        return str(shown).replace("T", " ").removesuffix(".000000")
 
     def positions(self, times: NDArray[np.float64]) -> NDArray:
         """Return times as matplotlib takes them; missing ones lie between their neighbours."""
@@ -358,15 +358,12 @@ class TimeColumn:
         if not places.size:
             return np.arange(1, len(times) + 1)
         times = np.interp(np.arange(len(times)), places, times[places])
-        if self.kind == NUMBER:
-            return times
-        if self.zone is not None:
-            return self._clock_times(times)
-        return times.astype(np.int64).astype("datetime64[us]")
+        return times if self.kind == NUMBER else times.astype(np.int64).astype("datetime64[us]")
 
-    def _clock_times(self, times: NDArray[np.float64]) -> NDArray[np.datetime64]:
-        """Return what a clock in the zone shows at some times, none of which is missing."""
-        return self.series(times).dt.replace_time_zone(None).to_numpy()
+    @property
+    def axis_name(self) -> str:
+        """Name of the axis of :meth:`positions`, on which a clock cannot go back."""
+        return self.name if self.zone is None else f"{self.name} (UTC)"
 
     def series(self, times: NDArray[np.float64]) -> pl.Series:
         """Return times as a column for output."""
