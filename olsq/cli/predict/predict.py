@@ -91,7 +91,7 @@ class Model:
         regressors.
         """
         written = options.format_options()
-        if options.time is not None and options.time_zone is None:
+        if self.lags and options.time is not None and options.time_zone is None:
             written["time_zone"] = self.time_zone
         return Reading(
             targets=self.targets if self.lags else (),

@@ -201,7 +201,7 @@ class CellParser:
             If a record that is not blank has more or fewer cells than the header, or a cell that
             is used is not UTF-8.
         """
-        counts = _count_cells(block, ends, self.separator)
+        counts = _count_cells(bytes(block), ends, self.separator, len(self.header))
         for row in np.flatnonzero(counts != len(self.header)).tolist():
             n_cells, begin = int(counts[row]), int(ends[row - 1]) if row else 0
             if n_cells > 1 or bytes(block[begin : int(ends[row])]).strip():
@@ -212,11 +212,8 @@ class CellParser:
         self._check_text(bytes(block), ends, start)
 
     def _check_text(self, block: bytes, ends: NDArray[np.int64], start: int) -> None:
-        try:
-            block.decode()
+        if block.isascii() or _is_utf8(block):
             return
-        except UnicodeDecodeError:
-            pass
         frame = self._read_text(block, len(ends), start)
         doubtful = frame.select(pl.any_horizontal(pl.all().str.contains("\ufffd").fill_null(False)))
         places = {int(key[1:]) for key in self._keys.values()}
@@ -338,13 +335,20 @@ class CellParser:
         return " (leave it out with --exclude, or see --features, --categorical, --by)"
 
 
-def _count_cells(block: Block, ends: NDArray[np.int64], separator: str) -> NDArray[np.int64]:
+def _count_cells(
+    block: bytes, ends: NDArray[np.int64], separator: str, expected: int
+) -> NDArray[np.int64]:
     """Return the number of cells of each record; a separator in a quoted cell does not end it."""
     codes = np.frombuffer(block, np.uint8)
     marks = np.flatnonzero(codes == ord(separator))
+    if QUOTE not in block:
+        if marks.size == ends.size * (expected - 1) > 0:  # a tenth of the time of a search
+            first, last = marks[:: expected - 1], marks[expected - 2 :: expected - 1]
+            if (first[1:] >= ends[:-1]).all() and (last < ends).all():
+                return np.full(ends.size, expected)
+        return np.diff(np.searchsorted(marks, ends), prepend=0) + 1
     quotes = np.flatnonzero(codes == QUOTE)
-    if quotes.size:
-        marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
+    marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
     counts = np.diff(np.searchsorted(marks, ends), prepend=0) + 1
     # A quotation mark inside a cell is a letter, be the number of them even or odd.
     opening = quotes[::2]
