@@ -55,7 +55,7 @@ CASES = [
     ("ragged.csv --target y", "row 2 of ragged.csv has 3 cells, the header has 2"),
     ("open-quote.csv --target y", "quotation mark is left open"),
     ("stray-quote.csv --target y --features x", "rows 1 to 2 of stray-quote.csv are not well-"),
-    ("latin1.csv --target y", "column 'x' is not numeric: row 1"),
+    ("latin1.csv --target y", "column 'x' is not UTF-8 text: row 1 of latin1.csv holds"),
     ("nothing.csv --target y", "all 2 rows of nothing.csv have a missing value"),
     ("one-column.csv --target y", "no regressors"),
     ("twice.csv --target y", "more than one column named 'x'"),

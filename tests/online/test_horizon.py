@@ -412,7 +412,7 @@ def test_a_tuning_shows_the_horizon_it_was_made_for(horizon, said):
     hours = np.datetime64("2024-01-01") + np.arange(300).astype("m8[h]")
     tuned = olsq.tune(X[:, None], y, ridge=0.0, horizon=horizon, times=hours, starts=1)
     assert f"weighted mean squared {said} error" in repr(tuned)
-    assert ("one-step" in repr(tuned)) == (horizon == 1)
+    assert ("one-step" in repr(tuned)) == (said == "one-step-ahead")
 
 
 def mixed_by_hand(y, weight, experts, scored, h, y_range):
