@@ -159,7 +159,8 @@ def coefficient_path(
     elif maxlags is not None:
         refuse_maxlags(cov)
     if window is None and min_samples is not None:
-        path = coefficient_path(X, y, by=by, **(options | {"min_samples": None}))
+        unhidden: dict[str, Any] = options | {"min_samples": None}
+        path = coefficient_path(X, y, by=by, **unhidden)
         path = hide_first(path, min_samples, sample_weight)
         return path if statistics else path.bare()
     times = named_times(times, X, y)

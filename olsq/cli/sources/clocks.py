@@ -36,11 +36,13 @@ def utc_times(local: Times, zone: str) -> tuple[Times, Times]:
     NaN where the clocks skip a time.
     """
     moments = pl.Series(local.astype(np.int64)).cast(pl.Datetime("us"))
-    first, last = (
-        moments.dt.replace_time_zone(zone, ambiguous=ambiguous, non_existent="null")
-        for ambiguous in ("earliest", "latest")
-    )
-    return tuple(each.cast(pl.Int64).cast(pl.Float64).to_numpy() for each in (first, last))
+    first = moments.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    last = moments.dt.replace_time_zone(zone, ambiguous="latest", non_existent="null")
+    return _microseconds(first), _microseconds(last)
+
+
+def _microseconds(moments: pl.Series) -> Times:
+    return moments.cast(pl.Int64).cast(pl.Float64).to_numpy()
 
 
 def may_be_repeated(local: Times) -> NDArray[np.bool_]:

@@ -299,9 +299,10 @@ class TimeColumn:
                 f"{row} is not later than the last row that was learned ({above}), and with --lags "
                 "new rows follow it: leave earlier rows out"
             )
-        missing = max(round(length[first] / steps.commonest) - 1, 1)
+        gap = float(length[first])
+        missing = max(round(gap / steps.commonest) - 1, 1)
         raise InputError(
-            f"{row} comes {self._length(length[first])} after the row before it ({above}), and "
+            f"{row} comes {self._length(gap)} after the row before it ({above}), and "
             f"rows were learned in steps of {self._length(steps.commonest)}: "
             f"{missing:,} row{'s'[: missing != 1]} between them "
             f"{'are' if missing != 1 else 'is'} missing, which --lags need: add rows with an empty "
@@ -417,8 +418,10 @@ def _parse_times(cells: pl.Series, pattern: str) -> pl.Series:
     # The parser takes 24 for a year of the first century.
     early = (parsed.dt.year() < 1000).fill_null(False)
     if early.any():
-        written = cells.str.contains(parsed.dt.year().cast(pl.String).str.zfill(4), literal=True)
-        parsed = parsed.set(early & ~written, None)
+        years = parsed.dt.year().cast(pl.String).str.zfill(4)
+        frame = pl.DataFrame({"cell": cells, "year": years})
+        has_year = pl.col("cell").str.contains(pl.col("year"), literal=True)
+        parsed = parsed.set(early & ~frame.select(has_year).to_series(), None)
     return parsed
 
 
