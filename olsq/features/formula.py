@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import warnings
 from typing import Any
@@ -164,7 +165,9 @@ class Formula:
                 "learn from"
             )
         try:
-            learned = formulaic.model_matrix(parsed, frame[complete], na_action="ignore")
+            learned = formulaic.model_matrix(
+                parsed, frame[complete], context=_transforms(), na_action="ignore"
+            )
         except FactorEvaluationError as error:
             raise ValueError(
                 f"formula {self.formula!r}, of data with {list(frame.columns)}: {error}"
@@ -209,11 +212,61 @@ class Formula:
 
         with warnings.catch_warnings():  # of levels that were not learned: they become NaN below
             warnings.simplefilter("ignore")
-            matrix = spec.get_model_matrix(joined, na_action="ignore")
+            matrix = spec.get_model_matrix(joined, context=_transforms(), na_action="ignore")
         out = pd.DataFrame(matrix).astype(np.float64).iloc[len(joined) - n :].copy()
         for columns, rows in _find_missing(spec, joined):
             out.loc[rows[len(joined) - n :], [c for c in columns if c in out]] = np.nan
         return out
+
+
+@functools.cache
+def _transforms() -> dict[str, Any]:
+    """Return formulaic's transforms that standardise, for columns that may not vary."""
+    from formulaic import transforms
+    from formulaic.transforms.poly import poly as formulaic_poly
+
+    @transforms.stateful_transform
+    def scale(
+        data: Any, center: Any = True, scale: Any = True, ddof: float = 1, _state: Any = None
+    ) -> Any:
+        learns = "center" not in _state
+        scaled = transforms.scale(data, center, scale, ddof, _state=_state)
+        if not learns or center is not True or not is_constant(data):
+            return scaled
+        # The mean of equal numbers is off by a rounding, and their standard deviation is that.
+        _state["center"] = np.asarray(data).flat[0]
+        _state["scale"] = None if scale is True else _state["scale"]
+        return transforms.scale(data, center, scale, ddof, _state=_state)
+
+    @transforms.stateful_transform
+    def center(data: Any, _state: Any = None) -> Any:
+        return scale(data, scale=False, _state=_state)
+
+    @transforms.stateful_transform
+    def standardize(
+        x: Any, center: Any = True, rescale: Any = True, ddof: float = 0, _state: Any = None
+    ) -> Any:
+        return scale(x, center, rescale, ddof, _state=_state)
+
+    @transforms.stateful_transform
+    def poly(x: Any, degree: int = 1, raw: bool = False, _state: Any = None) -> Any:
+        values = np.asarray(x, np.float64)
+        few = np.unique(values[~np.isnan(values)]).size <= degree or is_constant(x)
+        if not raw and "alpha" not in _state and few:
+            raise ValueError(
+                f"poly of degree {degree} needs more than {degree} different values to learn from"
+            )
+        return formulaic_poly(x, degree, raw, _state=_state)
+
+    return {"scale": scale, "center": center, "standardize": standardize, "poly": poly}
+
+
+def is_constant(values: Any) -> bool:
+    """Test whether numbers spread by no more than the rounding errors of their mean."""
+    values = np.asarray(values, np.float64)
+    values = values[~np.isnan(values)]
+    size = np.abs(values).max(initial=0.0)
+    return bool(np.ptp(values) <= 4 * np.finfo(np.float64).eps * size) if values.size else False
 
 
 def _holds_nan(state: Any) -> bool:

@@ -21,7 +21,7 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import dpotrf, dtrtri, inverse_of_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.rows import PairedRows, Rows, Trace
-from olsq.online.forms.square_root import SquareRootForm, counters
+from olsq.online.forms.square_root import SquareRootForm, counters, noise_levels
 from olsq.problem import Moments
 
 # Number of coefficients from which blocks of eight rows are used.  They are faster below too, and
@@ -211,6 +211,9 @@ class CovarianceForm(Form):
 
     def determined(self) -> NDArray[np.bool_]:
         return np.ones(self.P.shape[:-1], np.bool_)
+
+    def rounding_of_squares(self) -> float:
+        return float(noise_levels(self.limits.square_root, self.columns.shape[-1], self.tally)) ** 2
 
     def explained(self) -> NDArray:
         return to_square_root(self).explained()

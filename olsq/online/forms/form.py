@@ -100,6 +100,10 @@ class Form(ABC):
         """
 
     @abstractmethod
+    def rounding_of_squares(self) -> float:
+        """Return the rounding error of sums of squares, in units of the targets' about 0."""
+
+    @abstractmethod
     def explained(self) -> NDArray[np.float64]:
         """Return by how much coefficients lower the objective (m,), beyond an intercept alone."""
 

@@ -29,7 +29,7 @@ from olsq.online.forms.past import FAINT, Past, trusted_share
 from olsq.online.forms.rows import Rows, Trace, forgotten
 from olsq.online.forms.solved_moments import RegularMoments, SingularMoments, centred
 from olsq.online.forms.square_root import SquareRootForm, counters
-from olsq.online.forms.square_root_kernels import DECAY, USED
+from olsq.online.forms.square_root_kernels import COUNT, DECAY, USED
 from olsq.problem import Moments
 
 EPS = float(np.finfo(np.float64).eps)
@@ -410,6 +410,9 @@ class InformationForm(Form):
     def determined(self) -> NDArray[np.bool_]:
         """Mask (d,) of the coefficients that the data (and the ridge) determine uniquely."""
         return np.isfinite(self.inverse_diagonal())
+
+    def rounding_of_squares(self) -> float:
+        return EPS * float(self.tally[COUNT])  # each row rounds the sums, equal ones the same way
 
     def explained(self) -> NDArray:
         _, slopes, _ = centred(self._gram, self.G, self._has_mean)

@@ -69,6 +69,44 @@ def take_out_rounding(T, F, noise):
             F[after[j] :, j] = 0.0
 
 
+@kernel(called=True)
+def clean_dependent_columns(R, noise):
+    """Remove rounding error, in place, from the columns of R (d, d) whose pivot is zero.
+
+    A column that is constant, beside an intercept, is left with zeros below the intercept's row.
+    """
+    d, r = R.shape[0], 0
+    for k in range(d):
+        r += 1 if R[k, k] != 0 else 0
+    if r == 0 or r == d:
+        return
+    T, F = np.empty((r, r)), np.empty((r, d - r))
+    i = 0
+    for row in range(d):
+        if R[row, row] == 0:
+            continue
+        p = f = 0
+        for k in range(d):
+            if R[k, k] != 0:
+                T[i, p] = R[row, k]
+                p += 1
+            else:
+                F[i, f] = R[row, k]
+                f += 1
+        i += 1
+    take_out_rounding(T, F, noise)
+    i = 0
+    for row in range(d):
+        if R[row, row] == 0:
+            continue
+        f = 0
+        for k in range(d):
+            if R[k, k] == 0:
+                R[row, k] = F[i, f]
+                f += 1
+        i += 1
+
+
 @kernel()
 def to_triangle(T, F, tau):
     """Apply Householder reflections from the right that leave ``[T 0]`` of ``[T F]``, bottom row

@@ -305,6 +305,9 @@ class SquareRootForm(Form):
         diagonal, used = sandwich_of(self.spread, self.inverse_root())
         return np.where(self.determined(), diagonal, np.inf), used
 
+    def rounding_of_squares(self) -> float:
+        return float(noise_levels(self.limits.square_root, self.columns.shape[-1], self.tally)) ** 2
+
     def explained(self) -> NDArray:
         # Column 0 of R is the intercept's: what it explains alone is the first entry of z.
         return (self.z[..., int(self.intercept) :].astype(np.float64) ** 2).sum(-1)

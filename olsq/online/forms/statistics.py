@@ -196,14 +196,7 @@ def objective_of(form: Form, target: int, ridge: NDArray, discounted: bool) -> t
     if form.intercept:
         H, cross = form.moments(ridge, discounted)
         mean = float(cross[target, 0] ** 2 / H[0, 0]) if H[0, 0] > 0 else 0.0
-    return residual, _beyond_rounding(total, 0.0, mean)
-
-
-def _beyond_rounding(total: float, terms: float, squares: float) -> float:
-    """Return a sum of squares about a mean, 0 where it may be rounding errors of its terms, or of
-    the targets, whose sum of squares is given.
-    """
-    return total if total > 16 * EPS * terms + 16 * EPS**2 * squares else 0.0
+    return residual, total if total > form.rounding_of_squares() * mean else 0.0
 
 
 def squares_about_mean(
@@ -224,7 +217,11 @@ def squares_about_mean(
     total = float(form.loss[target] + step @ H @ step - shrunk)
     terms = float(np.abs(step) @ np.abs(H) @ np.abs(step)) + shrunk
     squares = float(form.explained()[target] + form.loss[target])
-    return _beyond_rounding(total, terms, squares)
+    # Coefficients have the rounding errors of the state, multiplied where columns are alike.
+    variance = form.inverse_diagonal()
+    inflation = float((form.columns[0] * np.where(variance < np.inf, variance, 0.0)).sum())
+    rounding = 16 * EPS * terms + form.rounding_of_squares() * max(inflation, 1.0) * squares
+    return total if total > rounding else 0.0
 
 
 def statistics_of(

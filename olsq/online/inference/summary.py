@@ -286,8 +286,9 @@ def _fit(
     adjusted = 1 - (1 - r_squared) * (left + k - first) / left if left > 0 else math.nan
     slopes = form.rank - first
     f_statistic = f_pvalue = math.nan
-    if not origin.ridge.any() and slopes > 0 and freedom > 0 and residual > 0:
-        f_statistic = (total - residual) / slopes / (sigma2 if known_noise else residual / freedom)
+    variance = sigma2 if known_noise or not left > 0 else residual / left
+    if not origin.ridge.any() and slopes > 0 and freedom > 0 and min(variance, total) > 0:
+        f_statistic = (total - residual) / slopes / variance
         f_pvalue = float(f_probability(slopes, freedom, f_statistic))
     likelihood = math.nan
     if n > 0 and residual > 0 and math.isfinite(residual):

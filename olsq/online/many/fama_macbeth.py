@@ -101,9 +101,11 @@ def fama_macbeth(
     T, mean = used.size, theta.mean(axis=0)
     V = np.array([bartlett_products(own, int(lags)) for own in np.swapaxes(theta - mean, 0, 1)])
     V = scaled_covariance(V, 1.0 / (T * (T - 1)) if T > 1 else np.inf)
-    explained = (panel.z[used, :, int(fit_intercept) :] ** 2).sum(axis=2)
+    squares = panel.target_squares()[used]
+    varies = squares > 0  # a date of one target has no share of a spread
+    shares = np.where(varies, 1.0 - state.loss[dates] / np.where(varies, squares, 1.0), 0.0)
     with np.errstate(invalid="ignore"):
-        r_squared = explained / (explained + state.loss[dates])
+        r_squared = shares.sum(axis=0) / varies.sum(axis=0)
     left = len(keys) - T
     note = f"{left:,} of {len(keys):,} dates do not determine the coefficients and are left out."
     return panel_fit(
@@ -116,7 +118,7 @@ def fama_macbeth(
         one_target=bank._n_targets == 0,
         freedom=T - 1.0,
         sigma2=np.full(len(mean), np.nan),
-        r_squared=r_squared.mean(axis=0),
+        r_squared=r_squared,
         n_rows=int(state.seen[dates].sum()),
         n_groups=int(T),
         groups=[keys[f] for f in dates],

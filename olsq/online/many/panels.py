@@ -204,26 +204,45 @@ class Panel:
         self.weight = float(tally[:, WEIGHT].sum())
         self.R, self.z = self.state.factors(self.filters)
 
-    def factors(self, within: bool) -> tuple[NDArray, NDArray]:
-        """Return R (G, k, k) and z (G, m, k) of the rows.
+    def factors(self, within: bool) -> tuple[NDArray, NDArray, NDArray]:
+        """Return R (G, k, k), z (G, m, k) and the sums of squared residuals (G, m) of the rows.
 
         ``within``: of the rows about the means of their groups, without the intercept.
         """
+        loss = self.state.loss[self.filters]
         if not within:
-            return self.R, self.z
-        # A column of one value in a group has no deviations but those of rounding.
-        limits, tally = self.kind.limits.square_root, self.state.tally[self.filters]
-        level = noise_levels(limits, self.R.shape[1], tally)[:, None]
+            return self.R, self.z, loss
+        # A column or target of one value in a group has no deviations but those of rounding.
         total, deviations = (np.linalg.norm(self.R[:, i:, 1:], axis=1) for i in (0, 1))
-        return self.R[:, 1:, 1:] * (deviations > level * total)[:, None], self.z[:, :, 1:]
+        varies = deviations > self.noise[:, None] * total
+        targets_vary = self.target_squares() > 0
+        z = self.z[:, :, 1:] * targets_vary[:, :, None]
+        return self.R[:, 1:, 1:] * varies[:, None], z, loss * targets_vary
 
-    def form_of_all_rows(self, R: NDArray, z: NDArray, within: bool) -> SquareRootForm:
+    @property
+    def noise(self) -> NDArray[np.float64]:
+        """The relative rounding errors (G,) of the factors."""
+        limits, tally = self.kind.limits.square_root, self.state.tally[self.filters]
+        return noise_levels(limits, self.R.shape[1], tally)
+
+    def target_squares(self) -> NDArray[np.float64]:
+        """Compute the targets' sums of squares (G, m) about the groups' means (about 0 without an
+        intercept), 0 where they may be rounding errors.
+        """
+        first = int(self.kind.intercept)
+        squares = (self.z[:, :, first:] ** 2).sum(axis=2) + self.state.loss[self.filters]
+        about_zero = squares + (self.z[:, :, :first] ** 2).sum(axis=2)
+        return np.where(squares > self.noise[:, None] ** 2 * about_zero, squares, 0.0)
+
+    def form_of_all_rows(
+        self, R: NDArray, z: NDArray, loss: NDArray, within: bool
+    ) -> SquareRootForm:
         """Return the square-root form of all groups' rows, given their factors."""
         (_, m, k), intercept = z.shape, self.kind.intercept and not within
         form = SquareRootForm.start(np.zeros(k), m, intercept)
         pieces = (slice(i, i + READ_AT_ONCE) for i in range(0, len(R), READ_AT_ONCE))
         absorb_blocks(form, (_as_rows(R[piece], z[piece]) for piece in pieces))
-        form.loss += self.state.loss[self.filters].sum(axis=0)
+        form.loss += loss.sum(axis=0)
         # As after the rows themselves; each mean of a group takes one.
         form.tally[[COUNT, COUNT_SQUARED]] = self.n_rows - within * self.filters.size
         form.tally[WEIGHT] = self.weight
@@ -259,8 +278,8 @@ def fit_panel(
             "fit_intercept=False: learn the rows with fit_intercept=True"
         )
     panel = Panel(bank, len(groups), name)
-    R, z = panel.factors(within)
-    form = panel.form_of_all_rows(R, z, within)
+    R, z, loss = panel.factors(within)
+    form = panel.form_of_all_rows(R, z, loss, within)
     theta, k = form.coefficients(), form.R.shape[0]
     nothing = np.zeros(k)
     counts, n_groups = counts_of(form, nothing, True), panel.filters.size

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.base import StreamingRegressor
+from olsq.online.forms.minimum_norm import clean_dependent_columns
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.parameters import VariantParameters
 from olsq.online.paths.path import CoefficientPath
@@ -261,10 +262,12 @@ class Variant(VariantParameters, StreamingRegressor):
 def centred(form: Any, intercept: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return R (d, d) and z (m, d) of the slopes, with the intercept at its best for them.
 
-    The first row of the factor is all that knows of the intercept, which fits it exactly.
+    The first row of the factor is all that knows of the intercept, which fits it exactly.  What a
+    constant column has below that row is rounding error, and taken out.
     """
     first = int(intercept)
-    R, z = (a.astype(np.float64, copy=False) for a in (form.R, form.z))
+    R, z = form.R.astype(np.float64), form.z.astype(np.float64, copy=False)
+    clean_dependent_columns(R, float(form._noise))
     # Kernels are compiled for one layout.
     return np.array(R[first:, first:], order="C"), np.array(z[:, first:], order="C")
 

@@ -37,7 +37,9 @@ class OnlineElasticNet(Variant, Coefficients):
         1 is the lasso, 0 ridge regression.
     standardize : bool, default False
         Whether the penalty is on the coefficients of regressors divided by their (forgotten)
-        standard deviations; ``coef_`` is in the units of X either way.
+        standard deviations (without an intercept, by their root mean squares); ``coef_`` is in
+        the units of X either way.  A column that does not vary has a coefficient of 0 if there is
+        an intercept.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
     fit_intercept : bool, default True

@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.square_root_kernels import WEIGHT, update
+from olsq.online.forms.minimum_norm import clean_dependent_columns
+from olsq.online.forms.square_root_kernels import WEIGHT, noise_level, update
 from olsq.online.variants.coordinate_descent import SWEEPS, descend
 from olsq.online.variants.steps import ABSORBED, DONE, WAITING, fill, norm, triangularise
 
@@ -166,13 +167,14 @@ def walk(state, rows, start, limits, residual, trace, problem, out):
         held += count
         if done == t:
             return WAITING, t, held
-        weight = tally[WEIGHT]
+        weight, whole = tally[WEIGHT], R.copy()
+        clean_dependent_columns(whole, noise_level(limits, k, tally))
+        own = np.ascontiguousarray(whole[first:, first:])
         for j in range(d):
             unit = 1.0
             if standardize:
-                unit = norm(R[first : first + j + 1, first + j]) / math.sqrt(weight)
+                unit = norm(own[: j + 1, j]) / math.sqrt(weight)
             size[j], square[j] = weight * l1 * unit, weight * l2 * unit * unit
-        own = np.ascontiguousarray(R[first:, first:])
         for r in range(m):
             target = np.ascontiguousarray(z[r, first:])
             length = norm(target)
