@@ -210,3 +210,26 @@ def test_a_transform_that_would_learn_from_missing_values_is_refused():
         assert not hasattr(made, "feature_names_")
     found = Formula("y ~ lag(center(x)) - 1").partial_transform(MISSING.assign(x=np.arange(6.0)))[0]
     np.testing.assert_allclose(found.to_numpy()[:, 0], [np.nan, -2.5, -1.5, -0.5, 0.5, 1.5])
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 + 0.1, 1.0, -2.5])
+@pytest.mark.parametrize("transform", ["scale", "center", "standardize"])
+def test_a_column_that_does_not_vary_is_0_about_its_mean(transform, value):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"y": rng.standard_normal(T), "k": np.full(T, value)})
+    data.loc[T // 2 :, "k"] = np.nextafter(value, np.inf)
+    formula = Formula(f"y ~ {transform}(k) - 1")
+    X, _ = formula.partial_transform(data)
+    assert (np.abs(X.to_numpy()) <= np.spacing(abs(value))).all()
+    later, _ = formula.partial_transform(data.assign(k=value + 3.0))
+    np.testing.assert_allclose(later, 3.0, rtol=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.1, 1.0])
+def test_polynomials_of_too_few_values_are_refused(value):
+    data = pd.DataFrame({"y": np.arange(T), "k": np.full(T, value), "b": np.resize([0.0, 1.0], T)})
+    for code in ("poly(k)", "poly(b, 2)"):
+        with pytest.raises(ValueError, match="different values to learn from"):
+            Formula(f"y ~ {code}").partial_transform(data)
+    X, _ = Formula("y ~ poly(b) + poly(k, raw=True)").partial_transform(data)
+    assert np.isfinite(X.to_numpy()).all()

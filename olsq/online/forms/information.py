@@ -412,7 +412,7 @@ class InformationForm(Form):
         return np.isfinite(self.inverse_diagonal())
 
     def rounding_of_squares(self) -> float:
-        return EPS * float(self.tally[COUNT])  # each row rounds the sums, equal ones the same way
+        return 4 * EPS * float(self.tally[COUNT])  # equal rows round the sums the same way
 
     def explained(self) -> NDArray:
         _, slopes, _ = centred(self._gram, self.G, self._has_mean)
