@@ -104,3 +104,55 @@ def test_kernel_keeps_its_ridge_through_a_gap_and_a_reset():
     reset = olsq.KernelLeastSquares(gamma=1.0).partial_fit(X[:40], y[:40])
     reset.partial_fit(X[40:41], y[40:41], forget=[0.0])
     np.testing.assert_allclose(reset.predict(X), est.predict(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["huber", "student"])
+@pytest.mark.parametrize("seed", range(20))
+def test_robust_finds_the_plane_on_which_all_rows_lie_but_outliers(seed, loss):
+    """Exact fit: whatever the outliers are, the coefficients are those of the other rows."""
+    rng = np.random.default_rng(seed)
+    n, d, share = 400, int(rng.integers(1, 4)), rng.choice([0.05, 0.1, 0.15, 1 / 12])
+    X, truth = 2 * rng.standard_normal((n, d)), 3 * rng.standard_normal(d)
+    y = X @ truth + 7
+    lost = rng.random(n) < share if seed % 3 else np.arange(n) % 12 == 5
+    y[lost] = [0.0, 1e3, y[lost] + 50 * rng.standard_normal(lost.sum())][seed % 3]
+    est = olsq.RobustLeastSquares(loss=loss, forget=[1.0, 0.99][seed % 2])
+    for start in range(0, n, 100):
+        est.partial_fit(X[start : start + 100], y[start : start + 100])
+        np.testing.assert_allclose(est.coef_, truth, rtol=1e-9, atol=1e-9)
+    assert est.intercept_ == pytest.approx(7, rel=1e-9)
+    assert est.scale_ < 1e-11
+    assert (est.weights_[lost[300:]] < 1e-9).all()
+
+
+@pytest.mark.parametrize("loss", ["huber", "student"])
+@pytest.mark.parametrize("fault", [5.0, 0.0, 1e6])
+@pytest.mark.parametrize("max_run", [None, 20, 300])
+def test_robust_stands_faults_that_last_as_long_as_max_run(max_run, fault, loss):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((900, 2))
+    y = X @ [1.0, 2.0] + 3 + 0.1 * rng.standard_normal(900)
+    y[500:668] = fault
+    est = olsq.RobustLeastSquares(loss=loss, forget=0.998, max_run=max_run)
+    est.fit(X[:500], y[:500])
+    scale = est.scale_
+    for t in range(500, 668):
+        est = olsq.loads(est.partial_fit(X[t : t + 1], y[t : t + 1]).to_bytes())
+        if t < 500 + (est.max_run or 50):
+            assert est.scale_ <= 4.1 * scale
+    off = np.abs([*(est.coef_ - [1.0, 2.0]), est.intercept_ - 3.0]).max()
+    if max_run == 300:  # Huber's outliers pull, each as much as 1.345 scales
+        assert off < (0.05 if loss == "student" else 0.25)
+    else:
+        assert off > 0.1
+    whole = olsq.RobustLeastSquares(loss=loss, forget=0.998, max_run=max_run).fit(X[:668], y[:668])
+    np.testing.assert_allclose(whole.coef_, est.coef_, rtol=1e-12)
+    if fault == 1e6:
+        first = np.flatnonzero(whole.weights_[500:] > 0.25)
+        assert first[:1].tolist() == {None: [50], 20: [20], 300: []}[max_run]
+
+
+def test_max_run_is_a_number_of_rows():
+    for wrong in (0, -1, 2.5, "10"):
+        with pytest.raises(ValueError, match="max_run must be None or an integer >= 1"):
+            olsq.RobustLeastSquares(max_run=wrong).fit(np.eye(3), np.ones(3))

@@ -16,7 +16,7 @@ from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.schema import Field, Fields
 from olsq.online.variants.base import Variant
-from olsq.online.variants.robust_engine import RobustSwitch
+from olsq.online.variants.robust_engine import RobustSwitch, Rule
 from olsq.online.variants.robust_kernels import HUBER, STUDENT
 
 LOSSES = ("huber", "student")
@@ -26,6 +26,10 @@ NORMAL_QUARTILE = 0.6744897501960817
 @dataclass(eq=False, repr=False, match_args=False)
 class RobustLeastSquares(Variant, Coefficients):
     """Recursive least squares in which a row that is far off counts for little.
+
+    A row whose weight is below 0.25 (more than four or five scales off) is rejected.  No more than
+    ``max_run`` rows in a row are: then they are what is usual, and are learned, as is a fault that
+    lasts longer.  (A row that is not rejected takes back one that was.)
 
     Row t is weighted by its a-priori residual in units of a running robust scale, once, when it
     passes.  Given these weights the estimate after every row is the **exact** solution of the
@@ -46,6 +50,10 @@ class RobustLeastSquares(Variant, Coefficients):
         Degrees of freedom of "student".
     scale_window : int, default 100
         How many of the last residuals the scale is made of.
+    max_run : int, optional
+        How many rows in a row may be rejected; then the scale starts again, and the next rows count
+        in full until there are 8 residuals.  None: half of ``scale_window``.  More, where faults
+        last longer than that; less, where a jump has to be followed sooner.
     warm_up : int, optional
         How many first rows are held, and weighted together once they are all there; until then
         they count as they pass, in full while there is no scale.  Rows that repeat the one before
@@ -68,8 +76,8 @@ class RobustLeastSquares(Variant, Coefficients):
         and final in the call in which they are weighted together.
     scale_ : float or array (m,)
         The noise's scale now; NaN while there are fewer than 8 residuals that say something of it,
-        when rows count in full.  0: nine tenths of them are 0 to rounding, and rows that do not fit
-        exactly hardly count until the scale has followed.
+        when rows count in full.  0: at least half of them are 0 to rounding, and rows that do not
+        fit exactly hardly count, up to ``max_run`` in a row.
     determined_ : array (d,)
         Which coefficients the weighted rows and the ridge determine.
     rank_ : int
@@ -83,20 +91,19 @@ class RobustLeastSquares(Variant, Coefficients):
     The scale is the median of the last absolute residuals, each divided by
     ``sqrt(1 + w x . P x)``, over the quartile of the noise assumed (normal, or t of ``dof``): up to
     half of them may be outliers, and it follows noise that changes within ``scale_window / 2``
-    rows.  ``w`` is the row's ``sample_weight``, or the mean weight so far if that is larger:
+    rows.  Rejected rows raise it to four times what it was at most, and not at all where ``max_run``
+    is more than half of ``scale_window``: then it follows noise more slowly.  ``w`` is the row's ``sample_weight``, or the mean weight so far if that is larger:
     multiplying all weights and the ridge by a constant changes nothing.  After a jump of
     the coefficients every row looks like an outlier until the scale has followed.  Several targets
     have one weight a row, by the mean square of their residuals in scales (Student: the
     multivariate t with independent scales).  A large residual is what it goes by: a row with
     regressors so far out that it pulls the fit onto itself is not seen.
 
-    Silence is no noise.  Residuals below their own rounding errors are 0, and the scale is the
-    median of those that are not 0, unless nine tenths are: then the fit is exact, the scale is 0
-    and the rest, a tenth at most, are outliers.  Rows of zeros, and rows that only repeat what the
-    intercept knows, do not count for the scale when they fit exactly.  After a silent or noise-free
-    start rows therefore count in full at once, or within ``scale_window / 10`` rows.  Where most
-    rows are idle and the others are noisy, the idle ones' small residuals are the scale, and the
-    others count for little.
+    Residuals below their own rounding errors are 0.  Where half of them are, the fit is exact, and
+    all other rows are outliers.  Rows of zeros, and rows that only repeat what the intercept knows,
+    do not count for the scale when they fit exactly: after a silent start rows count in full at
+    once, after a noise-free one within ``max_run`` rows.  Where most rows are idle and the others
+    are noisy, the idle ones' small residuals are the scale, and the others count for little.
 
     Rows along a direction that only the ridge knows count in full: their residuals are the
     coefficients' own size, which no scale of noise judges.  They do not count for the scale, nor
@@ -125,7 +132,12 @@ class RobustLeastSquares(Variant, Coefficients):
     """
 
     ENGINE: ClassVar[Any] = RobustSwitch
-    CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {"loss", "threshold", "dof"}
+    CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {
+        "loss",
+        "threshold",
+        "dof",
+        "max_run",
+    }
     RESIDUALS = True
     ROW_BY_ROW: ClassVar[bool] = True
 
@@ -134,6 +146,7 @@ class RobustLeastSquares(Variant, Coefficients):
     threshold: float = 1.345
     dof: float = 4.0
     scale_window: int = 100
+    max_run: int | None = None
     warm_up: int | None = None
     ridge: Any = 0.0
     state_dtype: Any = "float64"
@@ -177,6 +190,8 @@ class RobustLeastSquares(Variant, Coefficients):
                 raise ValueError(f"{name} must be a number > 0, got {getattr(self, name)!r}")
         if not is_integer(self.scale_window, 8):
             raise ValueError(f"scale_window must be an integer >= 8, got {self.scale_window!r}")
+        if self.max_run is not None and not is_integer(self.max_run, 1):
+            raise ValueError(f"max_run must be None or an integer >= 1, got {self.max_run!r}")
         if self.warm_up is not None and not is_integer(self.warm_up, 0):
             raise ValueError(f"warm_up must be None or an integer >= 0, got {self.warm_up!r}")
 
@@ -184,15 +199,19 @@ class RobustLeastSquares(Variant, Coefficients):
         """Return the number of first rows that a state of k columns holds."""
         return 3 * k + 20 if self.warm_up is None else int(self.warm_up)
 
-    def _rule(self) -> tuple[int, float, float]:
-        """Return the kernel's settings: the loss, its parameter, the quartile of the noise."""
+    def _rule(self) -> Rule:
+        """Return the kernel's settings: the loss, its parameter, the quartile of the noise, and how
+        many rows in a row it may reject.
+        """
+        longest = int(self.scale_window // 2 if self.max_run is None else self.max_run)
         if self.loss == "huber":
-            return HUBER, float(self.threshold), NORMAL_QUARTILE
-        return STUDENT, float(self.dof), float(stdtrit(float(self.dof), 0.75))
+            return HUBER, float(self.threshold), NORMAL_QUARTILE, longest
+        return STUDENT, float(self.dof), float(stdtrit(float(self.dof), 0.75)), longest
 
     def _start(self, origin: Origin) -> RobustSwitch:
         switch = super()._start(origin)
         switch.recent = np.zeros((int(self.scale_window), origin.columns))
+        switch.rejected = np.zeros(1, np.int64)
         switch.recent_at = np.array([0, 0, 0 if self._warm_up(origin.ridge.size) else -1])
         width = origin.ridge.size + origin.columns + 2
         switch.first = np.zeros((self._warm_up(origin.ridge.size), width))
@@ -239,6 +258,7 @@ class RobustLeastSquares(Variant, Coefficients):
         return {
             "recent": Field(("w", "m")),
             "recent_at": Field((3,), "int64"),
+            "rejected": Field((1,), "int64", "row counts", optional=True),
             "first": Field(("f", "width")),
         }
 

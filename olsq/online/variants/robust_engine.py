@@ -16,6 +16,7 @@ from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.robust_kernels import FEWEST, scales_of, update, weight_of
 from olsq.online.variants.steps import norm
 
+Rule = tuple[int, float, float, int]
 COUNT, NEXT, HELD = 0, 1, 2  # of recent_at; HELD: first rows so far, -1 once they are done with
 SMALLEST_GATE = 1e-200
 
@@ -25,15 +26,16 @@ class RobustSwitch(VariantSwitch):
 
     ``recent`` (w, m) is a ring of standardised a-priori residuals, ``recent_at`` (3,) how many
     there are, where the next one goes, and how many of the ``first`` rows (s, k + m + 2) are held:
-    regressors, targets, gate, weight.  ``ridge`` (k,) is what the state began with.  ``rule`` =
-    (loss, threshold or degrees of freedom, quartile of the noise) is given before each call;
-    ``passed`` are the weights it gave, and ``places`` the rows of this call that first rows stand
+    regressors, targets, gate, weight.  ``rejected`` (1,) counts the rows rejected in a row.
+    ``ridge`` (k,) is what the state began with.  ``rule`` = (loss, threshold or degrees of freedom,
+    quartile of the noise, the most rows rejected in a row) is given before each call; ``passed`` are the weights it gave, and ``places`` the rows of this call that first rows stand
     for: (first row, weights of a block, rows in it).
     """
 
-    rule: tuple[int, float, float]
+    rule: Rule
     recent: NDArray[np.float64]
     recent_at: NDArray[np.int64]
+    rejected: NDArray[np.int64]
     first: NDArray[np.float64]
     ridge: NDArray[np.float64]
     passed: tuple[NDArray[np.float64], ...] = ()
@@ -42,7 +44,7 @@ class RobustSwitch(VariantSwitch):
     def learns_in_steps(self, gate: float) -> bool:
         return gate == 0 or self.recent_at[HELD] >= 0  # the first rows wait to be learned together
 
-    def begin(self, rule: tuple[int, float, float]) -> None:
+    def begin(self, rule: Rule) -> None:
         """Begin a call, whose rows are weighted by ``rule``."""
         self.rule, self.passed, self.places = rule, (), ()
 
@@ -61,6 +63,7 @@ class RobustSwitch(VariantSwitch):
         while t < n:
             if rows.gates[t] == 0:  # a new start, for the scale too
                 self.recent_at[:] = 0, 0, 0
+                self.rejected[:] = 0
             stop = n
             if t + 1 < n and (resets := np.flatnonzero(rows.gates[t + 1 :] == 0)).size:
                 stop = t + 1 + int(resets[0])
@@ -121,7 +124,7 @@ class RobustSwitch(VariantSwitch):
                 form.limits.square_root,
                 residual,
                 passed,
-                (self.recent, self.recent_at),
+                (self.recent, self.recent_at, self.rejected),
                 (*self.rule, self.ridge, int(form.intercept)),
             )
             if held:
@@ -148,6 +151,7 @@ class RobustSwitch(VariantSwitch):
         kept = residual[(weights > 0) & ~self._idle(X, residual)][-len(self.recent) :]
         self.recent[: len(kept)] = kept
         self.recent_at[:] = len(kept), len(kept) % len(self.recent), -1
+        self.rejected[:] = 0
         self.first[:] = 0.0
         return robust
 
@@ -169,8 +173,8 @@ class RobustSwitch(VariantSwitch):
         return out
 
     def arrays(self) -> dict[str, NDArray]:
-        history = {"recent": self.recent, "recent_at": self.recent_at, "first": self.first}
-        return super().arrays() | history
+        names = "recent", "recent_at", "rejected", "first"
+        return super().arrays() | {name: getattr(self, name) for name in names}
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RobustSwitch:
@@ -178,6 +182,7 @@ class RobustSwitch(VariantSwitch):
         assert isinstance(switch, RobustSwitch)
         switch.recent, switch.recent_at = arrays["recent"], arrays["recent_at"]
         switch.first, switch.ridge = arrays["first"], arrays["full_ridge"]
+        switch.rejected = arrays.get("rejected", np.zeros(1, np.int64))  # older files have none
         return switch
 
     def in_order(self) -> NDArray[np.float64]:
@@ -190,7 +195,7 @@ class RobustSwitch(VariantSwitch):
         both.rule = other.rule
         size = len(other.recent)
         every = np.concatenate([self.in_order(), other.in_order()])[-size:]
-        both.recent = np.zeros_like(other.recent)
+        both.recent, both.rejected = np.zeros_like(other.recent), other.rejected.copy()
         both.recent[: len(every)] = every
         both.recent_at = np.array([len(every), len(every) % size, -1])
         both.first, both.ridge = np.zeros_like(other.first), other.ridge
@@ -205,7 +210,7 @@ def weights_together(
     Y: NDArray[np.float64],
     weights: NDArray[np.float64],
     ridge: NDArray[np.float64],
-    rule: tuple[int, float, float],
+    rule: Rule,
     noise: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute robust weights (n,) of rows X (n, k), Y (n, m), and the residuals (n, m) in scale.
@@ -216,12 +221,16 @@ def weights_together(
     outliers does not move far, from there for the loss of ``rule``, its scale that of the
     residuals, raised by ``sqrt(n / (n - k))`` for what the fit has taken from them.
     """
-    kind, parameter, quartile = rule
+    kind, parameter, quartile, _ = rule
     counted = weights > 0
     raised = np.sqrt(counted.sum() / max(counted.sum() - X.shape[1], 1))
     robust, scale = np.ones(len(X)), np.empty(Y.shape[1])
     residual = _residuals(X, Y, weights, ridge, noise)
     for step in range((MEDIAN_STEPS + STEPS) if counted.any() else 0):
+        if step == MEDIAN_STEPS:
+            exact = _exact_residuals(X, Y, weights, ridge, noise, residual)
+            if exact is not None:
+                return np.array([weight_of(r, 0 * scale, kind, parameter) for r in exact]), exact
         scales_of(residual[counted], int(counted.sum()), quartile, scale)
         scale *= raised
         before = robust
@@ -235,6 +244,33 @@ def weights_together(
         if step > MEDIAN_STEPS and np.abs(robust - before).max() < 1e-10:
             break
     return robust, raised * residual
+
+
+def _exact_residuals(
+    X: NDArray, Y: NDArray, weights: NDArray, ridge: NDArray, noise: float, residual: NDArray
+) -> NDArray[np.float64] | None:
+    """Compute the residuals (n, m) from a plane on which all rows lie but a minority; None where
+    the steps from ``residual`` (n, m) do not lead to one.
+
+    Each step fits the half of the rows that is nearest to the last fit (Rousseeuw & Van Driessen
+    2006, concentration).
+    """
+    counted = np.flatnonzero(weights > 0)
+    half = (len(counted) + X.shape[1] + 1) // 2
+    if half <= X.shape[1]:  # so few rows lie on a plane always
+        return None
+    before = None
+    for _ in range(STEPS):
+        distance = (residual[counted] ** 2).sum(axis=1)
+        near = np.sort(counted[np.argsort(distance, kind="stable")[:half]])
+        if before is not None and (near == before).all():
+            break
+        own = np.zeros_like(weights)
+        own[near] = weights[near]
+        residual, before = _residuals(X, Y, own, ridge, noise), near
+        if not residual[near].any():
+            return residual
+    return None
 
 
 def _residuals(

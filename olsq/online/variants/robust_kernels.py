@@ -14,33 +14,27 @@ from olsq.online.variants.steps import norm
 
 HUBER, STUDENT = 0, 1
 FEWEST = 8  # residuals below which there is no scale
+REJECTED = 0.25  # a row of less weight is rejected: normal noise has one in 1e7 of them
+MOST_RISE = 4.0  # times the median, beyond which residuals of rejected rows are cut off
 
 
 @kernel(forceinline=True)
 def scales_of(recent, count, quartile, out):
     """Write the scale of each target, from the first ``count`` residuals (n, m), into out (m,).
 
-    It is the median of the absolute residuals that are not 0 over ``quartile``.  Residuals of 0 are
-    no sample of any noise, but where at least nine tenths are 0 the scale is 0: the rest are
-    outliers from an exact fit.  The residual at nine tenths of all bounds the scale on the way.
+    It is the median of the absolute residuals over ``quartile``.
     """
-    sizes = np.empty(count)
+    sizes, middle = np.empty(count), count // 2
     for target in range(recent.shape[1]):
-        zeros = 0
         for i in range(count):
             sizes[i] = abs(recent[i, target])
-            zeros += sizes[i] == 0
-        scale = math.inf if zeros == 0 else smallest(sizes, (9 * count) // 10)
-        if scale > 0:
-            middle = zeros + (count - zeros) // 2
-            median = smallest(sizes, middle)
-            if (count - zeros) % 2 == 0:
-                lower = 0.0
-                for i in range(middle):
-                    lower = max(lower, sizes[i])
-                median = (lower + median) / 2
-            scale = min(scale, median)
-        out[target] = scale / quartile
+        median = smallest(sizes, middle)
+        if count % 2 == 0:
+            lower = 0.0
+            for i in range(middle):
+                lower = max(lower, sizes[i])
+            median = (lower + median) / 2
+        out[target] = median / quartile
 
 
 # np.median and np.sort take two seconds to compile.
@@ -120,20 +114,23 @@ def update(form, rows, span, limits, residual, passed, ring, rule):
 
     As ``square_root_kernels.update``: returns (first row not absorbed, coefficients held), and
     stops before a reset and before a row in a direction that is new.  ``ring`` = (recent (w, m),
-    (count, next place, ..)) has the standardised residuals; ``rule`` = (the loss, its parameter,
-    the quartile of the noise, the ridge (k,) that the state began with, the number of intercepts).
+    (count, next place, ..), rejected (1,)) has the standardised residuals, and how many rows were
+    rejected in a row.  ``rule`` = (the loss, its parameter, the quartile of the noise, the most
+    rows rejected in a row, the ridge (k,) that the state began with, the number of intercepts).
     """
     check_call(form, rows, span, residual)
     R, z, _, tally, _ = form
     X, Y, gates, weights = rows
-    recent, recent_at = ring
-    kind, parameter, quartile, ridge, first = rule
+    recent, recent_at, rejected = ring
+    kind, parameter, quartile, longest, ridge, first = rule
     d, m = R.shape[0], z.shape[0]
     window = recent.shape[0]
     check_gates(passed, X.shape[0])
     if recent.shape[1] != m or recent_at.shape != (3,) or not 0 <= recent_at[0] <= window:
         raise ValueError("the ring of residuals does not fit the state")
-    if not 0 <= recent_at[1] < window or ridge.shape != (d,) or not 0 <= first <= d:
+    if rejected.shape != (1,) or not 0 <= recent_at[1] < window:
+        raise ValueError("the ring of residuals does not fit the state")
+    if ridge.shape != (d,) or not 0 <= first <= d:
         raise ValueError("the ring of residuals does not fit the state")
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     scratch = noise, x, y, np.empty((m, d))
@@ -169,6 +166,9 @@ def update(form, rows, span, limits, residual, passed, ring, rule):
                 standard[target] = 0.0
             else:
                 fits = False
+        if rejected[0] >= longest:  # such rows are usual by now: the scale starts again
+            rejected[0] = recent_at[0] = recent_at[1] = 0
+        is_rejected = False
         if recent_at[0] >= FEWEST:
             # Residuals along directions that only the ridge knows are the coefficients' own size:
             # no scale of the noise tells whether they are outliers.
@@ -179,6 +179,7 @@ def update(form, rows, span, limits, residual, passed, ring, rule):
                 for target in range(m):
                     scales[target] = max(scales[target], exact[target])
                 passed[t] = weight_of(standard, scales, kind, parameter)
+                is_rejected = passed[t] < REJECTED
         # What a row along known slopes fits exactly says something of the noise; what a row of
         # zeros, or one like all before it, fits exactly says nothing.  Rows bring 1 per coefficient
         # of (leverage x sum of weights) on average.
@@ -190,5 +191,11 @@ def update(form, rows, span, limits, residual, passed, ring, rule):
         # scale would never learn that such rows are usual by now.
         told = leverage > 1 and passed[t] >= 0.5
         if weights[t] > 0 and not (told or idle):
-            remember(recent, recent_at, standard)
+            rejected[0] = rejected[0] + 1 if is_rejected else max(rejected[0] - 1, 0)
+            for target in range(m if is_rejected else 0):
+                most = MOST_RISE * quartile * scales[target]
+                standard[target] = max(-most, min(standard[target], most))
+            # Faults that may fill half of the ring say nothing of the scale.
+            if not (is_rejected and longest > window // 2):
+                remember(recent, recent_at, standard)
     return span[1], held
