@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.forms.student import check_level
+from olsq.online.forms.student import check_level, half_widths
 from olsq.online.inference.robust import bartlett_products
 from olsq.online.known_rows import NO_ROW, check_horizon, fewest_rows, last_known_rows
 from olsq.online.many.labels import rows_of_groups, taken_out
@@ -173,7 +172,7 @@ def score_forecasts(
     -----
     The interval of row t is ``prediction -+ q sqrt(mean squared error)`` over the forecasts
     whose targets were known when the prediction was made; q is Student's, of one degree of
-    freedom for each ``lags + 1`` of them.  A regression's own interval
+    freedom for each ``lags + 1`` of them, and infinite below one.  A regression's own interval
     (:meth:`RecursiveLeastSquares.predict_interval`) takes coefficients for constant over the
     horizon and is too narrow where they move.
 
@@ -243,7 +242,7 @@ def score_forecasts(
     count = np.where(begun, count[source], 0.0)
     freedom = count / (lags + 1)
     with np.errstate(invalid="ignore"):
-        reach = stdtrit(np.where(count > 0, freedom, 1.0), 0.5 + 0.5 * level) * np.sqrt(forecast)
+        reach = half_widths(np.sqrt(forecast), freedom, level)
     reach[count == 0] = np.nan
     prediction = targets.reshape(n, -1) - residual
     judged = scored & np.isfinite(reach)

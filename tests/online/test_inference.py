@@ -7,8 +7,10 @@ import re
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from scipy.stats import t as student_t
 
 import olsq
+from olsq.online.forms.student import t_quantile
 from tests.online import streams
 
 METHODS = ["covariance", "sqrt", "information"]
@@ -411,3 +413,68 @@ def test_robust_covariances_of_targets_that_miss_other_rows_are_those_of_each_al
         if kind == "HC3":
             u /= (1 - w * np.einsum("ij,jk,ik->i", A, P, A))[:, None]
         np.testing.assert_allclose(want, P @ u.T @ u @ P, rtol=1e-8)
+
+
+BELOW_ONE = {  # intervals whose estimates rest on less than one degree of freedom, and on one
+    "prediction": lambda f, X, y: recursive(f).fit(X, y).predict_interval(X[:1]),
+    "mean": lambda f, X, y: recursive(f).fit(X, y).predict_interval(X[:1], kind="mean"),
+    "summary": lambda f, X, y: bounds_of(recursive(f).fit(X, y).summary()),
+    "path": lambda f, X, y: [b[-1] for b in recursive(f).partial_fit_path(X, y).conf_int()],
+    "path by key": lambda f, X, y: [
+        b[-1] for b in olsq.coefficient_path(X, y, forget=f, by=np.zeros(40, int)).conf_int()
+    ],
+    "groups": lambda f, X, y: (
+        olsq.GroupedLeastSquares(forget=f, fit_intercept=False)
+        .fit(X, y, by=np.zeros(40, int))
+        .predict_interval(X[:1], by=[0])
+    ),
+    "bank": lambda f, X, y: one_filter(f, X, y).predict_interval(X[:1]),
+}
+
+
+def recursive(forget):
+    return olsq.RecursiveLeastSquares(forget=forget, fit_intercept=False)
+
+
+def bounds_of(summary):
+    return summary.lower, summary.upper
+
+
+def one_filter(forget, X, y):
+    bank = olsq.FilterBank(1, n_features=2, forget=forget, fit_intercept=False)
+    for x, target in zip(X, y, strict=True):
+        bank.step(x, target)
+    return bank[0]
+
+
+@pytest.mark.parametrize("door", BELOW_ONE)
+def test_intervals_below_one_degree_of_freedom_are_infinite(door):
+    """With k = 2: (1 + f) / (1 - f) - 2 degrees of freedom, which is 1 at f = 1/2."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    y = X[:, 0] + rng.standard_normal(40)
+    for forget in (1 / 3 + 1e-9, 1 / 3 + 1e-4, 0.4, 0.499):
+        lower, upper = BELOW_ONE[door](forget, X, y)
+        assert (np.asarray(lower) == -np.inf).all()
+        assert (np.asarray(upper) == np.inf).all()
+    assert np.isfinite(BELOW_ONE[door](0.5, X, y)).all()
+
+
+def test_quantiles_are_those_of_students_t_from_one_degree_of_freedom_on():
+    freedom = np.append(np.random.default_rng(0).uniform(-2, 20, 500), [0.0, 1.0, np.inf])
+    for level in (0.01, 0.5, 0.95, 0.999):
+        expected = np.where(freedom >= 1, student_t.ppf(0.5 + level / 2, freedom), np.inf)
+        np.testing.assert_allclose(t_quantile(freedom, level), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("horizon", [2, 7, 24])
+def test_intervals_of_forecasts_are_infinite_below_one_degree_of_freedom(horizon):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((300, 2))
+    y = X[:, 0] + rng.standard_normal(300)
+    path = olsq.coefficient_path(X, y, horizon=horizon)
+    found = olsq.score_forecasts(path, y)
+    width = found.upper - found.lower
+    known = np.flatnonzero(~np.isnan(width))
+    assert (width[known[: horizon - 1]] == np.inf).all()
+    assert (width[known[horizon:]] < 200).all()

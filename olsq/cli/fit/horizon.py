@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.cli.fit.options import Estimator, FitOptions, Groups
 from olsq.online import CoefficientPath, RollingLeastSquares
+from olsq.online.forms.student import t_quantile
 from olsq.online.known_rows import (
     Held,
     HeldRows,
@@ -144,8 +144,9 @@ class Forecaster:
                 groups, self._add_squares(residual, scored, groups), times
             )
             freedom = squares[:, m] / overlap
-            quantile = stdtrit(np.where(freedom > 0, freedom, 1.0), 0.5 + 0.5 * self._level)
-            reach = quantile[:, None] * np.sqrt(squares[:, :m] / squares[:, m:])
+            spread = np.sqrt(squares[:, :m] / squares[:, m:])
+            reach = t_quantile(freedom, self._level)[:, None] * spread
+        reach[~np.isfinite(reach)] = np.nan
         return ChunkForecasts(
             fitted,
             residual,

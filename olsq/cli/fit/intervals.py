@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.output import GOODNESS, GROUPS, TESTS
 from olsq.online import CoefficientPath
+from olsq.online.forms.student import t_quantile
 
 
 class TargetPath(NamedTuple):
@@ -198,9 +198,7 @@ class Intervals:
             freedom = np.where(rows > self._k, np.inf, 0.0)
         else:
             freedom = rows**2 / np.maximum(squares, 1.0) - self._k
-        positive = freedom > 0
-        quantiles = stdtrit(np.where(positive, freedom, 1.0), 0.5 + 0.5 * options.level)
-        return np.where(positive, quantiles, np.inf)
+        return t_quantile(freedom, options.level)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is remembered of every group for the checkpoint."""

@@ -167,8 +167,8 @@ class Uncertainty(Coefficients):
         Returns
         -------
         lower, upper : arrays (n,) or (n, m)
-            -inf and inf where rows so far do not determine them; NaN in a row of X with a missing
-            value.
+            -inf and inf where rows so far do not determine them, or leave less than one degree of
+            freedom; NaN in a row of X with a missing value.
 
         Raises
         ------

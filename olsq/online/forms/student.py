@@ -24,15 +24,23 @@ def p_values(t: NDArray[np.float64], freedom: Any) -> NDArray[np.float64]:
         return np.where(np.isfinite(t), 2 * stdtr(np.maximum(freedom, 1e-300), -np.abs(t)), np.nan)
 
 
-def half_widths(stderr: NDArray[np.float64], freedom: Any, level: float) -> NDArray[np.float64]:
-    """Return half of the widths of confidence intervals; inf without degrees of freedom, and where
-    there is no standard error.
+def t_quantile(freedom: Any, level: float) -> NDArray[np.float64]:
+    """Return the quantile of Student's t for intervals at a level; inf below one degree of freedom.
+
+    Quantiles of a fraction of a degree grow beyond all numbers: less than one is no information.
     """
     freedom = np.asarray(freedom)
-    quantile = stdtrit(np.where(freedom > 0, freedom, 1.0), 0.5 + 0.5 * level)
-    quantile = np.where(freedom > 0, quantile, np.where(np.isnan(freedom), np.nan, np.inf))
+    enough = freedom >= 1 - 1e-9  # counts of forgotten rows have rounding errors
+    quantile = stdtrit(np.where(enough, freedom, 1.0), 0.5 + 0.5 * level)
+    return np.where(enough, quantile, np.where(np.isnan(freedom), np.nan, np.inf))
+
+
+def half_widths(stderr: NDArray[np.float64], freedom: Any, level: float) -> NDArray[np.float64]:
+    """Return half of the widths of confidence intervals; inf below one degree of freedom, and where
+    there is no standard error.
+    """
     with np.errstate(invalid="ignore"):
-        widths = stderr * quantile
+        widths = stderr * t_quantile(freedom, level)
     return np.where(np.isnan(widths), np.inf, widths)  # 0 * inf: no spread, no degrees of freedom
 
 

@@ -96,7 +96,8 @@ class GroupReading(ByKey):
         Returns
         -------
         lower, upper : arrays (n,) or (n, m)
-            -inf and inf where a group's rows do not determine them; NaN where the prediction is.
+            -inf and inf where a group's rows do not determine them, or leave less than one degree
+            of freedom; NaN where the prediction is.
 
         Raises
         ------

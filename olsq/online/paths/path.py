@@ -235,7 +235,8 @@ class CoefficientPath(PathArrays):
         Returns
         -------
         lower, upper : arrays (n, d) or (n, m, d)
-            Infinite where nothing is known: while undetermined, or without degrees of freedom.
+            Infinite where nothing is known: while undetermined, or below one degree of
+            freedom.
 
         Raises
         ------
