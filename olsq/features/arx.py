@@ -36,6 +36,10 @@ class ARX(LaggedBuilder):
         Rows before an input acts on y; 0 where the same row's does.
     of : column or sequence of columns, optional
         The inputs, by name or position; default: all columns of X.
+    step : length of time, optional
+        What a lag of 1 is, such as ``"1h"``; default: a row.
+    times, tolerance
+        With ``step``, as for :class:`Lags`.
     carry : bool, default False
         See :class:`Lags`.
 
@@ -63,12 +67,24 @@ class ARX(LaggedBuilder):
     """
 
     def __init__(
-        self, na: int = 1, nb: int = 1, *, delay: int = 1, of: Any = None, carry: bool = False
+        self,
+        na: int = 1,
+        nb: int = 1,
+        *,
+        delay: int = 1,
+        of: Any = None,
+        step: Any = None,
+        times: Any = None,
+        tolerance: Any = None,
+        carry: bool = False,
     ) -> None:
         self.na = na
         self.nb = nb
         self.delay = delay
         self.of = of
+        self.step = step
+        self.times = times
+        self.tolerance = tolerance
         self.carry = carry
 
     def _taps(self) -> Taps:
@@ -83,7 +99,7 @@ class NARX(LaggedBuilder):
 
     Parameters
     ----------
-    na, nb, delay, of, carry
+    na, nb, delay, of, step, times, tolerance, carry
         As for :class:`ARX`.
     degree : int, default 2
         Largest degree of a monomial.  The constant is left to the regression's intercept.
@@ -116,6 +132,9 @@ class NARX(LaggedBuilder):
         delay: int = 1,
         degree: int = 2,
         of: Any = None,
+        step: Any = None,
+        times: Any = None,
+        tolerance: Any = None,
         carry: bool = False,
     ) -> None:
         self.na = na
@@ -123,6 +142,9 @@ class NARX(LaggedBuilder):
         self.delay = delay
         self.degree = degree
         self.of = of
+        self.step = step
+        self.times = times
+        self.tolerance = tolerance
         self.carry = carry
 
     def _taps(self) -> Taps:

@@ -42,6 +42,7 @@ class FeatureBuilder(Parameters):
     carry: bool
     _text = False  # whether X may be an array of text or objects
     _uses_y = False  # whether y's history is needed
+    _timed = False  # whether it looks back in time
 
     # -- to be given by subclasses ----------------------------------------------------------------
 
@@ -67,13 +68,15 @@ class FeatureBuilder(Parameters):
 
     # -- public -----------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike | None = None, *, times: Any = None) -> Self:
         """Forget everything and take X, y as the first rows of a stream.
 
         Parameters
         ----------
         X : array or data frame (n, d), or None where only y is read
         y : array (n,) or (n, m), optional
+        times : dates or numbers (n,), optional
+            Of the rows, for builders that look back in time (see :class:`Lags`).
 
         Returns
         -------
@@ -85,14 +88,14 @@ class FeatureBuilder(Parameters):
             For bad shapes, columns that are not there, parameters out of range, a y that is
             needed and not given.
         """
-        self._run(X, y, restart=True)
+        self._run(X, y, times, restart=True)
         return self
 
-    def fit_transform(self, X: Any, y: ArrayLike | None = None) -> Any:
+    def fit_transform(self, X: Any, y: ArrayLike | None = None, *, times: Any = None) -> Any:
         """Call :meth:`fit` and return the features of its rows: array (n, k), float64."""
-        return self._run(X, y, restart=True)
+        return self._run(X, y, times, restart=True)
 
-    def partial_transform(self, X: Any, y: ArrayLike | None = None) -> Any:
+    def partial_transform(self, X: Any, y: ArrayLike | None = None, *, times: Any = None) -> Any:
         """Return the features of the rows that follow those of earlier calls, and append these to
         them.
 
@@ -102,6 +105,8 @@ class FeatureBuilder(Parameters):
         y : array (n,) or (n, m), optional
             Where features are made of y: its values in these rows, which later rows' features
             will use.  Row t's own do not: :meth:`peek` gives them before y is known.
+        times : dates or numbers (n,), optional
+            As in :meth:`fit`.
 
         Returns
         -------
@@ -114,21 +119,23 @@ class FeatureBuilder(Parameters):
         ValueError, TypeError
             As :meth:`fit`; for X or y other than earlier calls', or a parameter changed since.
         """
-        return self._run(X, y, restart=False)
+        return self._run(X, y, times, restart=False)
 
-    def peek(self, X: Any, y: ArrayLike | None = None) -> Any:
+    def peek(self, X: Any, y: ArrayLike | None = None, *, times: Any = None) -> Any:
         """Return what :meth:`partial_transform` would, without taking the rows as history.
 
         y may be left out: the features of the first row do not need it, those of later rows are
-        NaN where they would be made of it.  Without X and y: of one row.
+        NaN where they would be made of it.  Without X and y: of one row, or one for each of
+        ``times``.
         """
         self._require_fitted()
         if X is None and y is None:
-            y = np.full((1, self._targets) if self._targets else 1, np.nan)
-        table = self._read(X, y, first=False, need_y=False)
+            n = 1 if times is None else len(times)
+            y = np.full((n, self._targets) if self._targets else n, np.nan)
+        table = self._read(X, y, times, first=False, need_y=False)
         return self._wrap(self._build(self._state, table, True)[0], table)
 
-    def transform(self, X: Any, y: ArrayLike | None = None) -> Any:
+    def transform(self, X: Any, y: ArrayLike | None = None, *, times: Any = None) -> Any:
         """Return features of X as a stream of its own, or with ``carry`` as rows after
         :meth:`fit`'s.
 
@@ -137,6 +144,8 @@ class FeatureBuilder(Parameters):
         X : array or data frame (n, d), or None
         y : array (n,) or (n, m), optional
             Needed where features are made of it; with ``carry`` they are NaN without it.
+        times : dates or numbers (n,), optional
+            As in :meth:`fit`.
 
         Returns
         -------
@@ -144,7 +153,7 @@ class FeatureBuilder(Parameters):
             History stays what it was.
         """
         self._require_fitted()
-        table = self._read(X, y, first=False, need_y=not self.carry)
+        table = self._read(X, y, times, first=False, need_y=not self.carry)
         state = self._state if self.carry else self._restart(self._state, table)
         return self._wrap(self._build(state, table, False)[0], table)
 
@@ -213,12 +222,12 @@ class FeatureBuilder(Parameters):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _run(self, X: Any, y: Any, *, restart: bool) -> Any:
+    def _run(self, X: Any, y: Any, times: Any, *, restart: bool) -> Any:
         first = restart or not self.__sklearn_is_fitted__()
         if not first:
             self._check_made_with()
         self._check_parameters()
-        table = self._read(X, y, first=first, need_y=True)
+        table = self._read(X, y, times, first=first, need_y=True)
         state = self._open(table) if first else self._state
         features, state = self._build(state, table, True)
         if first:
@@ -231,11 +240,12 @@ class FeatureBuilder(Parameters):
         self._state = state
         return self._wrap(features, table)
 
-    def _read(self, X: Any, y: Any, *, first: bool, need_y: bool) -> Table:
+    def _read(self, X: Any, y: Any, times: Any, *, first: bool, need_y: bool) -> Table:
         n_features = None if first else self.n_features_in_
         if not first:
             check_feature_names(_Columns.of(X), getattr(self, "feature_names_in_", None))
         table = read_table(X, y, self, n_features, text=self._text)
+        table = table._replace(times=self._times_of(X, y, times, table.n))
         if self._uses_y and table.y is None:
             if need_y:
                 raise ValueError(
@@ -251,6 +261,27 @@ class FeatureBuilder(Parameters):
                 f"{table.targets or 'none'}"
             )
         return table
+
+    def _times_of(self, X: Any, y: Any, times: Any, n: int) -> Any:
+        """Return the times of n rows where the builder needs them: as given, or of an index."""
+        if not self._timed:
+            if times is not None:
+                raise ValueError(
+                    "times are given, but nothing looks back in time: give lags such as '24h', or "
+                    "step="
+                )
+            return None
+        from olsq.features.look_back import is_dates_index, read_row_times  # which has builders
+
+        for rows in (X, y):
+            index = getattr(rows, "index", None)
+            times = index if times is None and is_dates_index(index) else times
+        if times is None:
+            return None
+        found = read_row_times(times)
+        if found.values.shape != (n,):
+            raise ValueError(f"times must hold one time for each of {n} rows")
+        return found
 
     def _wrap(self, features: NDArray[np.float64], table: Table) -> Any:
         kind = choose_kind(self.__dict__.get("_output"))

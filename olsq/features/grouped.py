@@ -57,6 +57,10 @@ class Grouped(FeatureBuilder):
         self.carry = carry
 
     @property
+    def _timed(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.builder._timed
+
+    @property
     def _uses_y(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.builder._uses_y
 
@@ -153,8 +157,9 @@ def _rows_without(table: Table, column: int, rows: Any) -> Table:
     """Return some rows of a table without one column."""
     n = table.n if isinstance(rows, slice) else len(rows)
     y = None if table.y is None else table.y[rows]
+    times = None if table.times is None else table.times.take(rows)
     if table.names is not None:
         names = [name for j, name in enumerate(table.names) if j != column]
-        return Table(n, _Taken(table.X, rows), len(names), names, y, table.targets)
+        return Table(n, _Taken(table.X, rows), len(names), names, y, table.targets, times=times)
     X = np.delete(table.X[rows], column, axis=1)
-    return Table(n, X, X.shape[1], None, y, table.targets)
+    return Table(n, X, X.shape[1], None, y, table.targets, times=times)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from olsq.arrays.checks import shown
+from olsq.online.rows.durations import is_duration, parse_duration
 
 # A year of minutes is half of it.  Lags and levels are listed before anything is computed, and a
 # state file can ask for any number of them.
@@ -36,6 +37,15 @@ def check_lags(lags: Any, least: int) -> Sequence[int]:
     return values
 
 
+def list_lengths(lags: Any) -> list[Any]:
+    """Return lags in time as a list, none twice; each is checked where it is read."""
+    listed = hasattr(lags, "__iter__") and not isinstance(lags, str)
+    values = list(lags) if listed else [lags]
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"lags must be at least one, and none twice, got {shown(lags)}")
+    return values
+
+
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -48,6 +58,8 @@ def described(builder: Any) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Convert a parameter's value to data that JSON can hold, or to its repr."""
+    if is_duration(value) and not isinstance(value, str):
+        return f"{parse_duration(value, 'a length of time').length}ns"
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, _PLAIN):

@@ -27,6 +27,7 @@ class Table(NamedTuple):
     y: NDArray[np.float64] | None  # (n, m)
     targets: int  # 0: y was one-dimensional, or there is none
     index: Any = None  # of a pandas frame
+    times: Any = None  # RowTimes, where a builder looks back in time
 
     def column(self, column: int) -> Any:
         """Return one column as it is, but Arrow's without a dictionary."""

@@ -50,6 +50,10 @@ class Union(FeatureBuilder):
         self.carry = carry
 
     @property
+    def _timed(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return any(builder._timed for builder in self.builders)
+
+    @property
     def _uses_y(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return any(builder._uses_y for builder in self.builders)
 

@@ -315,3 +315,23 @@ def test_the_page_runs_and_shows_what_comes_out():
     results = doctest.DocTestRunner().run(test)
     assert results.attempted > 10
     assert not results.failed
+
+
+def test_fama_macbeth_takes_no_text_for_dates_in_order():
+    """Text sorts "10/2020" before "2/2020", and each pair of neighbours is another one then."""
+    X, Y, _, _ = panel(3, groups=12, most=40)
+    months = np.arange(len(X)) % 12
+    y = Y[:, 0] + months
+    text = np.array([f"{month + 1}/2020" for month in months])
+    dates = np.datetime64("2020-01") + months
+    for labels in (text, text.astype(object), text.astype("S"), list(zip(text, months))):
+        with pytest.raises(ValueError, match=re.escape("pandas.to_datetime")):
+            olsq.fama_macbeth(X, y, by=labels, lags=2)
+    without = olsq.fama_macbeth(X, y, by=text)
+    assert without.groups == [f"{month}/2020" for month in range(1, 13)]  # as they appear
+    by_date = olsq.fama_macbeth(X, y, by=dates)
+    np.testing.assert_array_equal(without.group_coef, by_date.group_coef)
+    np.testing.assert_allclose(without.stderr, by_date.stderr, rtol=1e-13)
+    numbers = olsq.fama_macbeth(X, y, by=months, lags=2)
+    same = olsq.fama_macbeth(X, y, by=dates, lags=2)
+    np.testing.assert_array_equal(same.stderr, numbers.stderr)

@@ -37,21 +37,23 @@ def fama_macbeth(
         :meth:`GroupedLeastSquares.partial_fit`.  Rows may be in any order.
     lags : int, default 0
         Over how many dates the coefficients are correlated: Newey and West's errors of the mean.
-        Dates follow each other as their labels are sorted; gaps between them do not count.
+        Dates follow each other as their labels are sorted; gaps between them do not count.  Labels
+        that are text are refused, unless it is 0.
     fit_intercept, missing
         As in :class:`GroupedLeastSquares`.
 
     Returns
     -------
     PanelFit
-        ``coef`` is the mean, ``group_coef`` has the regression of every date, dates sorted.  Dates
-        whose rows do not determine all coefficients are left out, and named in the summary.
+        ``coef`` is the mean, ``group_coef`` has the regression of every date, dates sorted (text by
+        its first appearance).  Dates whose rows do not determine all coefficients are left out, and named in the summary.
 
     Raises
     ------
     ValueError
         For ``lags`` that are no whole number from 0 to below the number of dates used; if no date
-        determines the coefficients; for labels that cannot be sorted; as ``partial_fit``.
+        determines the coefficients; for labels that cannot be sorted, or are text where ``lags`` is
+        not 0; as ``partial_fit``.
 
     Notes
     -----
@@ -89,8 +91,16 @@ def fama_macbeth(
             f"lags must be below the number of dates that determine the coefficients, "
             f"{used.size}, got {lags}"
         )
+    is_text = any(isinstance(part, (str, bytes)) for key in keys for part in _parts(key))
+    if is_text and lags:
+        raise ValueError(
+            f"lags={lags} needs dates in their order, and by holds text such as {keys[0]!r}, which "
+            "sorts as text ('10/2020' before '2/2020'): convert it, for instance with "
+            "pandas.to_datetime"
+        )
     try:
-        used = np.array(sorted(used.tolist(), key=lambda i: keys[panel.filters[i]]))
+        if not is_text:
+            used = np.array(sorted(used.tolist(), key=lambda i: keys[panel.filters[i]]))
     except TypeError:
         raise ValueError(
             "by holds labels that cannot be sorted (of several types), so that no date is known "
@@ -125,3 +135,8 @@ def fama_macbeth(
         group_theta=theta,
         notes=[note] if left else [],
     )
+
+
+def _parts(key: Any) -> tuple[Any, ...]:
+    """Return the parts of a label of several columns, or the label itself."""
+    return key if isinstance(key, tuple) else (key,)
