@@ -284,10 +284,8 @@ class Lags(LaggedBuilder):
 
     def _taps(self) -> Taps:
         of_y = isinstance(self.of, str) and self.of == "y"
-        if self._timed:
-            lags = list_lengths(self.lags)
-        else:
-            lags = check_lags(self.lags, 1 if of_y else 0)
+        least = 1 if of_y else 0
+        lags = list_lengths(self.lags) if self._timed else check_lags(self.lags, least)
         return Taps(lags, []) if of_y else Taps([], lags)
 
 

@@ -137,6 +137,6 @@ def check_tolerance(tolerance: Any) -> Duration | None:
 def reads_times(lags: Any) -> bool:
     """Test whether lags are lengths of time between dates."""
     if is_duration(lags):
-        return True
+        return not (isinstance(lags, str) and lags.isdecimal())
     listed = not isinstance(lags, range) and hasattr(lags, "__iter__") and not callable(lags)
     return listed and any(map(is_duration, lags))

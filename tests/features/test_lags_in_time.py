@@ -19,7 +19,7 @@ ZONES = [None, "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 DAYS = {"1D": 1, "7D": 7, "1W": 7}
 
 
-def hours(seed, zone, n=700):
+def hours(seed, zone, n=500):
     """A series by hours over a change of the clocks, with holes."""
     rng = np.random.default_rng(seed)
     start = ["2024-03-01", "2024-10-20", "2024-03-25"][seed % 3]
@@ -33,20 +33,21 @@ def hours(seed, zone, n=700):
 
 def by_hand(series, lag, tolerance=None):
     """The value at every time less a lag, one by one."""
-    seconds = 0.0 if tolerance is None else pd.Timedelta(tolerance).total_seconds()
-    local = series.index.tz_localize(None)
-    axis = local if lag in DAYS else series.index
-    out = []
-    for now in axis:
-        back = pd.Timedelta(days=DAYS[lag]) if lag in DAYS else pd.Timedelta(lag)
-        behind = np.asarray((now - back - axis).total_seconds())
-        fits = np.flatnonzero((behind >= 0) & (behind <= seconds))
-        out.append(series.iloc[max(fits, key=lambda i: (-behind[i], i))] if fits.size else np.nan)
-    return np.array(out)
+    slack = 0 if tolerance is None else pd.Timedelta(tolerance).value
+    index = series.index.tz_localize(None) if lag in DAYS else series.index
+    axis, values = index.as_unit("ns").asi8, series.to_numpy()
+    back = pd.Timedelta(days=DAYS[lag]) if lag in DAYS else pd.Timedelta(lag)
+    out = np.full(len(axis), np.nan)
+    for t, now in enumerate(axis):
+        behind = now - back.value - axis
+        fits = np.flatnonzero((behind >= 0) & (behind <= slack))
+        if fits.size:
+            out[t] = values[max(fits, key=lambda i: (-behind[i], i))]
+    return out
 
 
 @pytest.mark.parametrize("zone", ZONES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_lags_are_the_values_of_that_time_in_any_cut(seed, zone):
     series, rng = hours(seed, zone), np.random.default_rng(seed)
     lags = ["1h", "24h", "1D", "7D", "90min"]
@@ -67,10 +68,10 @@ def test_lags_are_the_values_of_that_time_in_any_cut(seed, zone):
 
 
 def test_a_day_is_one_of_the_calendar_and_24_hours_are_not():
-    index = pd.date_range("2024-03-30 12:00", periods=60, freq="h", tz="Europe/Berlin")
+    index = pd.date_range("2024-03-30 11:00", periods=60, freq="h", tz="Europe/Berlin")
     day, long = Lags(["1D", "24h"]).fit_transform(None, pd.Series(np.arange(60.0), index)).T
     noon = index.get_loc(pd.Timestamp("2024-03-31 12:00", tz="Europe/Berlin"))
-    assert (day[noon], long[noon]) == (0, noon - 24)
+    assert (day[noon], long[noon]) == (1, 0)
     assert np.isnan(day[index.get_loc(pd.Timestamp("2024-04-01 02:00", tz="Europe/Berlin"))])
     rows = Lags(24).fit_transform(None, np.arange(60.0))
     np.testing.assert_array_equal(rows[:, -1], long)  # by rows, where none is missing
@@ -185,7 +186,7 @@ def test_what_is_no_lag_in_time_is_refused(builder, times, message):
 
 
 def test_a_stream_keeps_its_clock_and_order():
-    series = hours(0, "UTC", 60)
+    series = hours(0, "UTC", 300)
     lags = Lags("1h").fit(None, series[:30])
     for wrong in (series[10:20], series[30:].tz_localize(None)):
         with pytest.raises(ValueError, match="times"):

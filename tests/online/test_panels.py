@@ -324,7 +324,8 @@ def test_fama_macbeth_takes_no_text_for_dates_in_order():
     y = Y[:, 0] + months
     text = np.array([f"{month + 1}/2020" for month in months])
     dates = np.datetime64("2020-01") + months
-    for labels in (text, text.astype(object), text.astype("S"), list(zip(text, months))):
+    pairs = list(zip(text, months, strict=True))
+    for labels in (text, text.astype(object), text.astype("S"), pairs):
         with pytest.raises(ValueError, match=re.escape("pandas.to_datetime")):
             olsq.fama_macbeth(X, y, by=labels, lags=2)
     without = olsq.fama_macbeth(X, y, by=text)

@@ -46,7 +46,8 @@ def fama_macbeth(
     -------
     PanelFit
         ``coef`` is the mean, ``group_coef`` has the regression of every date, dates sorted (text by
-        its first appearance).  Dates whose rows do not determine all coefficients are left out, and named in the summary.
+        its first appearance).  Dates whose rows do not determine all coefficients are left out, and
+        named in the summary.
 
     Raises
     ------

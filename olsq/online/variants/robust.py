@@ -90,10 +90,11 @@ class RobustLeastSquares(Variant, Coefficients):
     -----
     The scale is the median of the last absolute residuals, each divided by
     ``sqrt(1 + w x . P x)``, over the quartile of the noise assumed (normal, or t of ``dof``): up to
-    half of them may be outliers, and it follows noise that changes within ``scale_window / 2``
-    rows.  Rejected rows raise it to four times what it was at most, and not at all where ``max_run``
-    is more than half of ``scale_window``: then it follows noise more slowly.  ``w`` is the row's ``sample_weight``, or the mean weight so far if that is larger:
-    multiplying all weights and the ridge by a constant changes nothing.  After a jump of
+    half of them may be outliers, and it follows noise that changes within about ``scale_window``
+    rows.  Rejected rows raise it to four times what it was at most, and not at all where
+    ``max_run`` is more than half of ``scale_window``: then it follows noise more slowly.  ``w`` is
+    the row's ``sample_weight``, or the mean weight so far if that is larger: multiplying all
+    weights and the ridge by a constant changes nothing.  After a jump of
     the coefficients every row looks like an outlier until the scale has followed.  Several targets
     have one weight a row, by the mean square of their residuals in scales (Student: the
     multivariate t with independent scales).  A large residual is what it goes by: a row with

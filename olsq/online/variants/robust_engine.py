@@ -28,7 +28,8 @@ class RobustSwitch(VariantSwitch):
     there are, where the next one goes, and how many of the ``first`` rows (s, k + m + 2) are held:
     regressors, targets, gate, weight.  ``rejected`` (1,) counts the rows rejected in a row.
     ``ridge`` (k,) is what the state began with.  ``rule`` = (loss, threshold or degrees of freedom,
-    quartile of the noise, the most rows rejected in a row) is given before each call; ``passed`` are the weights it gave, and ``places`` the rows of this call that first rows stand
+    quartile of the noise, the most rows rejected in a row) is given before each call;
+    ``passed`` are the weights it gave, and ``places`` the rows of this call that first rows stand
     for: (first row, weights of a block, rows in it).
     """
 
