@@ -443,7 +443,7 @@ def bounds_of(summary):
 def one_filter(forget, X, y):
     bank = olsq.FilterBank(1, n_features=2, forget=forget, fit_intercept=False)
     for x, target in zip(X, y, strict=True):
-        bank.step(x, target)
+        bank.step(x, [target])
     return bank[0]
 
 
