@@ -15,7 +15,7 @@ from jax import Array
 
 from olsq.arrays import checks
 from olsq.arrays.checks import check_forget, check_real, concrete, refuse, shown
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import largest_square
 from olsq.sequence.jax.inputs import all_ones, output_dtype, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delay
 
@@ -254,10 +254,13 @@ def check_inputs(
     gates = check_gates(forget, log_forget, layout, width, signed=signed)
     weight = check_weight("weight", weight, layout)
     start = check_segments(segment_ids, layout)
-    query_finite, key_finite, value_finite = (
-        fold_heads(repeat_heads(finite(x.astype(layout.working)), layout.heads)) for x in unfolded
+    squares = (
+        fold_heads(repeat_heads((x * x).sum(-1), layout.heads))
+        for x in (x.astype(layout.working) for x in unfolded)
     )
-    sample_finite = key_finite & value_finite
+    query_square, key_square, value_square = squares
+    query_finite = query_square <= largest_square(layout.working)
+    sample_finite = is_writable(key_square, value_square, weight)
     sample_lost = ~sample_finite
     k, v = (jnp.where(sample_finite[..., None], x, 0) for x in (k, v))
     if weight is not None:
@@ -275,6 +278,17 @@ def check_inputs(
     q = jnp.where(query_finite[..., None], q, 0)
     logs = clean_logs(log_forget, start, layout, width)
     return Tokens(q, k, v, gates, weight, start, sample_lost, query_finite, by_head, logs), layout
+
+
+def is_writable(key_square: Array, value_square: Array, strength: Any = None) -> Array:
+    """Test whether samples are finite, with squared norms whose products do not overflow.
+
+    ``strength`` are the write strengths, None for 1.  Products of a key and a value also have to
+    add up over thousands of tokens: a key may be up to 4e15 in float32, a value 4e18.
+    """
+    scale = 1 if strength is None else jnp.maximum(strength, 1) ** 2
+    most = largest_square(key_square.dtype)
+    return (key_square * scale <= most / 2**20) & (value_square * scale <= most)
 
 
 def one_device() -> bool:

@@ -10,7 +10,7 @@ from jax import Array
 
 from olsq.arrays.checks import concrete
 from olsq.attention.arguments import Layout
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, rotate_pieces
 
 
@@ -81,8 +81,8 @@ def attend(
 
     ``fade`` (N, C, S) is added to the scores, if given.
     """
-    output_lost = (visible & sample_lost[:, None]).any(-1) | ~finite(q)
-    q = jnp.where(finite(q)[..., None], q, 0)
+    output_lost = (visible & sample_lost[:, None]).any(-1) | ~squarable(q)
+    q = jnp.where(squarable(q)[..., None], q, 0)
     # A row that sees nothing is padding of the last block.
     visible = visible | ~visible.any(-1, keepdims=True)
     # jax.nn.dot_product_attention needs K = V and rounds its scores to float32.

@@ -23,6 +23,13 @@ from olsq.attention.arguments import (
     with_resets,
 )
 from olsq.attention.recurrences.linear import accumulate_gated, gated_linear
+from olsq.attention.recurrences.log_gates import split_gates, split_logs
+from olsq.attention.recurrences.running_maxima import (
+    finite_or_zero,
+    running_maxima,
+    scale_gates,
+    scale_log_gates,
+)
 from olsq.problem import Moments
 from olsq.sequence.jax.inputs import inverse_norm, promoted
 from olsq.sequence.jax.pieces import scan_time
@@ -127,26 +134,40 @@ def spare_ridge(gram: Array) -> Array:
     return jnp.where(spare > 0, spare, jnp.where(fine, 0, 1))
 
 
-def frobenius_norms(tokens: Tokens, gram: Array, shift: Any = None) -> Array:
+def frobenius_norms(tokens: Tokens, gram: Array) -> Array:
     """Compute the norms (N, T) of H_t:
     ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2 |k|^4``.
 
-    The last two terms are one sum of squares and products that are at least half the first of them:
-    nothing cancels.  The gates of ``tokens`` are in the units of ``shift``
-    (:mod:`olsq.attention.recurrences.log_gates`).
+    The last two terms are ``a (b - a)`` with ``a = beta |k|^2`` and ``b = 2 k^T H_t k / |k|^2``, at
+    least ``2 a``: nothing cancels.  Squares of norms would overflow, so that they are computed in
+    units of the largest term so far.
     """
-    k, gates, weight = tokens.k, tokens.forget, tokens.weight
-    read, _ = gated_linear(k, k, k, gates, weight, gram, shift=shift)
-    size = (k**2).sum(-1)
-    weight = jnp.ones_like(size) if weight is None else weight
-    # read = H_t k
-    grown = 2 * weight * (read * k).sum(-1) - (weight * size) ** 2
-    gates = None if gates is None else gates**2
-    shift = None if shift is None else 2 * shift
-    start = (gram**2).sum((1, 2))
-    squares, _ = accumulate_gated(grown[..., None], gates, None, start[:, None], shift)
+    k, weight = tokens.k, tokens.weight
+    gates, shift = split_gates(tokens)
+    square = (k**2).sum(-1)
+    size = jnp.sqrt(jnp.where(square > 0, square, 1))
+    direction = k / size[..., None]
+    # H_t k / |k|
+    read, _ = gated_linear(direction, k, k, gates, weight, gram, shift=shift)
+    a = square if weight is None else weight * square
+    b = 2 * (read * direction).sum(-1) - a
+    largest = jax.lax.stop_gradient(jnp.abs(gram).max((1, 2)))
+    unit = jnp.where(largest > 0, largest, 1)
+    start, held = 2 * jnp.log(largest), ((gram / unit[:, None, None]) ** 2).sum((1, 2))
+    logs = jnp.log(a) + jnp.log(jnp.maximum(b, 0))
+    factors = jnp.ones_like(a) if tokens.forget is None else tokens.forget
+    log_factors = jnp.log(factors) if tokens.log_forget is None else tokens.log_forget
+    maxima = running_maxima(2 * log_factors, logs, start)
+    half = jnp.exp(-finite_or_zero(maxima) / 2)
+    if tokens.log_forget is None:
+        gates, shift = scale_gates(factors**2, maxima, start), None
+    else:
+        gates, shift = split_logs(scale_log_gates(2 * log_factors, maxima, start))
+    terms = ((half * a) * (half * b))[..., None]
+    squares, _ = accumulate_gated(terms, gates, None, held[:, None], shift)
     squares = squares[..., 0]
-    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+    root = jnp.where(squares == 0, 0, jnp.sqrt(jnp.where(squares == 0, 1, squares)))
+    return root / half
 
 
 def fold_and_clean(state: Array) -> Array:

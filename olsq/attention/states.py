@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import Layout, Tokens
+from olsq.attention.arguments import Layout, Tokens, is_writable
+from olsq.sequence.jax.control import cond, max_over_vmap
 from olsq.sequence.jax.gates import lost_tokens
 
 
@@ -91,19 +92,48 @@ def open_memory(state: Any, tokens: Tokens, layout: Layout) -> tuple[Array, Arra
 
 
 def drop_unwritten(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
-    """Make tokens of strength 0 absent, finite or not; mark those of a non-finite strength as lost.
+    """Make tokens of strength 0 absent, finite or not; mark those as lost whose strength is not
+    finite, or too large for their key and value.
 
     For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`check_inputs`
     was not given as ``weight``. Also returns the strength, cleaned.
     """
     if strength is None:
         return tokens, None
-    strength_finite = jnp.isfinite(strength)
-    written, unknown = strength != 0, ~strength_finite
+    usable = jnp.isfinite(strength)
+    written, unknown, largest = strength != 0, ~usable, strength
     if strength.ndim == 3:
-        written, unknown = written.any(-1), unknown.any(-1)
-    lost = (tokens.sample_lost & written) | unknown
-    return tokens._replace(sample_lost=lost), jnp.where(strength_finite, strength, 0)
+        written, unknown, largest = written.any(-1), unknown.any(-1), strength.max(-1)
+    tokens = tokens._replace(sample_lost=(tokens.sample_lost & written) | unknown)
+    tokens, fits = drop_unwritable(tokens, largest)
+    usable = usable & fits.reshape(*fits.shape, *[1] * (strength.ndim - 2))
+    return tokens, jnp.where(usable, strength, 0)
+
+
+def drop_unwritable(tokens: Tokens, strength: Array | None = None) -> tuple[Tokens, Array]:
+    """Make tokens absent whose key, value and strength (N, T) are too large for their products.
+
+    They are marked as lost, unless their strength is 0.  Also returns which (N, T) fit.
+    """
+    fits = is_writable((tokens.k**2).sum(-1), (tokens.v**2).sum(-1), strength)
+    k, v = (jnp.where(fits[..., None], x, 0) for x in (tokens.k, tokens.v))
+    lost = ~fits if strength is None else ~fits & (strength != 0)
+    return mark_lost(tokens._replace(k=k, v=v, by_head=None), lost), fits
+
+
+def drop_unreadable(read: Array, tokens: Tokens) -> tuple[Array, Tokens]:
+    """Set what queries read, (N, T, ...), to 0 where it overflows, and mark these queries.
+
+    For what a rule computes from it: derivatives at infinity would be NaN times 0.
+    """
+    fits = jnp.isfinite(read).all(-1)
+    tokens = tokens._replace(query_finite=tokens.query_finite & fits)
+    return jnp.where(fits[..., None], read, 0), tokens
+
+
+def mark_lost(tokens: Tokens, lost: Array) -> Tokens:
+    """Count the tokens (N, T) of a mask as lost samples too."""
+    return tokens._replace(sample_lost=tokens.sample_lost | lost)
 
 
 def reset_mask(tokens: Tokens) -> Array | None:
@@ -113,9 +143,7 @@ def reset_mask(tokens: Tokens) -> Array | None:
     """
     if tokens.forget is None:
         return None
-    # The factor of a finite log may round to 0, which forgets nothing where other logs are added.
-    logs = tokens.log_forget
-    reset = tokens.forget == 0 if logs is None else jnp.isneginf(logs)
+    reset = tokens.forget == 0
     return reset if reset.ndim == 2 else reset.all(-1)
 
 
@@ -136,6 +164,25 @@ def unfolded_streams(
     if tokens.by_head is None:
         return tokens[:3], {}
     return tokens.by_head, {"valid": tokens.query_finite & ~output_lost, "dtype": layout.dtype}
+
+
+def drop_overflown(
+    value: Array, tokens: Tokens, overflown: Array, state_lost: Array, layout: Layout
+) -> tuple[Array, Tokens]:
+    """Count the tokens (N, T) whose step overflows as lost.
+
+    Outputs computed from :class:`Heads`, (B, T, H, V), become NaN here from these tokens on;
+    :func:`restore_layout` does that for others.
+    """
+    tokens = mark_lost(tokens, overflown)
+    if value.ndim == 3:
+        return value, tokens
+
+    def clear(value: Array) -> Array:
+        lost = propagate_losses(tokens, state_lost)[0].reshape(layout.batch, layout.heads, -1)
+        return jnp.where(jnp.swapaxes(lost, 1, 2)[..., None], jnp.nan, value)
+
+    return cond(max_over_vmap(overflown.any()), clear, lambda value: value, value), tokens
 
 
 def restore_layout(

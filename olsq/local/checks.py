@@ -123,6 +123,16 @@ def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
         )
 
 
+def largest_squares(dtype: Any) -> tuple[float, float]:
+    """Return the largest squared norms of a key, and of a value or query, that count as finite.
+
+    Where one key has all the weight, a solution is as long as the key over the ridge, and its
+    product with the system a cube, of which rounding leaves a part.
+    """
+    most = float(np.finfo(dtype).max)
+    return (most / 2**24) ** (2 / 3), most / 16
+
+
 def most_steps(max_steps: int | None, d: int) -> int:
     """Return the largest number of steps: d suffice without rounding, several times d with it."""
     return 10 * d + 50 if max_steps is None else int(max_steps)

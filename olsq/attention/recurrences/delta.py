@@ -9,6 +9,9 @@ product of Householder-like factors), with D and zeta as in ``_linear``::
 w = k is the delta rule: one gradient step on ``|v - S k|^2 / 2`` a token.  Where the error is
 taken before the token's gate, ``v_t - S_{t-1} k_t``, D and zeta of B and of the error are those of
 the token before.
+
+A rule may diverge.  From the token on whose error overflows nothing is known any more, and tokens
+before it must not notice: such a token is left out, and reported as lost.
 """
 
 from __future__ import annotations
@@ -16,13 +19,23 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.lax.linalg import triangular_solve
 
 from olsq.attention.recurrences.linear import gate_tables
 from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units, shifts_before
 from olsq.attention.recurrences.scan import scan_chunks
-from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.control import (
+    compile_once,
+    cond,
+    custom_linear_solve,
+    fori_loop,
+    max_over_vmap,
+    vary_together,
+)
+from olsq.sequence.jax.gates import largest_square
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
 from olsq.sequence.jax.platform import in_full_precision
 
@@ -43,8 +56,9 @@ def delta_rule(
     before: bool = False,
     valid: Any = None,
     dtype: Any = None,
-) -> tuple[Array, Array]:
-    """Run the delta rule: outputs (N, T, V) and the last memory (N, V, K); ``written`` None: w = k.
+) -> tuple[Array, Array, Array]:
+    """Run the delta rule: outputs (N, T, V), the last memory (N, V, K), and a mask (N, T) of the
+    tokens that were left out because their errors overflow.  ``written`` None: w = k.
 
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
     ``before``: the error is that of the memory before the token's gate has shrunk it. Arrays may be
@@ -56,10 +70,10 @@ def delta_rule(
         k = k * jnp.exp(shifts_before(shift) - shift)[..., None]
     pieces = 1 if valid is not None else pieces_of(q.shape[1])
     if pieces == 1:
-        out, last = _delta_rule(
+        (out, overflown), last = _delta_rule(
             q, k, written, v, gates, weight, memory, shift, before, valid, dtype
         )
-        return out, leave_units(last, shift)
+        return out, leave_units(last, shift), overflown
     written = k if written is None else written
     q, k, written, v = (cut_into_pieces(x, pieces) for x in (q, k, written, v))
     gates, weight, shifts = (
@@ -71,12 +85,13 @@ def delta_rule(
     eye = jnp.broadcast_to(jnp.eye(width, dtype=memory.dtype), (n, width, width))
     begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
     wide = jnp.concatenate([v, jnp.zeros((*v.shape[:2], width), v.dtype)], -1)
-    end = _delta_rule(q, k, written, wide, gates, weight, begin, shifts, before)[1]
+    (_, unknown), end = _delta_rule(q, k, written, wide, gates, weight, begin, shifts, before)
     starts, last = scan_pieces(
         end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
     )
-    out = _delta_rule(q, k, written, v, gates, weight, starts, shifts, before)[0]
-    return join_pieces(out, pieces), leave_units(last, shift)
+    (out, overflown), _ = _delta_rule(q, k, written, v, gates, weight, starts, shifts, before)
+    out, overflown = (join_pieces(x, pieces) for x in (out, overflown | unknown))
+    return out, leave_units(last, shift), overflown
 
 
 def _delta_rule(
@@ -91,11 +106,11 @@ def _delta_rule(
     before: bool,
     valid: Any = None,
     dtype: Any = None,
-) -> tuple[Array, Array]:
+) -> tuple[tuple[Array, Array], Array]:
     """Run :func:`delta_rule` on a whole stream, not in pieces, in the units of the shifts."""
 
     @in_shifted_units
-    def step(memory: Array, x: Any) -> tuple[Array, Array]:
+    def step(memory: Array, x: Any) -> tuple[Array, tuple[Array, Array]]:
         table, zeta = gate_tables(x["gates"], None, x["k"].shape[1], memory.dtype)
         weight = 1.0 if x["weight"] is None else x["weight"][..., None]
         decay = 1.0 if zeta is None else zeta[..., None]
@@ -104,13 +119,14 @@ def _delta_rule(
         below = jnp.tril(reach * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
         error = x["v"] - faded * jnp.einsum("ntk,nvk->ntv", x["k"], memory)
         # (I + B) U = diag(beta) (V - diag(zeta) K S_0^T)
-        u = jnp.einsum("nti,niv->ntv", unit_inverse(weight * below), weight * error)
+        u, overflown = solve_errors(weight * below, weight * error)
         # O = (Q W^T * D) U + diag(zeta) Q S_0^T;  S = zeta_C S_0 + U^T diag(D[C, :]) W
         scores = table * jnp.einsum("ntk,nik->nti", x["q"], w)
         out = jnp.einsum("nti,niv->ntv", scores, u)
         out = out + decay * jnp.einsum("ntk,nvk->ntv", x["q"], memory)
         kept = memory if zeta is None else zeta[:, -1, None, None] * memory
-        return kept + jnp.einsum("niv,nik->nvk", u, w * table[:, -1, :, None]), out
+        kept = kept + jnp.einsum("niv,nik->nvk", u, w * table[:, -1, :, None])
+        return kept, (out, overflown)
 
     streams: dict[str, Any] = {"q": q, "k": k, "written": written, "v": v}
     gates = None if gates is None else (gates, 1.0)
@@ -125,6 +141,51 @@ def _previous(table: Array, decay: Any) -> tuple[Array, Any]:
     if isinstance(decay, float):
         return table, decay
     return table, jnp.pad(decay[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=1)
+
+
+def solve_errors(below: Array, right: Array) -> tuple[Array, Array]:
+    """Solve ``(I + below) u = right`` by rows: u (N, C, V), and which rows (N, C) overflow.
+
+    ``below`` (N, C, C) is strictly lower triangular.  A row that overflows is 0 and counts as
+    absent in the rows after it.  Its infinity would be NaN times the zeros above the diagonal of
+    the inverse, and so in rows before it.  Derivatives are implicit.
+    """
+    below, right = vary_together((below, right))
+    fixed = jax.lax.stop_gradient(below)
+    inverse = unit_inverse(fixed)
+    most = largest_square(right.dtype) ** 0.5  # the errors are written as values are
+
+    def product(x: Any) -> Any:
+        return x[0] + jnp.einsum("nti,niv->ntv", below, x[0]), x[1]
+
+    def solve(_: Any, x: Any) -> Any:
+        u = jnp.einsum("nti,niv->ntv", inverse, x[0])
+        overflows = max_over_vmap(~(jnp.abs(u) <= most).all())
+        marks = jnp.zeros_like(x[1])
+        return cond(overflows, lambda: _solve_by_rows(fixed, x[0], marks, most), lambda: (u, marks))
+
+    def solve_transposed(_: Any, x: Any) -> Any:
+        u = jnp.einsum("nti,ntv->niv", inverse, x[0])
+        overflows = max_over_vmap(~jnp.isfinite(u).all())
+        again = partial(triangular_solve, left_side=True, lower=True, transpose_a=True)
+        return cond(overflows, lambda: again(fixed, x[0], unit_diagonal=True), lambda: u), x[1]
+
+    # JAX transposes only solves all of whose right-hand sides have tangents.
+    nothing = jnp.where(jnp.zeros(right.shape[:2], bool), right.sum(-1), 0)
+    u, marks = custom_linear_solve(product, (right, nothing), solve, solve_transposed)
+    return u, marks > 0
+
+
+def _solve_by_rows(below: Array, right: Array, marks: Array, most: float) -> tuple[Array, Array]:
+    """Solve as :func:`solve_errors`, row by row; ``marks`` (N, C) are 1 for the rows left out."""
+
+    def row(t: Array, x: tuple[Array, Array]) -> tuple[Array, Array]:
+        u, marks = x
+        new = right[:, t] - jnp.einsum("ni,niv->nv", below[:, t], u)
+        fits = (jnp.abs(new) <= most).all(-1)
+        return u.at[:, t].set(jnp.where(fits[:, None], new, 0)), marks.at[:, t].set(1.0 - fits)
+
+    return fori_loop(0, below.shape[1], row, (jnp.zeros_like(right), marks))
 
 
 @compile_once  # traced once for the blocks of one size

@@ -38,10 +38,14 @@ def split_gates(tokens: Tokens) -> tuple[Any, Any]:
 
 
 def split_logs(logs: Array) -> tuple[Array, Array]:
-    """Split logs (N, T) or (N, T, K) into powers of two and shifts; -inf is a power of 0."""
+    """Split logs (N, T) or (N, T, K) into powers of two and shifts.
+
+    A log whose exponential is 0 has a power of 0: a reset, as -inf is.  Masks use finite logs such
+    as -1e12, next to which the other logs of a sum would lose all their digits.
+    """
     if not logs.shape[1]:
         return logs, logs
-    reset = jnp.isneginf(logs)
+    reset = jnp.exp(jax.lax.stop_gradient(logs)) == 0
     logs = jnp.where(reset, 0, logs)  # tokens on both sides are in no product together
     plain = jax.lax.stop_gradient(logs)
     exponent = jnp.round(plain / LOG2)
@@ -80,15 +84,16 @@ def shifts_before(shift: Array) -> Array:
 def in_shifted_units(step: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a step of :func:`scan_chunks` whose streams have a "shift" (N, C), or None.
 
-    Values "v" are divided by its exponentials, and outputs multiplied by them.
+    Values "v" are divided by its exponentials, and outputs multiplied by them: the first, where a
+    step returns a pair.
     """
 
-    def shifted(memory: Any, x: Any) -> tuple[Any, Array]:
+    def shifted(memory: Any, x: Any) -> tuple[Any, Any]:
         if x["shift"] is None:
             return step(memory, x)
         scale = jnp.exp(x["shift"])[..., None]
         memory, out = step(memory, {**x, "v": x["v"] / scale})
-        return memory, scale * out
+        return memory, (scale * out[0], *out[1:]) if isinstance(out, tuple) else scale * out
 
     return shifted
 

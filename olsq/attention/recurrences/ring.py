@@ -27,7 +27,7 @@ import numpy as np
 from jax import Array
 
 from olsq.attention.recurrences.window import map_blocks
-from olsq.sequence.jax.gates import finite, lost_tokens
+from olsq.sequence.jax.gates import lost_tokens, squarable
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     join_pieces,
@@ -79,7 +79,7 @@ def cut_streams(
     which outputs (N, T) are lost.
     """
     pieces = pieces_of(q.shape[1])
-    lost, query_finite = ~(finite(k) & finite(v)), finite(q)
+    lost, query_finite = ~(squarable(k) & squarable(v)), squarable(q)
     state_lost = jnp.zeros(q.shape[:1], bool)
     q, k, v = (
         jnp.where(ok[..., None], x, 0) for ok, x in ((query_finite, q), (~lost, k), (~lost, v))
@@ -90,7 +90,7 @@ def cut_streams(
     orders: Streams = {"order": cut_into_pieces(order, pieces)}
     room = 0
     if past is not None:
-        cache_finite = finite(past.k) & finite(past.v)
+        cache_finite = squarable(past.k) & squarable(past.v)
         state_lost = (~cache_finite & past.present).any(1)
         room = pieces if past.present.shape[1] % pieces == 0 else 1
         held = {

@@ -21,9 +21,10 @@ from olsq.attention.recurrences.ring import (
     cut_streams,
     piece_pairs,
 )
-from olsq.local.checks import most_steps
+from olsq.local.checks import largest_squares, most_steps
 from olsq.local.jax.systems import Problem, end_descent, start_descent
 from olsq.sequence.jax.control import custom_linear_solve
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.iterations import dot, scaled
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of
 from olsq.sequence.jax.platform import in_full_precision
@@ -48,10 +49,11 @@ def ring_local(
     is NaN.
     """
     pieces, d = pieces_of(q.shape[1]), k.shape[-1]
-    # a key too large to square counts as lost: masked, its infinity would still make NaN
-    k = jnp.where(jnp.isfinite(dot(k, k)), k, jnp.nan)
+    # a key too large for its products counts as lost: masked, its infinity would still make NaN
+    most = largest_squares(k.dtype)[0]
+    k = jnp.where(dot(k, k) <= most, k, jnp.nan)
     if past is not None:
-        past = past._replace(k=jnp.where(jnp.isfinite(dot(past.k, past.k)), past.k, jnp.nan))
+        past = past._replace(k=jnp.where(dot(past.k, past.k) <= most, past.k, jnp.nan))
     room, floats, orders, output_lost = cut_streams(q, k, v, reset, None, past)
     floats = {**floats, "v": _readable(floats["k"], floats["v"])}
     if room:
@@ -72,7 +74,7 @@ def ring_local(
         return total
 
     if direction is not None:
-        row_finite = jnp.isfinite(direction).all(-1)
+        row_finite = squarable(direction)
         x = cut_into_pieces(jnp.where(row_finite[..., None], direction, 0), pieces)
     else:
         assert ridge is not None

@@ -17,19 +17,20 @@ Carry = TypeVar("Carry")
 
 
 def scan_chunks(
-    step: Callable[[Carry, Any], tuple[Carry, Array]],
+    step: Callable[[Carry, Any], tuple[Carry, Any]],
     carry: Carry,
     streams: dict[str, Any],
     *,
     chunk: int | None = None,
     valid: Array | None = None,
     dtype: Any = None,
-) -> tuple[Array, Carry]:
+) -> tuple[Any, Carry]:
     """Scan ``step(carry, pieces)`` over chunks of streams (N, T, ...); outputs (N, T, ...).
 
     A stream may be None, or a pair (array, padding value); the default padding is 0, and gates are
     padded with 1, so that a padded token changes nothing. Where some streams are :class:`Heads`,
-    outputs are (B, T, H, ...) of ``dtype``, and NaN unless they are ``valid`` (N, T). ``chunk``
+    outputs are (B, T, H, ...) of ``dtype``, and NaN unless they are ``valid`` (N, T). A step may
+    return a pair of its outputs and a mask of its tokens, and so does the scan. ``chunk``
     defaults to :func:`chunk_length` of the platform that the program is lowered for. The backward
     pass keeps the carries and recomputes the rest of a chunk.
     """
@@ -38,7 +39,7 @@ def scan_chunks(
     def choose(target: Target) -> int:
         return chunk_size(length, chunk_length(on=target))
 
-    def run(size: int) -> tuple[Array, Carry]:
+    def run(size: int) -> tuple[Any, Carry]:
         if valid is not None:
             return _walk_heads(step, carry, streams, valid, dtype, size)
         return _walk_chunks(step, carry, streams, size)
@@ -47,11 +48,11 @@ def scan_chunks(
 
 
 def _walk_chunks(
-    step: Callable[[Carry, Any], tuple[Carry, Array]],
+    step: Callable[[Carry, Any], tuple[Carry, Any]],
     carry: Carry,
     streams: dict[str, Any],
     chunk: int,
-) -> tuple[Array, Carry]:
+) -> tuple[Any, Carry]:
     """Run :func:`scan_chunks` on streams that are folded."""
     arrays = {name: s if isinstance(s, tuple) else (s, 0.0) for name, s in streams.items()}
     length = next(a.shape[1] for a, _ in arrays.values() if a is not None)
@@ -62,13 +63,13 @@ def _walk_chunks(
 
 
 def _walk_heads(
-    step: Callable[[Any, Any], tuple[Any, Array]],
+    step: Callable[[Any, Any], tuple[Any, Any]],
     carry: Any,
     streams: dict[str, Any],
     valid: Array,
     dtype: Any,
     chunk: int,
-) -> tuple[Array, Any]:
+) -> tuple[Any, Any]:
     """Run :func:`scan_chunks` on streams some of which are :class:`Heads`."""
     unfolded = {name: s for name, s in streams.items() if isinstance(s, Heads)}
     batch, length = next(iter(unfolded.values())).array.shape[:2]
@@ -92,19 +93,21 @@ def _walk_heads(
         x = repeat_heads(x, heads, axis=-2)  # of one chunk, not of the stream
         return jnp.moveaxis(x, 1, 0) if alone else fold_heads(x)
 
-    def one(carry: Any, x: Any) -> tuple[Any, Array]:
+    def one(carry: Any, x: Any) -> tuple[Any, Any]:
         clean = {
             name: jnp.where(x["kept"][name][..., None], folded(a).astype(working), 0)
             for name, a in x["unfolded"].items()
         }
         carry, out = step(carry, x["folded"] | clean)
+        out, *marks = out if isinstance(out, tuple) else (out,)
         out = jnp.where(x["valid"][..., None], out, jnp.nan)
         out = out if alone else out.reshape(batch, heads, *out.shape[1:])
-        return carry, jnp.moveaxis(out, -3, -2).astype(dtype)
+        return carry, (jnp.moveaxis(out, -3, -2).astype(dtype), *marks)
 
-    carry, out = scan(jax.checkpoint(one, prevent_cse=False), carry, pieces)
+    carry, (out, *marks) = scan(jax.checkpoint(one, prevent_cse=False), carry, pieces)
     out = out.reshape(1, out.shape[0] * out.shape[1], *out.shape[2:]) if alone else _join(out)
-    return out[:, :length], carry
+    out, *marks = (x[:, :length] for x in (out, *map(_join, marks)))
+    return (out, *marks) if marks else out, carry
 
 
 def _cut(x: Any, fill: float, chunk: int, alone: bool = False) -> Any:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.control import compile_once, scan
-from olsq.sequence.jax.gates import finite, lost_tokens
+from olsq.sequence.jax.gates import lost_tokens, squarable
 from olsq.sequence.jax.pieces import running_sum
 from olsq.sequence.jax.platform import Target, by_platform
 from olsq.sequence.jax.tiles import CACHED
@@ -38,7 +38,7 @@ def triangle_attention(
     count, length = q.shape[:2]
     if isinstance(count, int) and not count:
         return jnp.zeros(v.shape, v.dtype)
-    lost, query_finite = ~(finite(k) & finite(v)), finite(q)
+    lost, query_finite = ~(squarable(k) & squarable(v)), squarable(q)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     q = jnp.where(query_finite[..., None], q * factor, 0)
     k, v = (jnp.where(lost[..., None], 0, x) for x in (k, v))

@@ -23,10 +23,18 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.checks import refuse
-from olsq.attention.arguments import Layout, Tokens, check_count, check_weight, per_head
+from olsq.attention.arguments import (
+    Layout,
+    Tokens,
+    check_count,
+    check_weight,
+    is_writable,
+    per_head,
+)
 from olsq.attention.recurrences.scan import scan_chunks
-from olsq.attention.states import check_state, drop_unwritten, restore_layout
+from olsq.attention.states import check_state, drop_unwritten, mark_lost, restore_layout
 from olsq.sequence.jax.control import compile_once, scan
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.pieces import pieces_of, run_in_turns
 
 GROUP = 16  # mini-batches (or 64 single tokens) whose weights the backward pass recomputes together
@@ -57,14 +65,34 @@ def standardise(z: Array, eps: float) -> tuple[Array, Array]:
     return centred / deviation, deviation
 
 
-def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Array, Array]]:
-    """Compute the inputs x_i (N, C, in) and gradients g_i (N, C, out) of ``|f(k) - v|^2 / 2``, by
-    layer.
+def gelu(x: Array) -> Array:
+    """Compute gelu, whose cube would overflow, beyond 10 as the ramp that it is to all digits."""
+    far = jnp.abs(x) > 10
+    return jnp.where(far, jnp.maximum(x, 0), jax.nn.gelu(jnp.where(far, 0, x)))
+
+
+def drop_overflowing(x: Array, fits: Array) -> tuple[Array, Array]:
+    """Set the rows of x (N, C, ...) to 0 whose squares overflow, and take them out of ``fits``.
+
+    Derivatives at what overflows would be NaN, also for tokens whose cotangent is 0.
     """
+    fits = fits & squarable(x)
+    return jnp.where(fits[..., None], x, 0), fits
+
+
+def gradients(
+    layers: Layers, k: Array, v: Array, norm: Norm
+) -> tuple[list[tuple[Array, Array]], Array]:
+    """Compute the inputs x_i (N, C, in) and gradients g_i (N, C, out) of ``|f(k) - v|^2 / 2``, by
+    layer, and a mask (N, C) of the tokens for which nothing overflows.
+    """
+    fits = jnp.ones(k.shape[:2], bool)
     inputs, outputs = [k], []
     for w, b in layers:
-        outputs.append(jnp.einsum("noi,nti->nto", w, inputs[-1]) + b[:, None])
-        inputs.append(jax.nn.gelu(outputs[-1]))
+        z = jnp.einsum("noi,nti->nto", w, inputs[-1]) + b[:, None]
+        z, fits = drop_overflowing(z, fits)
+        outputs.append(z)
+        inputs.append(gelu(z))
     unit, deviation = standardise(outputs[-1], norm.eps)
     # Backward through f(k) = k + scale * LN(z) + bias: the gradient of LN removes the mean and the
     # part along the normalised output, then divides by the deviation.
@@ -73,23 +101,26 @@ def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Arra
     g = (pull - pull.mean(-1, keepdims=True) - unit * along) / deviation
     slopes = [(inputs[len(layers) - 1], g)]
     for i in reversed(range(len(layers) - 1)):
-        back = jnp.einsum("noi,nto->nti", layers[i + 1][0], g)
-        _, pull_back = jax.vjp(jax.nn.gelu, outputs[i])
+        g, fits = drop_overflowing(g, fits)
+        back, fits = drop_overflowing(jnp.einsum("noi,nto->nti", layers[i + 1][0], g), fits)
+        _, pull_back = jax.vjp(gelu, outputs[i])
         (g,) = pull_back(back)
         slopes.insert(0, (inputs[i], g))
-    return slopes
+    return slopes, fits
 
 
 def predict(
     layers: Layers, steps: Any, q: Array, norm: Norm, start: Layers, factor: Array | None
-) -> Array:
-    """Evaluate ``f(q_t)`` with the weights after steps i <= t, (N, C, V).
+) -> tuple[Array, Array]:
+    """Evaluate ``f(q_t)`` with the weights after steps i <= t, (N, C, V); also return a mask (N, C)
+    of the queries for which nothing overflows.
 
     The steps are inputs and eta_i g_i.
 
     With a factor (N, C), the weights are that fraction of the way from ``start`` to them.
     """
     x = z = q
+    fits = jnp.ones(q.shape[:2], bool)
     for (w, b), (inputs, step), (w0, b0) in zip(layers, steps, start, strict=True):
         # W_t x + b_t = W x + b - sum_{i<=t} eta_i (x_i . x + 1) g_i
         scores = jnp.tril(jnp.einsum("nti,nsi->nts", x, inputs) + 1)
@@ -97,8 +128,9 @@ def predict(
         if factor is not None:
             begun = jnp.einsum("noi,nti->nto", w0, x) + b0[:, None]
             z = begun + factor[..., None] * (z - begun)
-        x = jax.nn.gelu(z)
-    return q + norm.scale * standardise(z, norm.eps)[0] + norm.bias
+        z, fits = drop_overflowing(z, fits)
+        x = gelu(z)
+    return q + norm.scale * standardise(z, norm.eps)[0] + norm.bias, fits
 
 
 def choose_layers(condition: Array, these: Layers, those: Layers) -> Layers:
@@ -137,7 +169,10 @@ def train_stream(
     factor: Array | None = None,
     groups: int = 1,
 ) -> tuple[Array, Learner]:
-    """Train on a stream: outputs (N, T, V) and the learner after the last token.
+    """Train on a stream: outputs (N, T, V + 2) and the learner after the last token.
+
+    The last two numbers of an output are 1, or 0 for a token that was left out because its steps
+    overflow, and for a query whose output does.
 
     ``segments`` (N, T) marks tokens at which learning restarts from ``initial``; mini-batches then
     begin at data-dependent places, and tokens are taken one by one. ``fresh``: the stream begins a
@@ -195,17 +230,22 @@ def _learn(
         begin = next_start(Learner(now, start, position), None if factor is None else factor[:, -1])
         start, now = choose_layers(full, begin, start), choose_layers(full, begin, now)
         position = jnp.where(full, 0, position)
-        slopes = gradients(start, x["k"], x["v"], norm)
+        slopes, fits = gradients(start, x["k"], x["v"], norm)
         steps = [(inputs, x["rates"][..., None] * g) for inputs, g in slopes]
+        for step in steps:
+            fits = fits & is_writable(*((part**2).sum(-1) for part in step))
+        steps = [(inputs, jnp.where(fits[..., None], step, 0)) for inputs, step in steps]
         places = factor
         if factor is not None and single:
             places = jnp.take_along_axis(factor, position[:, None], 1, mode="clip")
-        out = predict(now, steps, x["q"], norm, start, places)
+        out, readable = predict(now, steps, x["q"], norm, start, places)
+        marks = jnp.stack([fits, readable], -1).astype(out.dtype)
         moved = tuple(
             (w - jnp.einsum("nto,nti->noi", step, inputs), b - step.sum(1))
             for (w, b), (inputs, step) in zip(now, steps, strict=True)
         )
-        return Learner(moved, start, position + x["tokens"]), out
+        learner = Learner(moved, start, position + x["tokens"])
+        return learner, jnp.concatenate([out, marks], -1)
 
     def group(learner: Learner, x: Any) -> tuple[Learner, Array]:
         rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items()}
@@ -301,7 +341,9 @@ def train(
         groups=h,
     )
     end = kind(*sum((*learner.now, *learner.start), ()), learner.position)
-    return restore_layout(out, end, tokens, state_lost, layout)
+    tokens = mark_lost(tokens, out[..., -2] == 0)
+    tokens = tokens._replace(query_finite=tokens.query_finite & (out[..., -1] != 0))
+    return restore_layout(out[..., :-2], end, tokens, state_lost, layout)
 
 
 def as_layers(parts: Any) -> Layers:

@@ -17,7 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.delta import delta_rule, unit_inverse
+from olsq.attention.recurrences.delta import delta_rule, solve_errors
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.attention.recurrences.vector import scores_and_reach
@@ -34,10 +34,11 @@ def delta_rule_any_gates(
     weight: Any,
     memory: Array,
     shift: Any = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Run the delta rule for gates (N, T), (N, T, K) or None:
     ``u_t = beta_t (v_t - S_{t-1} diag(a_t) k_t)``.
 
+    Returns what :func:`~olsq.attention.recurrences.delta.delta_rule` does.
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
     """
     if gates is None or gates.ndim == 2:
@@ -58,8 +59,9 @@ def vector_delta(
     memory: Array,
     added: tuple[Array, Array] | None = None,
     shift: Any = None,
-) -> tuple[Array, Array]:
-    """Run the delta rule with vector gates (N, T, K): outputs (N, T, V), last memory (N, V, K).
+) -> tuple[Array, Array, Array]:
+    """Run the delta rule with vector gates (N, T, K): outputs (N, T, V), last memory (N, V, K), and
+    which tokens (N, T) were left out because their errors overflow.
 
     ``read`` is r, ``written`` w, ``target`` x (0 if None), ``added`` the pair k, v (none if None);
     ``gates`` and ``shift`` are those of :func:`~olsq.attention.recurrences.log_gates.split_gates`.
@@ -70,8 +72,8 @@ def vector_delta(
         added = None if added is None else (added[0] / scale, added[1])
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
-        out, last = _vector_delta(q, read, written, target, gates, memory, added)
-        return out, leave_units(last, shift)
+        (out, overflown), last = _vector_delta(q, read, written, target, gates, memory, added)
+        return out, leave_units(last, shift), overflown
     q, read, written, gates = (cut_into_pieces(x, pieces) for x in (q, read, written, gates))
     target = None if target is None else cut_into_pieces(target, pieces)
     added = (
@@ -89,12 +91,13 @@ def vector_delta(
     begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
     aim = None if target is None else wider(target)
     more = None if added is None else (added[0], wider(added[1]))
-    end = _vector_delta(q, read, written, aim, gates, begin, more)[1]
+    (_, unknown), end = _vector_delta(q, read, written, aim, gates, begin, more)
     starts, last = scan_pieces(
         end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
     )
-    out = _vector_delta(q, read, written, target, gates, starts, added)[0]
-    return join_pieces(out, pieces), leave_units(last, shift)
+    (out, overflown), _ = _vector_delta(q, read, written, target, gates, starts, added)
+    out, overflown = (join_pieces(x, pieces) for x in (out, overflown | unknown))
+    return out, leave_units(last, shift), overflown
 
 
 def _vector_delta(
@@ -105,13 +108,13 @@ def _vector_delta(
     gates: Array,
     memory: Array,
     added: tuple[Array, Array] | None,
-) -> tuple[Array, Array]:
+) -> tuple[tuple[Array, Array], Array]:
     """Run :func:`vector_delta` on a whole stream, not in pieces."""
     streams: dict[str, Any] = {"q": q, "read": read, "written": written, "target": target}
     streams["gates"] = (gates, 1.0)
     streams["k"], streams["v"] = (None, None) if added is None else added
 
-    def step(memory: Array, x: Any) -> tuple[Array, Array]:
+    def step(memory: Array, x: Any) -> tuple[Array, tuple[Array, Array]]:
         keys = [x["written"]] if added is None else [x["written"], x["k"]]
         readers = [(x["q"], False), (x["read"], True)]
         (scores, below), (upto, reach), after = scores_and_reach(readers, keys, x["gates"])
@@ -121,7 +124,7 @@ def _vector_delta(
         if added is not None:
             error = error - jnp.einsum("nti,niv->ntv", below[1], x["v"])
         # (I + A_rw) U = X - (R * g) S_0^T - A_rk V;  O = Z_qw U + Z_qk V + (Q * g) S_0^T
-        u = jnp.einsum("nti,niv->ntv", unit_inverse(below[0]), error)
+        u, overflown = solve_errors(below[0], error)
         out = jnp.einsum("nti,niv->ntv", scores[0], u)
         out = out + jnp.einsum("ntk,nvk->ntv", x["q"] * upto, memory)
         total = x["gates"][:, 0] * after[:, 0]
@@ -130,6 +133,6 @@ def _vector_delta(
         if added is not None:
             out = out + jnp.einsum("nti,niv->ntv", scores[1], x["v"])
             kept = kept + jnp.einsum("niv,nik->nvk", x["v"], x["k"] * after)
-        return kept, out
+        return kept, (out, overflown)
 
     return scan_chunks(step, memory, streams)

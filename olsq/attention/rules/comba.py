@@ -6,11 +6,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_inputs, check_weight
+from olsq.attention.arguments import check_inputs, check_weight, is_writable
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.states import Memory, open_memory, restore_layout
+from olsq.attention.states import Memory, mark_lost, open_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import takes_arrays
 
@@ -96,17 +96,18 @@ def comba(
     read = tokens.k
     share = check_weight("feedback", feedback, layout)
     if share is not None:
-        fine = jnp.isfinite(share)
-        tokens = tokens._replace(sample_lost=tokens.sample_lost | ~fine)
+        square = share**2 * (read**2).sum(-1)
+        fine = jnp.isfinite(share) & is_writable(square, square, tokens.weight)
+        tokens = mark_lost(tokens, ~fine)
         read = jnp.where(fine, share, 0)[..., None] * read
     if tokens.start is not None:  # the past of a segment's first token is empty
         read = jnp.where(tokens.start[..., None], 0, read)
     matrix, state_lost = open_memory(state, tokens, layout)
     gates, shift = split_gates(tokens)
-    out, memory = delta_rule(
+    out, memory, overflown = delta_rule(
         tokens.q, read, tokens.k, tokens.v, gates, tokens.weight, matrix, shift=shift, before=True
     )
-    lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost)
+    lost = lost_tokens(tokens.sample_lost | overflown, tokens.start, state_lost)
     return restore_layout(
         out, Memory(memory), tokens, state_lost, layout, (lost, lost[:, -1:].any(-1))
     )

@@ -12,6 +12,7 @@ from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.signed import remove_signs
 from olsq.attention.states import (
     Memory,
+    drop_overflown,
     open_memory,
     propagate_losses,
     restore_layout,
@@ -101,9 +102,12 @@ def gated_delta(
     lost = propagate_losses(tokens, state_lost)
     (q, k, v), options = unfolded_streams(tokens, lost[0], layout)
     gates, shift = split_gates(tokens)
-    out, memory = delta_rule(q, k, None, v, gates, tokens.weight, matrix, shift=shift, **options)
+    out, memory, overflown = delta_rule(
+        q, k, None, v, gates, tokens.weight, matrix, shift=shift, **options
+    )
     memory = memory if final_sign is None else memory * final_sign
-    return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
+    out, tokens = drop_overflown(out, tokens, overflown, state_lost, layout)
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
 gated_delta_step = one_token(

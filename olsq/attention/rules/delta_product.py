@@ -18,6 +18,7 @@ from olsq.attention.arguments import (
     check_segments,
     clean_logs,
     fold_heads,
+    is_writable,
     layout_of,
     per_token,
     repeat_heads,
@@ -26,8 +27,8 @@ from olsq.attention.arguments import (
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
-from olsq.sequence.jax.gates import finite
+from olsq.attention.states import Memory, drop_unwritten, mark_lost, open_memory, restore_layout
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.meshes import takes_arrays
 
@@ -103,9 +104,10 @@ def gated_delta_product(
     tokens, layout, count = _check_steps(q, k, v, forget, log_forget, weight, segment_ids, state)
     matrix, state_lost = open_memory(state, tokens, layout)
     gates, shift = split_gates(tokens)
-    out, memory = delta_rule(
+    out, memory, overflown = delta_rule(
         tokens.q, tokens.k, tokens.k, tokens.v, gates, tokens.weight, matrix, shift=shift
     )
+    tokens = mark_lost(tokens, overflown)
     steps = layout._replace(length=count * layout.length)
     value, memory = restore_layout(out, Memory(memory), tokens, state_lost, steps)
     return value[:, count - 1 :: count], memory
@@ -144,10 +146,10 @@ def _check_steps(
         padding = jnp.full((n, t, count - 1), otherwise, x.dtype)
         return in_a_row(jnp.concatenate([x[..., None], padding], 2))
 
-    query_finite = finite(q)
+    query_finite = squarable(q)
     q = jnp.where(query_finite[..., None], q, 0)[:, :, None]
     q = jnp.concatenate([jnp.zeros((n, t, count - 1, q.shape[-1]), q.dtype), q], 2)
-    sample_finite = finite(k) & finite(v)
+    sample_finite = is_writable((k * k).sum(-1), (v * v).sum(-1))
     k, v = (in_a_row(jnp.where(sample_finite[..., None], x, 0)) for x in (k, v))
     tokens = Tokens(
         in_a_row(q),

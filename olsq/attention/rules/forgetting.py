@@ -17,7 +17,7 @@ from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, su
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 
@@ -156,7 +156,7 @@ def forgetting(
     now = k, v, jnp.ones((n, t), bool)
     keys, values, present = (write_cache(*x, taken, room) for x in zip(held, now, strict=True))
     orders = write_cache(jnp.zeros((n, room), order.dtype), order, taken, room)
-    sample_lost = ~(finite(keys) & finite(values)) & present
+    sample_lost = ~(squarable(keys) & squarable(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
     cached = jnp.where(cache.present, cache.log_decay, 0)
     gates = logs, None if state is None else cached, taken

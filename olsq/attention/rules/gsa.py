@@ -15,7 +15,7 @@ from olsq.attention.arguments import check_gates, check_inputs, check_weight, cl
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated
-from olsq.attention.states import check_state, drop_unwritten, restore_layout
+from olsq.attention.states import check_state, drop_unreadable, drop_unwritten, restore_layout
 from olsq.sequence.jax.meshes import takes_arrays
 
 
@@ -143,7 +143,8 @@ def gsa(
     zero = SlotMemory(*(jnp.zeros((*shape, x.shape[-1]), layout.working) for x in tokens[1:3]))
     opened, state_lost = check_state(state, zero, layout)
     scores, keys = row_gated(tokens.q, tokens.k, written, gates, opened.keys, shift)
-    read = jax.nn.softmax(scale * scores, -1)
+    scores, tokens = drop_unreadable(scale * scores, tokens)
+    read = jax.nn.softmax(scores, -1)
     held = jnp.swapaxes(opened.values, 1, 2)
     out, values = vector_gated(read, written, tokens.v, gates, held, shift=shift)
     return restore_layout(

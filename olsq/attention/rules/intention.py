@@ -16,13 +16,14 @@ from olsq.attention.arguments import (
     check_segments,
     check_weight,
     fold_heads,
+    is_writable,
     layout_of,
     repeat_heads,
 )
 from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import running_sum
 from olsq.sequence.jax.platform import in_full_precision
@@ -111,8 +112,9 @@ def intention(
     k, v = (fold_heads(x.astype(layout.working)) for x in checked.values())
     weight = check_weight("weight", weight, layout)
     weight = jnp.ones(order.shape, layout.working) if weight is None else weight
-    sample_lost = ~(finite(k) & finite(v)) & (weight != 0) | ~jnp.isfinite(weight)
-    left_out = (~(finite(k) & finite(v)) | ~jnp.isfinite(weight))[..., None]
+    fits = is_writable((k**2).sum(-1), (v**2).sum(-1), weight)
+    sample_lost = ~fits & (weight != 0) | ~jnp.isfinite(weight)
+    left_out = (~fits | ~jnp.isfinite(weight))[..., None]
     k, v = (jnp.where(left_out, 0, x) for x in (k, v))
     written = jnp.where(left_out, 0, weight[..., None]) * k
     queries = fold_heads(asked["q"].astype(layout.working))
@@ -136,7 +138,7 @@ def intention(
             gram, cross = gram + begins * start.gram, cross + begins * start.cross
             output_lost = output_lost | (state_lost & (index == 0))
         moments = Moments(gram, cross)
-        clear = jnp.where(finite(queries)[..., None], queries, 0)
+        clear = jnp.where(squarable(queries)[..., None], queries, 0)
         out = query(Moments(gram[:, None], cross[:, None]), clear, ridge=lam[:, None])
         return jnp.where(output_lost[:, None, None], jnp.nan, out), moments, output_lost
 
@@ -149,7 +151,7 @@ def intention(
             *(jnp.where(here[:, None, None], x, y) for x, y in zip(later, moments, strict=True))
         )
         output_lost = jnp.where(here, lost_too, output_lost)
-    value = jnp.where(finite(queries)[..., None], value, jnp.nan)
+    value = jnp.where(squarable(queries)[..., None], value, jnp.nan)
     value = jnp.moveaxis(value.reshape(b, h, s, value.shape[-1]), 1, 2).astype(layout.dtype)
     final = [jnp.where(output_lost[:, None, None], jnp.nan, x) for x in moments]
     return value, Moments(*(x.reshape(b, h, *x.shape[1:]) for x in final))

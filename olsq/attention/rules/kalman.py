@@ -125,15 +125,16 @@ def kalman(
     gram = (
         jnp.zeros((n, keys, keys), layout.working) if state is None else fold_and_clean(state.gram)
     )
-    gates, shift = split_gates(tokens)
-    norms = frobenius_norms(tokens._replace(forget=gates), gram, shift)
+    norms = frobenius_norms(tokens, gram)
     # Without any sample, any ridge gives the same output: 0.
-    ridge = jnp.where(norms > 0, ratio * norms, 1).reshape(*streams[0].shape[:3], 1)
+    ridge = jnp.where(norms == 0, 1, ratio * norms).reshape(*streams[0].shape[:3], 1)
     # with a traced ratio the bound is the trace of H, which needs more steps
     concrete_ratio = concrete(ratio)
     ratio_bound = None if concrete_ratio is None else 1.001 / float(concrete_ratio)
     inner_solver: Any = Chebyshev(30, eigenvalue_ratio=ratio_bound) if solver is None else solver
     streams = [x.astype(layout.working) for x in streams]  # rounded once, after the mix
+    lost = tokens.sample_lost.reshape(*streams[0].shape[:3], 1)  # the same samples for both
+    streams[0] = jnp.where(lost, jnp.nan, streams[0])
     fit = online_lstsq(
         *streams,
         **options,
@@ -151,12 +152,13 @@ def kalman(
             if state is None
             else fold_and_clean(state.cross)
         )
+        gates, shift = split_gates(tokens)
         plain, _ = gated_linear(*tokens[:3], gates, tokens.weight, cross, shift=shift)
         plain = plain.reshape(value.shape)
         # replaced, so that NaN does not enter the gradients of earlier tokens
-        unknown = jnp.isnan(share)
-        share = jnp.where(unknown, 1, share)
-        value = jnp.where(unknown, jnp.nan, share * value + (1 - share) * plain)
+        known = jnp.isfinite(value + plain).all(-1, keepdims=True) & jnp.isfinite(share)
+        share, value, plain = (jnp.where(known, x, 0) for x in (share, value, plain))
+        value = jnp.where(known, share * value + (1 - share) * plain, jnp.nan)
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state
 
 

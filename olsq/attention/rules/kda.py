@@ -7,11 +7,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays import checks
-from olsq.attention.arguments import check_inputs, per_token
+from olsq.attention.arguments import check_inputs, is_writable, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import Memory, open_memory, restore_layout
+from olsq.attention.states import Memory, mark_lost, open_memory, restore_layout
 from olsq.sequence.jax.meshes import takes_arrays
 
 
@@ -105,14 +105,16 @@ def kda(
     if erase is not None:
         checks.check_weight(erase, name="erase", of="channel")
         gates = per_token("erase", erase, layout, width)
-        fine = jnp.isfinite(gates).all(-1)
-        tokens = tokens._replace(sample_lost=tokens.sample_lost | ~fine)
+        square = ((gates * read) ** 2).sum(-1)
+        fine = jnp.isfinite(gates).all(-1) & is_writable(square, square, tokens.weight)
+        tokens = mark_lost(tokens, ~fine)
         read = jnp.where(fine[..., None], gates, 0) * read
     matrix, state_lost = open_memory(state, tokens, layout)
     gates, shift = split_gates(tokens)
-    out, memory = delta_rule_any_gates(
+    out, memory, overflown = delta_rule_any_gates(
         tokens.q, read, tokens.k, tokens.v, gates, tokens.weight, matrix, shift
     )
+    tokens = mark_lost(tokens, overflown)
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 

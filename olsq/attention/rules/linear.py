@@ -17,11 +17,14 @@ from olsq.attention.states import (
     Memory,
     Normalised,
     check_state,
+    drop_unreadable,
+    drop_unwritable,
     empty_memory,
     propagate_losses,
     restore_layout,
     unfolded_streams,
 )
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
@@ -107,8 +110,11 @@ def linear(
     check_choice(feature_map, "feature_map", FEATURE_MAPS)
     check_count("nu", nu)
     tokens, layout = check_inputs(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
-    phi_q, phi_k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))
-    width, values = phi_k.shape[-1], tokens.v.shape[-1]
+    if feature_map != "identity":
+        q, k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))
+        q, tokens = drop_unreadable(jnp.where(squarable(q)[..., None], q, jnp.nan), tokens)
+        tokens, _ = drop_unwritable(tokens._replace(q=q, k=k), tokens.weight)
+    width, values = tokens.k.shape[-1], tokens.v.shape[-1]
     zero: Any = empty_memory(layout, values, width)
     if normalise:
         mass = jnp.zeros((layout.batch, layout.heads, width), layout.working)
@@ -119,11 +125,12 @@ def linear(
         v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
         memory = jnp.concatenate([memory, opened.normaliser[:, None]], 1)
     lost = propagate_losses(tokens, state_lost)
-    streams, options = (phi_q, phi_k, v), {}
+    streams, options = (tokens.q, tokens.k, v), {}
     if feature_map == "identity" and not normalise:
         streams, options = unfolded_streams(tokens, lost[0], layout)
     out, memory = gated_linear(*streams, tokens.forget, tokens.weight, memory, **options)
     if normalise:
+        out, tokens = drop_unreadable(out, tokens)
         out = divide_or_zero(out[..., :-1], out[..., -1:])
         return restore_layout(
             out, Normalised(memory[:, :-1], memory[:, -1]), tokens, state_lost, layout, lost
@@ -135,5 +142,10 @@ linear_step = one_token(linear, "weight", example="x, x, x, normalise=True", giv
 
 
 def divide_or_zero(a: Array, b: Array) -> Array:
-    """Compute a / b, 0 where b is exactly 0; derivatives are finite there too."""
-    return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))
+    """Compute a / b, 0 where b is exactly 0; derivatives are finite there too.
+
+    Both are divided by the value of b first: the square in a quotient's derivative may underflow.
+    """
+    divisor = jnp.where(b == 0, 1, b)
+    unit = jax.lax.stop_gradient(divisor)
+    return jnp.where(b == 0, 0, (a / unit) / (divisor / unit))

@@ -15,7 +15,7 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import check_state, restore_layout
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import running_max
 
@@ -122,8 +122,12 @@ def log_linear_mamba2(
         )
     levels = jnp.shape(level_weight)[-1]
     weights = per_token("level_weight", level_weight, layout, levels)
-    tokens = tokens._replace(query_finite=tokens.query_finite & finite(weights))
-    weights = jnp.where(jnp.isfinite(weights), weights, 0)
+    most = jnp.maximum(jnp.abs(weights).max(-1, keepdims=True), 1)
+    readable = squarable(most * tokens.q)
+    tokens = tokens._replace(
+        q=jnp.where(readable[..., None], tokens.q, 0), query_finite=tokens.query_finite & readable
+    )
+    weights = jnp.where(readable[..., None], weights, 0)
     shape = (layout.batch, layout.heads)
     size = (tokens.v.shape[-1], tokens.k.shape[-1])
     zero = LogLinearState(

@@ -13,7 +13,7 @@ from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_tok
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 
 
@@ -109,7 +109,7 @@ def mamba(
         out = out + direct * tokens.v
         # A value that was left out of the memory is still read here, at its own token.
         tokens = tokens._replace(
-            query_finite=tokens.query_finite & finite(fold_heads(jnp.asarray(v)))
+            query_finite=tokens.query_finite & squarable(fold_heads(jnp.asarray(v)))
         )
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 

@@ -11,12 +11,19 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real, refuse
-from olsq.attention.arguments import Layout, Tokens, check_inputs, check_weight, per_token
+from olsq.attention.arguments import (
+    Layout,
+    Tokens,
+    check_inputs,
+    check_weight,
+    is_writable,
+    per_token,
+)
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
-from olsq.attention.states import check_state, restore_layout
-from olsq.sequence.jax.gates import finite
+from olsq.attention.states import check_state, mark_lost, restore_layout
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay, scan_time
 
@@ -132,9 +139,6 @@ def mamba3(
     share: Any = 0.5 if trapezoid is None else trapezoid
     refuse("trapezoid", share, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
     share = per_token("trapezoid", share, layout)
-    gates_finite = jnp.isfinite(steps) & jnp.isfinite(share)
-    steps, share = (jnp.where(gates_finite, x, 0) for x in (steps, share))
-    tokens = tokens._replace(sample_lost=tokens.sample_lost | ~gates_finite)
     tokens, turns = _accumulate_rotations(angle, tokens, layout)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     shape = (layout.batch, layout.heads)
@@ -142,6 +146,15 @@ def mamba3(
         *(jnp.zeros((*shape, *x), layout.working) for x in ((values, keys), (keys,), (values,)))
     )
     opened, state_lost = check_state(state, zero, layout)
+    # A step writes its own sample and the one before it.
+    squares = [(x**2).sum(-1) for x in (tokens.k, tokens.v)]
+    earlier = [
+        delay(x, (y**2).sum(-1, keepdims=True))
+        for x, y in zip(squares, (opened.key, opened.value), strict=True)
+    ]
+    fits = is_writable(*squares, steps) & is_writable(*earlier, steps) & jnp.isfinite(share)
+    steps, share = (jnp.where(fits, x, 0) for x in (steps, share))
+    tokens = mark_lost(tokens, ~fits)
     turned, read = (
         (tokens.k, tokens.q)
         if turns is None
@@ -193,7 +206,7 @@ def _accumulate_rotations(angle: Any, tokens: Tokens, layout: Layout) -> tuple[T
             f"{tokens.k.shape[-1]} key dimensions), got shape {jnp.shape(angle)}"
         )
     angles = per_token("angle", angle, layout, jnp.shape(angle)[-1])
-    angles_finite = finite(angles)
+    angles_finite = squarable(angles)
     angles = jnp.where(angles_finite[..., None], angles, 0)
     tokens = tokens._replace(sample_lost=tokens.sample_lost | ~angles_finite)
     n, t, r = angles.shape

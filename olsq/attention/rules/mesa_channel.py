@@ -13,7 +13,7 @@ from olsq.attention.arguments import check_inputs, check_positive, per_head, wit
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
-from olsq.attention.states import check_state, empty_memory, restore_layout
+from olsq.attention.states import check_state, empty_memory, mark_lost, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.platform import in_full_precision
@@ -131,11 +131,6 @@ def mesa_channel(
         state=state,
         vector=True,
     )
-    fine = jnp.isfinite((tokens.k**2).sum(-1))  # else H overflows
-    huge = ~fine if tokens.weight is None else ~fine & (tokens.weight != 0)
-    tokens = tokens._replace(
-        k=jnp.where(fine[..., None], tokens.k, 0), sample_lost=tokens.sample_lost | huge
-    )
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
     zero = empty_memory(layout, values, keys).matrix
     gram = jnp.zeros((layout.batch, layout.heads, keys, keys), layout.working)
@@ -146,9 +141,10 @@ def mesa_channel(
         lam = per_head("ridge", ridge, layout, keys)
         written, gram = solve_keys(tokens.k, fades, tokens.weight, lam, opened.gram, logs)
         clears = with_resets(None, tokens.start, layout.working)
-        out, matrix = delta_rule(
+        out, matrix, overflown = delta_rule(
             tokens.q, tokens.k, written, tokens.v, clears, tokens.weight, opened.matrix
         )
+        tokens = mark_lost(tokens, overflown)
     else:
         out, (matrix, gram) = tokens.v, opened
     lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost) if layout.length else None

@@ -18,7 +18,7 @@ from olsq.attention.states import fold_state
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import finite, gate_products
+from olsq.sequence.jax.gates import gate_products, squarable
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
 from olsq.sequence.jax.platform import in_full_precision
@@ -143,7 +143,7 @@ def mesa_window(
 
     def readable(samples: Any, resets: Array, shift: Array) -> tuple[Array, ...]:
         k, v, gates, weight = samples
-        sample_lost = ~(finite(k) & finite(v))
+        sample_lost = ~(squarable(k) & squarable(v))
         k, v = (jnp.where(sample_lost[..., None], 0, x) for x in (k, v))
         return k, v, gates, weight, shift, sample_lost, resets
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,15 @@ from olsq.attention.arguments import Tokens, check_inputs, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates, split_logs
-from olsq.attention.states import check_state, empty_memory, restore_layout
+from olsq.attention.recurrences.running_maxima import (
+    finite_or_zero,
+    running_maxima,
+    scale_gates,
+    scale_log_gates,
+)
+from olsq.attention.rules.linear import divide_or_zero
+from olsq.attention.states import check_state, drop_unreadable, empty_memory, restore_layout
 from olsq.sequence.jax.meshes import takes_arrays
-from olsq.sequence.jax.pieces import delay, scan_time
 
 
 class MLSTMState(NamedTuple):
@@ -135,19 +141,28 @@ def mlstm(
         logs = per_token("log_weight", log_weight, layout)
         tokens, logs = _leave_out(tokens, logs)
         shift = None
+        gates = jnp.ones_like(logs) if tokens.forget is None else tokens.forget
+        log_gates = jnp.log(gates) if tokens.log_forget is None else tokens.log_forget
+        maxima = running_maxima(log_gates, logs, start)
+        # Gates are at most 1: a memory of less than exp can hold counts no more next to the 1 in
+        # max(1, |z . q|).
+        maxima = jnp.where(jnp.exp(maxima) == 0, -jnp.inf, maxima)
+        strength = jnp.exp(logs - finite_or_zero(maxima))
         if tokens.log_forget is None:
-            maxima, gates, strength = _stabilise(tokens.forget, logs, start)
+            gates = scale_gates(gates, maxima, start)
         else:
-            maxima, log_gates, strength = _stabilise_logs(tokens.log_forget, logs, start)
-            gates, shift = split_logs(log_gates)
+            gates, shift = split_logs(scale_log_gates(log_gates, maxima, start))
+            # What a lost sample weighs is unknown: only a gate of 0 is sure to forget it.
+            tokens = tokens._replace(forget=jnp.where(jnp.isneginf(log_gates), 0, 1))
     values = jnp.concatenate([tokens.v, jnp.ones_like(tokens.v[..., :1])], -1)
     held = jnp.concatenate([opened.matrix, opened.normaliser[:, None]], 1)
     out, held = gated_linear(tokens.q, tokens.k, values, gates, strength, held, shift=shift)
+    out, tokens = drop_unreadable(out, tokens)
     # max(1, |z.q|) in units of exp(m): everything here is scaled by exp(-m)
-    size = jnp.maximum(jnp.exp(-maxima), jnp.abs(out[..., -1]))
+    size = jnp.maximum(jnp.exp(-finite_or_zero(maxima)), jnp.abs(out[..., -1]))
     last = maxima[:, -1] if maxima.shape[1] else start
     return restore_layout(
-        out[..., :-1] / size[..., None],
+        divide_or_zero(out[..., :-1], size[..., None]),
         MLSTMState(held[:, :-1], held[:, -1], last),
         tokens,
         state_lost,
@@ -171,44 +186,3 @@ def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:
     wrong = jnp.isnan(logs) | jnp.isposinf(logs)
     sample_lost = (tokens.sample_lost & ~jnp.isneginf(logs)) | wrong
     return tokens._replace(sample_lost=sample_lost), jnp.where(wrong, -jnp.inf, logs)
-
-
-def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Array]:
-    """Compute running maxima m, and gates and weights scaled by them.
-
-    ``m_t = max(log f_t + m_{t-1}, log i_t)``, ``f exp(m_{t-1} - m_t)``, ``exp(log i - m_t)``.
-    """
-    gates = jnp.ones_like(logs) if gates is None else gates
-    plain = jax.lax.stop_gradient(gates)
-    log_gates = jnp.log(plain)
-    maxima = _running_maxima(log_gates, logs, start)
-    before = delay(maxima, start[:, None])
-    empty = jnp.isneginf(maxima)
-    now = jnp.where(empty, 0, maxima)
-    # exp(m_{t-1} - m_t) overflows where the gate is tiny; together they are at most 1, but for
-    # the rounding of the maxima, which is kept here and so does not add up over the tokens.
-    ratio = jnp.exp(jnp.minimum(log_gates + (before - now), 1))
-    rise = jnp.exp(jnp.minimum(jnp.where(jnp.isneginf(before), -jnp.inf, before - now), 80))
-    factor = jnp.where(plain > 0, ratio / jnp.where(plain > 0, plain, 1), rise)
-    held = gates * jnp.where(empty, 1, factor)
-    return maxima, held, jnp.exp(logs - now)
-
-
-def _stabilise_logs(log_gates: Array, logs: Array, start: Array) -> tuple[Array, Array, Array]:
-    """Run :func:`_stabilise` on the logs of gates, and return logs of the scaled gates."""
-    maxima = _running_maxima(jax.lax.stop_gradient(log_gates), logs, start)
-    before = delay(maxima, start[:, None])
-    now = jnp.where(jnp.isneginf(maxima), 0, maxima)
-    # m_{t-1} - m_t first: where the gate makes the maximum, it cancels the log but for rounding.
-    scaled = log_gates + jnp.where(jnp.isneginf(before), 0, before - now)
-    return maxima, jnp.minimum(scaled, 1), jnp.exp(logs - now)
-
-
-def _running_maxima(log_gates: Array, logs: Array, start: Array) -> Array:
-    """Compute ``m_t = max(log f_t + m_{t-1}, log i_t)`` (N, T) from ``start`` (N,), a constant."""
-
-    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-        return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
-
-    sums, maxima = scan_time(join, (log_gates, jax.lax.stop_gradient(logs)), (0.0, -jnp.inf))
-    return jnp.maximum(maxima, sums + start[:, None])

@@ -11,12 +11,12 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
-from olsq.attention.arguments import check_gates, check_inputs, check_weight, per_token
+from olsq.attention.arguments import check_gates, check_inputs, check_weight, is_writable, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import check_state, empty_memory, reset_mask, restore_layout
+from olsq.attention.states import check_state, empty_memory, mark_lost, reset_mask, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import takes_arrays
 
@@ -131,8 +131,10 @@ def preconditioned_delta(
     rate = check_gates(curvature_forget, None, layout, name="curvature_forget")
     learn = check_weight("curvature_weight", curvature_weight, layout)
     learn = jnp.ones(tokens.sample_lost.shape, layout.working) if learn is None else learn
-    unknown = ~jnp.isfinite(learn) if rate is None else ~jnp.isfinite(learn) | jnp.isnan(rate)
-    tokens = tokens._replace(sample_lost=tokens.sample_lost | unknown)
+    square = (tokens.k**2).sum(-1)
+    unknown = ~(jnp.isfinite(learn) & is_writable(square, square, learn))
+    unknown = unknown if rate is None else unknown | jnp.isnan(rate)
+    tokens = mark_lost(tokens, unknown)
     learn, rate = (
         jnp.where(unknown, 0, learn),
         None if rate is None else jnp.where(unknown, 1, rate),
@@ -146,7 +148,7 @@ def preconditioned_delta(
     s = jnp.log(squares + eps) - per_token("center", center, layout)[..., None]
     scaling = base ** (-s / (1 + jnp.abs(s)))
     gates, shift = split_gates(tokens)
-    out, memory = delta_rule_any_gates(
+    out, memory, overflown = delta_rule_any_gates(
         tokens.q, tokens.k, scaling * tokens.k, tokens.v, gates, tokens.weight, opened.matrix, shift
     )
     output_lost = None
@@ -157,7 +159,8 @@ def preconditioned_delta(
         scaling_lost = lost_tokens(
             tokens.sample_lost, never if rate is None else rate == 0, state_lost
         )
-        reach = lost_tokens(tokens.sample_lost | scaling_lost, reset_mask(tokens), state_lost)
+        sample_lost = tokens.sample_lost | scaling_lost | overflown
+        reach = lost_tokens(sample_lost, reset_mask(tokens), state_lost)
         output_lost = reach, reach[:, -1]
     return restore_layout(
         out, PreconditionedState(memory, curvature), tokens, state_lost, layout, output_lost

@@ -23,7 +23,7 @@ from olsq.attention.arguments import (
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.elementwise import diagonal
 from olsq.attention.states import check_state, restore_layout
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so
@@ -130,7 +130,8 @@ def rg_lru(
         gates.append(per_token(name, gate, layout, width))
     x, admits, forgets = fold_heads(x.astype(layout.working)), *gates
     start = check_segments(segment_ids, layout)
-    sample_lost = (~jnp.isfinite(x) & (admits != 0)).any(-1) | ~(finite(admits) & finite(forgets))
+    gates_finite = squarable(admits) & squarable(forgets)
+    sample_lost = (~jnp.isfinite(x) & (admits != 0)).any(-1) | ~gates_finite
     x, admits, forgets = (jnp.where(jnp.isfinite(y), y, 0) for y in (x, admits, forgets))
     log_factor = -c * jax.nn.softplus(per_head("rate", rate, layout, width))[:, None] * forgets
     factors = jnp.exp(log_factor)

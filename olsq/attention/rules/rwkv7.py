@@ -7,11 +7,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
-from olsq.attention.arguments import check_inputs, per_token
+from olsq.attention.arguments import check_inputs, is_writable, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import vector_delta
-from olsq.attention.states import Memory, open_memory, restore_layout
+from olsq.attention.states import Memory, mark_lost, open_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.meshes import takes_arrays
 
@@ -100,8 +100,9 @@ def rwkv7(
     refuse("removal_rate", removal_rate, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
     r = per_token("removal_key", removal_key, layout, width)
     rate = per_token("removal_rate", removal_rate, layout, width)
-    fine = jnp.isfinite(r).all(-1) & jnp.isfinite(rate).all(-1)
-    tokens = tokens._replace(sample_lost=tokens.sample_lost | ~fine)
+    square = (r * r).sum(-1)
+    fine = is_writable(square, square) & jnp.isfinite(rate).all(-1)
+    tokens = mark_lost(tokens, ~fine)
     r, rate = (jnp.where(fine[..., None], x, 0) for x in (r, rate))
     if tokens.start is not None:  # the past of a segment's first token is empty
         r = jnp.where(tokens.start[..., None], 0, r)
@@ -112,10 +113,10 @@ def rwkv7(
         for x in (gates, shift)
     )
     matrix, state_lost = open_memory(state, tokens, layout)
-    out, memory = vector_delta(
+    out, memory, overflown = vector_delta(
         tokens.q, r, rate * r, None, gates, matrix, (tokens.k, tokens.v), shift
     )
-    lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost)
+    lost = lost_tokens(tokens.sample_lost | overflown, tokens.start, state_lost)
     return restore_layout(
         out, Memory(memory), tokens, state_lost, layout, (lost, lost[:, -1:].any(-1))
     )

@@ -16,7 +16,7 @@ from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, running_sum
 
@@ -125,7 +125,7 @@ def sliding_window(
     cache, order, kept = keep_recent(k, v, start, state, before, layout)
 
     def readable(k: Array, v: Array, present: Array, order: Array) -> tuple[Array, ...]:
-        sample_lost = ~(finite(k) & finite(v)) & present
+        sample_lost = ~(squarable(k) & squarable(v)) & present
         k, v = (jnp.where(sample_lost[..., None], 0, x) for x in (k, v))
         return k, v, present, order, sample_lost
 

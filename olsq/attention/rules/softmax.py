@@ -17,7 +17,7 @@ from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import finite
+from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 
@@ -179,7 +179,7 @@ def softmax(
     t = q.shape[1]
     held, kept = append_tokens(k, v, start, state, capacity, layout)
     keys, values, present, orders, order, taken, past = held
-    sample_lost = ~(finite(keys) & finite(values)) & present
+    sample_lost = ~(squarable(keys) & squarable(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
 
     if pieces_of(t) > 1:

@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.local.checks import largest_squares
 from olsq.local.jax.inputs import Streams
 from olsq.local.jax.layout import Layout
+from olsq.sequence.jax.gates import squarable
 
 
 class Cleaned(NamedTuple):
@@ -39,8 +41,9 @@ class Largest(NamedTuple):
 def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
     """Clean the streams; return them, the mask (B, T) of lost outputs, and the largest sizes seen.
 
-    A key or value is lost where it is not finite, or too large to square, unless its log weight is
-    -inf, which leaves it out; a query also where its ridge, scale or gate is not finite.
+    A key, value or query is lost where it is not finite, or too large to square, a key to cube; a key not if its
+    log weight is -inf, which leaves it out; a query also where its ridge, scale or gate is not
+    finite.
     """
     k, v, q, ridge, scale, weight, logs, order, direction, key_order, offset = streams
     key_order = order if key_order is None else key_order
@@ -48,7 +51,8 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
     key_square, value_square, query_square = (
         jax.lax.stop_gradient((x * x).sum(-1)) for x in (k, v, q * scale[..., None])
     )
-    usable = jnp.isfinite(key_square) & jnp.isfinite(v).all(-1)
+    most_of_key, most = largest_squares(k.dtype)
+    usable = (key_square <= most_of_key) & (value_square <= most)
     absent: Any = jnp.zeros_like(usable)
     if weight is not None:
         absent = weight == -jnp.inf
@@ -64,10 +68,10 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
     cap = jnp.finfo(k.dtype).max / (4 * max(k.shape[1], 1))
     value_square = jnp.where(left_out, 0, jnp.minimum(value_square, cap))
     squares = jnp.stack([jnp.minimum(key_square, cap), value_square], -1)
-    query_known = jnp.isfinite(query_square) & jnp.isfinite(ridge) & jnp.isfinite(scale)
-    query_known = query_known & jnp.isfinite(q).all(-1)
+    query_known = (query_square <= most) & jnp.isfinite(ridge) & jnp.isfinite(scale)
+    query_known = query_known & squarable(q)
     if direction is not None:
-        query_known = query_known & jnp.isfinite(direction).all(-1)
+        query_known = query_known & squarable(direction)
         direction = jnp.where(query_known[..., None], direction, 0)
     q = jnp.where(query_known[..., None], q, 0)
     ridge, scale = jnp.where(query_known, ridge, 1), jnp.where(query_known, scale, 1)

@@ -232,8 +232,9 @@ def own_matrices(systems: Systems) -> Array:
     step, keys = systems.step, systems.keys
     d, rows = keys.shape[-1], len(step.blocks)
     low, high = np.tril_indices(d)
-    # about a centre near the block's means, lest the squares cancel
-    centre = systems.mean.mean(1)
+    # About one of the block's means, lest the squares cancel: the smallest, because a later query
+    # may see a key so large that nothing is left of the others' squares about its mean.
+    centre = systems.mean[jnp.arange(rows), dot(systems.mean, systems.mean)[..., 0].argmin(1)]
 
     def tile(total: Array, x: Any) -> tuple[Array, None]:
         weights, keys, row = x

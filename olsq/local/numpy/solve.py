@@ -21,6 +21,7 @@ from olsq.local.checks import (
     check_numbers,
     check_options,
     check_segment_ids,
+    largest_squares,
     most_steps,
     trial_steps,
 )
@@ -175,12 +176,15 @@ def clean(
 ) -> tuple[Stream, NDArray, tuple[NDArray, NDArray, NDArray]]:
     """Clean one stream; return it, the mask (T,) of lost outputs, and the largest sizes seen.
 
-    A key is lost if it or its value is not finite, if its square overflows, or if its log weight is
-    NaN or inf; a log weight of -inf leaves it out.  A log gate of NaN or inf loses its key as well,
-    one of -inf is a reset.  A query is lost if it, its ridge or its scale is not finite.
+    A key is lost if it or its value is not finite or too large to square (a key: to cube), or if its
+    log weight is NaN or inf; a log weight of -inf leaves it out.  A log gate of NaN or inf loses its key as well,
+    one of -inf is a reset.  A query is lost if it is not finite or too large to square, or its
+    ridge or scale is not finite.
     """
     count, length = len(k), len(q)
-    usable = np.isfinite(np.einsum("td,td->t", k, k)) & np.isfinite(v).all(-1)
+    most_of_key, most = largest_squares(k.dtype)
+    usable = np.einsum("td,td->t", k, k) <= most_of_key
+    usable &= np.einsum("td,td->t", v, v) <= most
     absent = np.zeros(count, bool)
     if weight is not None:
         absent = weight == -np.inf
@@ -197,7 +201,9 @@ def clean(
         weight = np.zeros(count, k.dtype) if weight is None else weight
         weight = np.where(left_out, -np.inf, weight)
     scaled = q * scale[:, None]
-    query_known = np.isfinite(np.einsum("td,td->t", scaled, scaled)) & np.isfinite(q).all(-1)
+    query_known = (np.einsum("td,td->t", scaled, scaled) <= most) & (
+        np.einsum("td,td->t", q, q) <= most
+    )
     query_known &= np.isfinite(ridge) & np.isfinite(scale)
     q, scaled = (np.where(query_known[:, None], x, 0) for x in (q, scaled))
     ridge = np.where(query_known, ridge, 1)

@@ -37,7 +37,9 @@ class System(NamedTuple):
     def inverses(self) -> NDArray:
         """Invert each query's own matrix, (C, d, d), exact up to rounding."""
         d = self.keys.shape[1]
-        centre = self.mean.mean(0)  # lest the squares cancel
+        # About one of the means, lest the squares cancel: the smallest, because a later query may
+        # see a key so large that nothing is left of the others' squares about its mean.
+        centre = self.mean[dot(self.mean, self.mean).argmin()]
         keys, mean = self.keys - centre, self.mean - centre
         low, high = np.tril_indices(d)
         packed = np.zeros((len(mean), len(low)), keys.dtype)

@@ -25,9 +25,16 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.control import cond, max_over_vmap
-from olsq.sequence.jax.gates import chunk_products, finite, gate_gradient, gate_products
+from olsq.sequence.jax.gates import chunk_products, gate_gradient, gate_products
 from olsq.sequence.jax.solver import Chunks, JaxSolver
-from olsq.sequence.jax.tiles import Carry, Tile, finite_queries, open_tile
+from olsq.sequence.jax.tiles import (
+    Carry,
+    Tile,
+    finite_queries,
+    open_tile,
+    usable_queries,
+    usable_samples,
+)
 from olsq.solvers.chunk_exact import MILD_LOG_SCALE
 
 
@@ -87,7 +94,7 @@ def tile_gradient(
     chunks, end = open_tile(tile, ridge, carry)
     prepared, x = _recall(solver, chunks, kept)
     keys, values, decay, zeta = chunks.keys, chunks.values, chunks.decay, chunks.zeta
-    query_finite = finite(tile.queries)[..., None]
+    query_finite = usable_queries(tile)[..., None]
     do = jnp.where(query_finite & ~chunks.output_lost[..., None], do, 0)
 
     def from_start(y: Array) -> Array:
@@ -124,7 +131,7 @@ def tile_gradient(
     d_values = d_values + jnp.einsum("bnti,bnji->bntj", tail[..., None] * keys, d_cross)
     d_tail = dot(keys, by_gram / 2 + by_cross)
 
-    fine = jnp.isfinite(dot(tile.keys, tile.keys)) & finite(tile.values)
+    fine = usable_samples(tile)
     d_gates = d_weight = None
     if tile.weight is not None or tile.gates is not None:
         d_zeta = dot(far, x) - dot(e, jnp.einsum("bnti,bnji->bntj", x, chunks.gram))

@@ -14,7 +14,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments
-from olsq.sequence.jax.gates import finite, gate_products, lost_tokens, states_before
+from olsq.sequence.jax.gates import (
+    gate_products,
+    lost_tokens,
+    norms_below_overflow,
+    states_before,
+)
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.platform import target
 from olsq.sequence.jax.solver import Chunks, cross_norm, read_out, system_product, system_trace
@@ -172,13 +177,12 @@ def clean(tile: Tile) -> tuple[Tile, Array]:
 
     A mask that multiplies would leak them: 0 * nan is nan, at EARLIER tokens of the chunk.
     """
-    # keys too large to square: H would overflow
-    fine = jnp.isfinite((tile.keys**2).sum(-1)) & finite(tile.values)
+    fine = usable_samples(tile)
     keys, values = (jnp.where(fine[..., None], x, 0) for x in (tile.keys, tile.values))
     sample_lost, weight, gates, logs = ~fine, tile.weight, tile.gates, tile.logs
     if weight is not None:
         sample_lost = (sample_lost & (weight != 0)) | ~jnp.isfinite(weight)
-        weight = jnp.where(jnp.isfinite(weight), weight, 0)
+        weight = jnp.where(jnp.isfinite(weight) & fine, weight, 0)
     if gates is not None:
         unknown = jnp.isnan(gates)
         gates, logs = jnp.where(unknown, 1, gates), jnp.where(unknown, 0, logs)
@@ -187,9 +191,22 @@ def clean(tile: Tile) -> tuple[Tile, Array]:
     return tile, sample_lost
 
 
+def usable_samples(tile: Tile) -> Array:
+    """Test which samples are finite and do not overflow ``beta k k^T`` or ``beta v k^T``."""
+    square = (tile.keys**2).sum(-1)
+    scale = 1 if tile.weight is None else jnp.maximum(jnp.abs(tile.weight), 1)
+    size = scale * jnp.maximum(jnp.sqrt(square), 1)
+    return jnp.isfinite(scale * square) & (size * norms_below_overflow(tile.values) <= 1)
+
+
 def finite_queries(chunks: Chunks) -> Array:
     """Return the queries of a tile, zero where one is not finite."""
-    return jnp.where(finite(chunks.queries)[..., None], chunks.queries, 0)
+    return jnp.where(usable_queries(chunks)[..., None], chunks.queries, 0)
+
+
+def usable_queries(tile: Tile | Chunks) -> Array:
+    """Test which queries are finite, with room for their products."""
+    return norms_below_overflow(tile.queries) <= 1
 
 
 def tile_outputs(
@@ -199,7 +216,7 @@ def tile_outputs(
 
     ``solution`` is that of the :func:`finite_queries`, after ``steps``. Also returns their sizes.
     """
-    defined = finite(chunks.queries)[..., None] & ~chunks.output_lost[..., None]
+    defined = usable_queries(chunks)[..., None] & ~chunks.output_lost[..., None]
     value = jnp.where(defined, read_out(chunks, solution), jnp.nan)
 
     fixed, q, x = jax.lax.stop_gradient((chunks, queries, solution))
