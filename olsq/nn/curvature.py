@@ -13,7 +13,7 @@ from olsq import attention
 from olsq.nn.delta import KDA, GatedDelta
 from olsq.nn.heads import Gate
 from olsq.nn.kinds import kind
-from olsq.nn.parts import split_keys
+from olsq.nn.parts import bounded_exp, split_keys
 
 CENTER = -0.2  # the paper's start
 KEEP = 3.0  # bias of the curvature's gates: they start near .95
@@ -47,7 +47,7 @@ class Curvature(eqx.Module):
 
     def __call__(self, x: Array) -> dict[str, Array]:
         # sigmoid(.)^A, with A = exp(speed)
-        logs = jnp.exp(self.speed) * jax.nn.log_sigmoid(self.forget(x))
+        logs = bounded_exp(self.speed) * jax.nn.log_sigmoid(self.forget(x))
         return {
             "curvature_forget": jnp.exp(logs),
             "curvature_weight": jax.nn.sigmoid(self.strength(x)),

@@ -12,7 +12,7 @@ from jax import Array
 
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.kinds import kind
-from olsq.nn.parts import LowRank, at_least_float32, split_keys
+from olsq.nn.parts import LowRank, at_least_float32, bounded_exp, split_keys
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps that Mamba's gates start with
 # Measured with Mesa over 50 runs: from gates of one half no seed learned noisy recall in 300 steps,
@@ -94,7 +94,7 @@ class Gated(HeadMixer):
             return {**arguments, "forget": jnp.tanh(gate) * (1 + shrink), "signed": True}
         logs = jax.nn.log_sigmoid(gate)
         if self.speed is not None:
-            logs = jnp.exp(self.speed) * logs
+            logs = bounded_exp(self.speed) * logs
         if floor:
             # gamma <- floor + (1 - floor) gamma
             logs = jnp.log(floor + (1 - floor) * jnp.exp(logs))
@@ -142,7 +142,7 @@ class ChannelDecay(eqx.Module):
         steps = jax.nn.softplus(self.project(at_least_float32(x)))
         heads = self.speed.shape[0]
         steps = steps.reshape(*x.shape[:2], heads, steps.shape[-1] // heads)
-        return -jnp.exp(self.speed)[:, None] * steps
+        return -bounded_exp(self.speed)[:, None] * steps
 
 
 class Ridge(eqx.Module):

@@ -13,7 +13,15 @@ from olsq import attention
 from olsq.nn.base import MixerState
 from olsq.nn.gated import Gated
 from olsq.nn.heads import Gate, HeadMixer, JointlyNormed
-from olsq.nn.parts import LowRank, at_least_float32, check_sizes, positions, rotate, split_keys
+from olsq.nn.parts import (
+    LowRank,
+    at_least_float32,
+    bounded_exp,
+    check_sizes,
+    positions,
+    rotate,
+    split_keys,
+)
 
 RANK = 16  # of projections to a gate per key dimension
 GATE_CAP = 15.0  # of xLSTM's gates, softly
@@ -301,7 +309,7 @@ class RWKV6(HeadMixer):
 
     def arguments(self, x: Array) -> dict[str, Any]:
         speed = jnp.clip(self.decay(at_least_float32(x)), -15.0, 5.0)
-        return {"log_forget": -jnp.exp(self.split_heads(speed)), "bonus": self.bonus}
+        return {"log_forget": -bounded_exp(self.split_heads(speed)), "bonus": self.bonus}
 
 
 class MLSTM(HeadMixer):

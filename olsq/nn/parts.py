@@ -195,6 +195,14 @@ def convolve_causally(
     return total, kept
 
 
+def bounded_exp(x: Array) -> Array:
+    """Compute the exponential of a learned log, constant beyond 80: a rate saturates.
+
+    A rate of infinity would make NaN of a step of 0, and of every gradient.
+    """
+    return jnp.exp(jnp.minimum(x, 80.0))
+
+
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
     """Set each number of x to 0 with probability ``rate``, and scale the others by
     ``1 / (1 - rate)``.

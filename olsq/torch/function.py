@@ -144,7 +144,8 @@ class Apply(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:  # type: ignore[override]
         function, wrt = ctx.function, ctx.wrt
-        tensors, residuals = ctx.saved_tensors[: len(wrt)], ctx.saved_tensors[len(wrt) :]
+        saved = ctx.saved_tensors  # read once: a checkpoint unpacks a tensor only once
+        tensors, residuals = saved[: len(wrt)], saved[len(wrt) :]
         floating = [
             (kind, ct)
             for kind, ct in zip(ctx.kinds, cotangents, strict=True)

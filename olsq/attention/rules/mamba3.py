@@ -63,7 +63,8 @@ def mamba3(
     """The state space of Mamba-3, one input and output a head: trapezoidal, and turning.
 
     ``S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T``, ``o = S q``, where v', k' are those of
-    the token before, d is the step, x its share at its end, and R turns pairs of key dimensions.
+    the token before, d is the step, x its share at its end, and R turns pairs of key dimensions by
+    minus the angles.
 
     Parameters
     ----------

@@ -208,6 +208,25 @@ def _solve_jvp(primals: Any, tangents: Any, *, setting: Setting) -> Any:
     return out, [*d_out, *(_zero_tangent(x) for x in out[OUTPUTS:])]
 
 
+def _transpose_solve(upstream: Any, *operands: Any, setting: Setting) -> list[Any]:
+    """Transpose the outputs as a linear map of the values, of the cross moments, or of both.
+
+    What derivatives by these need of the forward pass does not depend on them.
+    """
+    linear = [ad.is_undefined_primal(x) for x in operands]
+    wrt = tuple(n for n, moves in zip(setting.names, linear, strict=True) if moves)
+    if not set(wrt) <= {"values", "cross"}:
+        raise NotImplementedError(f"the outputs are linear in values and state.cross, not in {wrt}")
+    arrays = [
+        jnp.zeros(x.aval.shape, x.aval.dtype) if moves else x
+        for x, moves in zip(operands, linear, strict=True)
+    ]
+    kept = solve_p.bind(*arrays, setting=setting)[OUTPUTS + SIZES :]
+    moved = map(ad.instantiate_zeros, upstream[:OUTPUTS])
+    cotangents = iter(cotangent_p.bind(*arrays, *kept, *moved, setting=setting, wrt=wrt))
+    return [next(cotangents) if moves else None for moves in linear]
+
+
 def _linear_jvp(
     itself: Primitive,
     last: Callable[[tuple[str, ...]], int],
@@ -294,6 +313,7 @@ def _count_outputs(_: tuple[str, ...]) -> int:
 
 
 ad.primitive_jvps[solve_p] = _solve_jvp
+ad.primitive_transposes[solve_p] = _transpose_solve
 for linear_p, transposed_p, count, apply in (
     (tangent_p, cotangent_p, len, _apply_tangent),
     (cotangent_p, tangent_p, _count_outputs, _apply_cotangent),

@@ -31,7 +31,7 @@ TOLERANCE = {SINGLE: 1e-7, DOUBLE: 1e-14}  # of a query's residual
 
 def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState[NDArray[Any]]:
     """Run :func:`olsq.sequence.start_decoding` for NumPy states."""
-    moments = _as_moments(state)
+    moments = Moments(*(part.copy() for part in _as_moments(state)))
     batch, d = moments.gram.shape[:-2], moments.gram.shape[-1]
     ridges = _as_ridge(0.0 if ridge is None else ridge, (*batch, d), moments.gram.dtype)
     inverse = np.zeros_like(moments.gram)
