@@ -129,3 +129,61 @@ def test_a_derivative_in_a_log_is_that_of_the_factor():
     got = slope(logs, "log_forget")
     want = slope(np.exp(logs), "forget") * np.exp(logs)
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-5 * np.abs(want).max())
+
+
+MASKS = -1e4, -1e9, -1e10, -1e12, -1e20, float(np.finfo(np.float32).min)
+
+
+@each_rule
+def test_a_log_below_what_exp_can_hold_is_a_reset(row):
+    """Masks use finite numbers: outputs and gradients are those of -inf, and 0 at the gate."""
+    row = replace(row, **CHANGES.get(str(row), {}))
+    arrays, _ = drawn(row, 130, lambda rng, shape: np.full(shape, -0.01))
+    gates = arrays["log_forget"]
+    names = [n for n in arrays if n not in row.packed]
+
+    @quick
+    def both(arrays):
+        o, pull = jax.vjp(lambda arrays: call(row, arrays)[0], arrays)
+        return o, pull(jnp.cos(jnp.arange(o.size, dtype=o.dtype).reshape(o.shape)))[0]
+
+    def masked(value):
+        at = gates.copy()
+        at[:, [40, 64, 101]] = value
+        return both({**arrays, "log_forget": at})
+
+    want, slopes = masked(-np.inf)
+    for value in MASKS:
+        o, got = masked(value)
+        assert error(o, want) < 1e-6
+        for n in names:
+            slope = np.nan_to_num(np.asarray(slopes[n]))
+            assert np.abs(got[n] - slope).max() <= 2e-6 * max(np.abs(slope).max(), 1e-30), n
+        assert not np.asarray(got["log_forget"])[:, [40, 64, 101]].any()
+
+
+@pytest.mark.parametrize("small", [-1e3, -1e12, -1e20, float(np.finfo(np.float32).min)])
+def test_mlstm_leaves_out_tokens_of_a_very_small_log_weight(small):
+    rng = np.random.default_rng(6)
+    q, k, v = rng.normal(size=(3, 1, 70, 1, 3)).astype(np.float32)
+    gates = np.full((1, 70, 1), -0.05, np.float32)
+    weights = rng.normal(size=(1, 70, 1)).astype(np.float32)
+
+    def run(weights, gates):
+        def out(q, k, v, weights, gates):
+            return attention.mlstm(q, k, v, log_forget=gates, log_weight=weights)[0]
+
+        o, pull = jax.vjp(out, q, k, v, weights, gates)
+        return o, pull(jnp.cos(jnp.arange(o.size, dtype=o.dtype).reshape(o.shape)))
+
+    for first, gate in ((0, None), (50, small)):
+        left_out, absent, at = weights.copy(), weights.copy(), gates.copy()
+        left_out[:, :5], absent[:, :5] = small, -np.inf
+        left_out[:, 5] = absent[:, 5] = first
+        if gate is not None:  # all that is before it, of any weight, is forgotten
+            at[:, 6] = gate
+        want, slopes = quick(run)(absent, np.where(at < -100, -np.inf, at))
+        o, got = quick(run)(left_out, at)
+        assert error(o, want) < 1e-6
+        for a, b in zip(got, slopes, strict=True):
+            assert error(a, np.nan_to_num(b)) < 1e-5

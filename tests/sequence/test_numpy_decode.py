@@ -91,3 +91,16 @@ def test_the_short_way_refuses_too(bad):
             olsq.update(state, key, value)
     with pytest.raises(ValueError, match=r"query must end in \(5,\)"):
         olsq.query(start_decoding(state, ridge=1.0), np.ones(D + 1))
+
+
+def test_decoding_starts_from_copies():
+    """The caller may go on to use his arrays for something else."""
+    rng = np.random.default_rng(0)
+    keys = rng.normal(size=(30, 3))
+    gram, cross, ridge = keys.T @ keys, rng.normal(size=(2, 3)), np.full(3, 0.5)
+    state = olsq.sequence.start_decoding(olsq.Moments(gram, cross), ridge=ridge)
+    want = olsq.query(state, keys[0]).copy()
+    for x in (gram, cross, ridge):
+        x[:] = 7
+    np.testing.assert_array_equal(olsq.query(state, keys[0]), want)
+    assert not any(np.shares_memory(x, gram) for x in (*state.moments, state.inverse))

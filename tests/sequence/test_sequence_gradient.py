@@ -164,3 +164,21 @@ def test_gradient_of_gates_by_hand_is_that_of_their_products():
         return gate_gradient(*outputs, *given), back(given)[0]
 
     np.testing.assert_allclose(*both(gates, given), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("options", [{}, {"forget": 0.9, "weight": 0.5}])
+def test_the_outputs_are_transposed_as_a_linear_map_of_the_values(options):
+    rng = np.random.default_rng(0)
+    k, q = rng.normal(size=(2, 20, 3))
+    v, up = rng.normal(size=(2, 20, 2))
+
+    def of(v):
+        return olsq.online_lstsq(jnp.asarray(k), v, jnp.asarray(q), ridge=0.5, **options).value
+
+    v = jnp.asarray(v)
+    (want,) = jax.vjp(of, v)[1](jnp.asarray(up, v.dtype))
+    transpose = jax.linear_transpose(of, v)
+    (got,) = jax.jit(transpose)(jnp.asarray(up, v.dtype))
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    both = jax.vmap(transpose)(jnp.stack([up, -up]).astype(v.dtype))[0]
+    np.testing.assert_allclose(both[1], -want, rtol=1e-12)

@@ -299,3 +299,28 @@ def test_only_olsq_torch_imports_torch():
     code = "import sys, olsq, olsq.attention, olsq.nn, olsq.compiled; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_checkpointed_training_has_the_same_gradients(reentrant, autocast):
+    from torch.utils.checkpoint import checkpoint
+
+    keys, values, queries = (x.requires_grad_() for x in streams(torch.float32))
+    scale = torch.nn.Parameter(torch.ones(3))
+
+    def solve(keys, values, queries):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            value = olsq.torch.online_lstsq(keys * scale, values, queries, ridge=0.5).value
+            return olsq.torch.attention.gated_delta(*(x[:, :, None] for x in (value,) * 3))[0]
+
+    moving = keys, values, queries, scale
+    plain = torch.autograd.grad((solve(keys, values, queries) ** 2).sum(), moving)
+    again = checkpoint(solve, keys, values, queries, use_reentrant=reentrant)
+    if reentrant:  # refuses autograd.grad
+        (again**2).sum().backward()
+        got = [x.grad for x in moving]
+    else:
+        got = torch.autograd.grad((again**2).sum(), moving)
+    for a, b in zip(got, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)

@@ -41,9 +41,9 @@ class Largest(NamedTuple):
 def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
     """Clean the streams; return them, the mask (B, T) of lost outputs, and the largest sizes seen.
 
-    A key, value or query is lost where it is not finite, or too large to square, a key to cube; a key not if its
-    log weight is -inf, which leaves it out; a query also where its ridge, scale or gate is not
-    finite.
+    A key, value or query is lost where it is not finite, or too large to square, a key to cube.  A
+    key of log weight -inf is left out instead.  A query is also lost where its ridge, scale or gate
+    is not finite.
     """
     k, v, q, ridge, scale, weight, logs, order, direction, key_order, offset = streams
     key_order = order if key_order is None else key_order
