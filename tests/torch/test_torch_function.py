@@ -312,7 +312,7 @@ def test_checkpointed_training_has_the_same_gradients(reentrant, autocast):
     def solve(keys, values, queries):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             value = olsq.torch.online_lstsq(keys * scale, values, queries, ridge=0.5).value
-            return olsq.torch.attention.gated_delta(*(x[:, :, None] for x in (value,) * 3))[0]
+            return olsq.torch.gated_delta(*(x[:, :, None] for x in (value,) * 3))[0]
 
     moving = keys, values, queries, scale
     plain = torch.autograd.grad((solve(keys, values, queries) ** 2).sum(), moving)

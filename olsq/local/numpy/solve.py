@@ -177,9 +177,9 @@ def clean(
     """Clean one stream; return it, the mask (T,) of lost outputs, and the largest sizes seen.
 
     A key is lost if it or its value is not finite or too large to square (a key: to cube), or if
-    its log weight is NaN or inf; a log weight of -inf leaves it out.  A log gate of NaN or inf loses
-    its key as well, one of -inf is a reset.  A query is lost if it is not finite or too large to
-    square, or its ridge or scale is not finite.
+    its log weight is NaN or inf; a log weight of -inf leaves it out.  A log gate of NaN or inf
+    loses its key as well, one of -inf is a reset.  A query is lost if it is not finite or too large
+    to square, or its ridge or scale is not finite.
     """
     count, length = len(k), len(q)
     most_of_key, most = largest_squares(k.dtype)
