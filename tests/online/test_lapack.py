@@ -52,6 +52,19 @@ def test_what_has_no_factor_is_refused(H, least, monkeypatch):
     assert lapack.cholesky(H, np.zeros(len(H)), 1.0, 8 * len(H) * EPS) is None
 
 
+@pytest.mark.parametrize("d", range(1, lapack.FEW_COEFFICIENTS + 1))
+def test_one_factor_and_a_stack_are_solved_with_the_same_bits(d):
+    """However BLAS divides by a pivot on this processor, which near dependence magnifies."""
+    rng = np.random.default_rng(d)
+    R = np.triu(rng.standard_normal((5, d, d))) + 2 * np.eye(d)
+    R[:, d - 1, d - 1] *= [1.0, 1e-7, 1e-14, 1e-20, 1e-200]
+    X = rng.standard_normal((5, 100, d))
+    for n in (0, 1, 3, 100):
+        each = [lapack.solve_transposed(R[i], X[i, :n]) for i in range(5)]
+        np.testing.assert_array_equal(lapack.solve_transposed(R, X[:, :n]), each)
+    np.testing.assert_allclose(np.einsum("nj,jk->nk", each[0], R[0]), X[0], atol=1e-12)
+
+
 def test_hundreds_of_coefficients():
     d = lapack.LEAST + 4
     rng = np.random.default_rng(0)

@@ -25,6 +25,10 @@ LEAST = 256
 # Loops solve for one target after the other, and read the factor anew for each: with 8 targets
 # BLAS takes 0.5 to 0.8 times as long from d = 32 on, with 128 of them 0.4 (d 16 to 1024, one core).
 SEVERAL_TARGETS = 8
+# Up to as many coefficients, loops solve for any number of rows in BLAS's time (1 to 8,192 rows).
+# BLAS multiplies by the inverse of a pivot on some processors and divides on others; the loops
+# give the same bits on all of them, for one factor and for a stack.
+FEW_COEFFICIENTS = 8
 
 
 def cholesky(H: NDArray, ridge: NDArray, decay: float, lost: float) -> NDArray | None:
@@ -90,8 +94,10 @@ def solve_transposed(R: NDArray, X: NDArray) -> NDArray:
     """Return W (..., n, d) with ``R^T w = x`` for every row, R (..., d, d) as in
     :func:`solve_triangle`.
     """
-    if R.ndim > 2:
-        W = np.array(X)
-        forward_substitute_each(np.ascontiguousarray(R), W)
+    d = R.shape[-1]
+    if R.ndim > 2 or d <= FEW_COEFFICIENTS:
+        W = np.array(X, order="C")
+        factors = np.ascontiguousarray(R).reshape(R.size // (d * d), d, d)
+        forward_substitute_each(factors, W.reshape(len(factors), *W.shape[-2:]))
         return W
     return dtrsm(1.0, R.T, X.T.copy("F"), lower=1, overwrite_b=1).T
