@@ -218,7 +218,6 @@ def _online(data: Data, drift: Array, noise: float) -> tuple[Any, CoefficientPat
         fit_intercept=data.labels.intercept,
         noise_variance=noise,
     )
-    # Rows of weight 0 let time pass, those that are skipped do not.
     path = est.partial_fit_path(data.X, data.y, data.weights, times=data.times)
     residual, recursive = (
         np.where(data.usable, errors, np.nan) for errors in (path.residual, path.recursive_residual)

@@ -93,8 +93,8 @@ class RandomWalk(Forgetting):
         intercept, first, where there is one.  A coefficient of drift 0 is constant.
     per : str, timedelta or float, optional
         The length of time in which coefficients drift by Q, for rows at irregular times: before
-        row t they drift by ``Q (time_t - time_{t-1}) / per``, since the row learnt before it (not
-        before the first).  As text, "1h" or "1D", or a timedelta, where times are dates; a number
+        row t they drift by ``Q (time_t - time_{t-1}) / per``, since the row before it (not before
+        the first).  As text, "1h" or "1D", or a timedelta, where times are dates; a number
         in their unit, where they are numbers.  Rows must have times then: ``partial_fit(X, y,
         times=...)``, or an index of dates.  Default: they drift by Q before every row.
 
@@ -107,11 +107,11 @@ class RandomWalk(Forgetting):
     nothing known of it without either; :func:`olsq.time_varying` estimates Q. A quiet direction's
     variance grows by Q a row, not without bounds but without exponential: nothing winds up.
     ``sigma2_`` is the model's, the mean of ``w e^2 / s``. ``leverage`` and ``predict_interval`` are
-    of the next row: of ``P + Q``; with ``per`` of a row at the time of the last one. A row of
-    weight 0 lets time pass; a skipped row does not, but with ``per`` the next one makes up for it.
-    A row whose prediction overflows counts as one of weight 0, and its residual is NaN. O(r d^2)
-    time a row, with r the rank of Q (O(d^3) if all drift): each direction of Q is rotated into a
-    factor of P's inverse. (On P itself Q is an addition, in O(d^2); collinear regressors and
+    of the next row: of ``P + Q``; with ``per`` of a row at the time of the last one. In a row of
+    weight 0, or one that is skipped because a value is missing, coefficients drift and nothing is
+    learned. A row whose prediction overflows counts as one of weight 0, and its residual is NaN.
+    O(r d^2) time a row, with r the rank of Q (O(d^3) if all drift): each direction of Q is rotated
+    into a factor of P's inverse. (On P itself Q is an addition, in O(d^2); collinear regressors and
     diffuse starts lose two to three digits more there, which docs/forgetting.md has measured.) Does
     not merge.
 

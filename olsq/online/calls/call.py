@@ -105,19 +105,21 @@ def forgetting_in_time(call: Call, engine: Any) -> Call:
     """Convert a half-life, or a unit of drift, in time into one gate per row.
 
     They count from the last row that the engine has learnt, and the engine's span goes on.
+    Coefficients drift in rows that cannot be learnt too, so that drift counts from any last row.
     """
     if call.times is None:
         return call
     span = np.empty(0, call.times.dtype)
     span = span if getattr(engine, "span", None) is None else engine.span
+    usable = call.usable if call.unit is None else None
     if call.half_life is not None:
-        gates = half_life_gates(call.times, call.usable, span, call.half_life)
+        gates = half_life_gates(call.times, usable, span, call.half_life)
     elif call.unit is None:  # a window, in which rows that cannot be learnt do not forget
         gates = call.gates
         return call if call.usable is None else call._replace(gates=np.where(call.usable, gates, 1))
     else:
-        gates = elapsed_times(call.times, call.usable, span) / call.unit
-    engine.span = span_after(call.times, call.usable, span)
+        gates = elapsed_times(call.times, usable, span) / call.unit
+    engine.span = span_after(call.times, usable, span)
     return call._replace(gates=gates)
 
 

@@ -79,7 +79,7 @@ class History(NamedTuple):
             assert call.times is not None
             times, duration = _after(self.times, call.times.copy())[::pair], engine.duration
         length = engine.most_rows // pair if windowed and duration is None else 0
-        positions = windowed and engine.positions
+        positions = windowed and engine.advances_on_missing
         if positions:  # every row lets the others fade
             usable = None
 

@@ -96,8 +96,8 @@ def _feed(
 ) -> None:
     """Feed the rows of a call to an engine; ``residual`` (n, m) receives the a-priori errors."""
     (n, m), k, usable = call.Y.shape, origin.ridge.size, call.usable
-    # A missing row still moves such a window on: pass it as a row of zeros with weight 0.
-    empty = usable if engine.positions else None
+    # A missing row is a step of time there: pass it as a row of zeros with weight 0.
+    empty = usable if engine.advances_on_missing else None
     if usable is not None:
         residual[:] = np.nan
     if call.nothing_usable and isinstance(engine.form, SquareRootForm):

@@ -189,7 +189,8 @@ class StreamingRegressor(Prediction):
             truth = complex_rows.complex_array(Y, "y") if is_complex else real_array(Y, "y")
             self.partial_fit(X, Y, weight, times=None if time is None else [time])
             keeps_residual = has_estimate and self._residual is not None
-            residual = self.residual_[0] if keeps_residual else truth[0] - before
+            first = np.where(np.isfinite(truth[0]), truth[0] - before, np.nan)
+            residual = self.residual_[0] if keeps_residual else first
             if weight is not None and np.isnan(weight):
                 residual = np.full_like(residual, np.nan)
         return (before, residual) if several else (before.item(), residual.item())

@@ -82,6 +82,11 @@ class AdaptiveForm(SquareRootForm):
         if self.aside is None:
             self.aside = np.zeros(aside_shape(self.forget.code, *self.z.shape[::-1]))
 
+    @property
+    def drifts(self) -> bool:
+        """True if coefficients drift before every row, whether it can be learned or not."""
+        return self.strategy[0] == WALK
+
     def learns_in_steps(self, gate: float) -> bool:
         return not self.full_rank
 
@@ -119,10 +124,9 @@ class AdaptiveForm(SquareRootForm):
     def leverage(self, X: NDArray) -> NDArray:
         """Return ``x . P x`` (n,), of the next row's P where coefficients walk by a step a row."""
         leverage = super().leverage(X)
-        code, _, vectors = self.strategy
-        if code != WALK or self.forget.length is not None:
+        if not self.drifts or self.forget.length is not None:
             return leverage
-        return leverage + ((X @ vectors.T) ** 2).sum(1)
+        return leverage + ((X @ self.strategy[2].T) ** 2).sum(1)
 
     def state(self) -> dict[str, Any]:
         """Return the strategy's own estimates, by name."""

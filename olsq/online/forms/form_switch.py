@@ -49,13 +49,12 @@ def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
 class FormSwitch:
     """The state of one stream, in the form that is accurate for it now."""
 
-    positions = False
-
     def __init__(
         self, form: Form, method: str, clock: NDArray[np.int64], span: NDArray | None = None
     ) -> None:
         self.form = form
-        # Times of the first and the last row learnt, or neither; None where times do not count.
+        # Times of the first and the last row that the state moved on in (see
+        # ``forgetting_in_time``), or neither; None where times do not count.
         self.span = span
         self.method = method
         self.clock = clock
@@ -97,6 +96,10 @@ class FormSwitch:
 
     def copy(self) -> FormSwitch:
         return copied(self)
+
+    @property
+    def advances_on_missing(self) -> bool:
+        return isinstance(self.form, AdaptiveForm) and self.form.drifts
 
     @property
     def rows_in_place(self) -> int:

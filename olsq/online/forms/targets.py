@@ -24,8 +24,10 @@ class Engine(Protocol):
     @property
     def form(self) -> Form: ...
     @property
-    def positions(self) -> bool:
-        """True if a row that cannot be learned takes a place in the window."""
+    def advances_on_missing(self) -> bool:
+        """True if a row that cannot be learned takes a place in the window, or lets coefficients
+        drift: the engine is given it as a row of zeros and weight 0.
+        """
         ...
 
     @property

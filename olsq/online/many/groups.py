@@ -112,6 +112,8 @@ def _in_time(
     half_life, window = options["half_life"], options["window"]
     lengths = is_duration(half_life) or is_duration(window) or isinstance(window, float)
     lengths = lengths or (half_life is not None and window is None and times is not None)
+    forget = options["forget"]
+    lengths = lengths or (isinstance(forget, Forgetting) and forget.length is not None)
     stamps = of_frames(X, y) if times is None and lengths else times
     values, zone = (None, None) if stamps is None else times_and_zone(stamps)
     if values is not None:

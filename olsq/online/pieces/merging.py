@@ -246,7 +246,7 @@ def check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
     bank_merging.check_attributes(first._origin, second._origin, labels)
     if first._engine.parting != second._engine.parting:
         raise ValueError("cannot merge: missing='skip_target' in one of the two only")
-    if first._engine.engine.positions != second._engine.engine.positions:
+    if first._engine.engine.advances_on_missing != second._engine.engine.advances_on_missing:
         raise ValueError("cannot merge: window_of differs")
     if first._origin.n_targets != second._origin.n_targets:
         raise ValueError("cannot merge: the targets' shapes differ")

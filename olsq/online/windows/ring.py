@@ -42,8 +42,8 @@ class Ring:
         return self.ring_w.size - (2 if self.paired else 0)
 
     @property
-    def positions(self) -> bool:
-        """True if a row that cannot be learnt moves the window on."""
+    def advances_on_missing(self) -> bool:
+        """True if a row that cannot be learned moves the window on."""
         return self.duration is not None or bool(self.place[kernels.POSITIONS])
 
     def rows(self) -> Rows:
