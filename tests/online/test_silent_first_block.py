@@ -181,3 +181,31 @@ def test_river():
     assert model.predict_one({"a": 1.0, "b": 2.0}) == pytest.approx(
         fresh.predict_one({"a": 1.0, "b": 2.0}), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.5])
+@pytest.mark.parametrize("d", [1, 3])
+def test_forgetting_goes_on_after_a_reset_at_a_silent_row(d, ridge):
+    """Old columns that the rows since a reset do not excite have nothing that could be held."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((12, d)), rng.standard_normal(12)
+        gates = rng.choice([0.5, 0.9, 1.0], 12)
+        reset = int(rng.integers(1, 6))
+        gates[reset] = 0.0
+        X[reset] = 0.0
+        X[reset + 1 : reset + 3, 0] = 0.0
+        weights = np.append(np.cumprod(gates[:reset:-1])[::-1], 1.0)  # of the rows since
+        root = np.sqrt(weights)
+        theta, loss = np.linalg.lstsq(root[:, None] * X[reset:], root * y[reset:], rcond=None)[:2]
+        rows, squared = weights.sum(), (weights**2).sum()
+        sigma2 = loss[0] / (rows - d * squared / rows)  # tr(W) - tr(P X^T W^2 X), on average
+        for method in ("sqrt", "information", "covariance"):
+            given = {"method": method, "ridge": ridge, "fit_intercept": False}
+            est = olsq.RecursiveLeastSquares(**given).partial_fit(X, y, forget=gates)
+            path = olsq.coefficient_path(X, y, forget=gates, **given)
+            np.testing.assert_allclose(est.coef_, theta, rtol=1e-9)
+            assert est.sigma2_ == pytest.approx(path.sigma2[-1], rel=1e-9)
+            assert est.sigma2_ == pytest.approx(sigma2, rel=1e-9), (method, seed)
+        fed = olsq.RecursiveLeastSquares(residuals=False, **given | {"method": "information"})
+        assert fed.partial_fit(X, y, forget=gates).sigma2_ == pytest.approx(sigma2, rel=1e-9)

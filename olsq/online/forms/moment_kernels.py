@@ -42,7 +42,7 @@ def effective_gate(gate, columns, floor):
     least = math.inf
     for j in range(columns.shape[1]):
         now, excited = columns[0, j], columns[1, j]
-        if excited > 0:  # a column that was never excited has nothing to lose
+        if excited > 0 and now > 0:  # one never excited, or not since a reset, has nothing to lose
             if gate * now >= floor * excited:
                 return gate
             least = min(least, floor * excited / now if floor * excited < now else 1.0)
