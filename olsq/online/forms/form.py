@@ -190,8 +190,9 @@ def copied(state: State, made: dict[int, Any] | None = None) -> State:
         twin: Any = state.copy("K")
     elif _is_of_attributes(kind):
         twin = made[id(state)] = object.__new__(kind)
+        attributes = vars(twin)
         for name, value in vars(state).items():
-            vars(twin)[name] = value if type(value) in _PLAIN else copied(value, made)
+            attributes[name] = value if type(value) in _PLAIN else copied(value, made)
     elif isinstance(state, tuple) and all(type(value) in _PLAIN for value in state):
         return state
     else:

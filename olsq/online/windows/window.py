@@ -23,7 +23,7 @@ from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import block_kernels as blocks
-from olsq.online.windows import dependent, fading, products
+from olsq.online.windows import dependent, fading, products, silent
 from olsq.online.windows import few_row_kernels as few_rows
 from olsq.online.windows import row_kernels as kernels
 from olsq.online.windows.accuracy import EPS, LARGEST_LOSS, LARGEST_SUM, SUM
@@ -39,6 +39,13 @@ BLOCKED_FROM = 32
 MOST_SINGLE_ROWS = 1024  # taken one at a time before another attempt at blocks
 FEW_TAKEN = 4  # rows after which factors of a window of few rows have paid
 FACTORS = tuple(schema.FACTORS)
+
+
+def is_settled(form: SquareRootForm | CovarianceForm, ridge: NDArray) -> bool:
+    """Test whether rows may be added to a form and taken out of it; else it is made anew."""
+    if isinstance(form, CovarianceForm):
+        return True
+    return form.full_rank and not kernels.left_to_ridge(form.R, form.columns, ridge)
 
 
 class RollingWindow(Ring):
@@ -210,6 +217,12 @@ class RollingWindow(Ring):
                     trace.write(done - 1, self.form)
                 t = done
                 continue
+            settled = not self.is_outdated and is_settled(self.latest_form, self.ridge)
+            if not settled and not self._fills_until(t, n, exits):
+                end = silent.take(self, rows, t, leaving, residual, trace)
+                if end > t:
+                    t = end
+                    continue
             form, self.factors = self.form, None
             if isinstance(form, CovarianceForm):
                 limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
@@ -236,7 +249,7 @@ class RollingWindow(Ring):
                 )
             elif stop := self._fills_until(t, n, exits):
                 t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
-            elif form.full_rank and not kernels.left_to_ridge(form.R, form.columns, self.ridge):
+            elif is_settled(form, self.ridge):
                 state = form.R, form.z, form.columns, form.tally, form.loss
                 t, answer = kernels.update_square_root(
                     state,

@@ -1,0 +1,101 @@
+"""Windows in which regressors are 0 throughout, for a while: learned as windows without them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq.online.windows import silent
+from olsq.online.windows.window import RollingWindow
+
+
+def stream(seed):
+    """Rows whose columns are now and then 0 for long, options, and the first row of each window."""
+    rng = np.random.default_rng(seed)
+    n, d, m = int(rng.integers(60, 160)), int(rng.integers(2, 6)), int(rng.integers(1, 3))
+    X, Y = rng.standard_normal((n, d)), rng.standard_normal((n, m))
+    for _ in range(int(rng.integers(1, 4))):
+        start = int(rng.integers(-20, n - 20))
+        X[max(start, 0) : start + int(rng.integers(20, 90)), rng.integers(0, d)] = 0.0
+    if rng.random() < 0.3:
+        X[:, 0] = 0.0  # throughout
+    window = int(rng.integers(d + 4, 30))
+    given = {"fit_intercept": bool(rng.integers(2)), "ridge": float(rng.choice([0.0, 0.3]))}
+    weights = rng.choice([1.0, 0.5, 2.0], n) if rng.random() < 0.5 else None
+    times, begins = None, np.maximum(np.arange(n) + 1 - window, 0)
+    if rng.random() < 0.4:
+        times = np.cumsum(rng.choice([0.5, 1.0, 2.0], n))
+        begins = np.searchsorted(times, times - window + 1e-9, side="right")
+        given["window"] = float(window)
+    else:
+        given["window"] = window
+    return X, Y, weights, times, begins, given
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_windows_are_those_of_their_rows(seed, monkeypatch):
+    X, Y, weights, times, begins, given = stream(seed)
+    n, d = X.shape
+    first, w = int(given["fit_intercept"]), np.ones(n) if weights is None else weights
+    path = olsq.coefficient_path(X, Y, sample_weight=weights, times=times, **given)
+    coef = np.concatenate([path.intercept[..., None][..., :first], path.coef], axis=-1)
+    stderr = np.concatenate([path.intercept_stderr[..., None][..., :first], path.stderr], axis=-1)
+    Z = np.column_stack([np.ones((n, first)), X])
+    penalty = np.diag([0.0] * first + [given["ridge"]] * d)
+    for t in range(d + 8, n, 3):
+        rows = slice(begins[t], t + 1)
+        H, G = Z[rows].T * w[rows] @ Z[rows] + penalty, Z[rows].T * w[rows] @ Y[rows]
+        some = H.any(axis=0)
+        if np.linalg.cond(H[np.ix_(some, some)]) > 1e6:
+            continue  # too few rows: of minimum norm, which other tests hold
+        true = np.zeros((d + first, Y.shape[1]))
+        true[some] = np.linalg.solve(H[np.ix_(some, some)], G[some])
+        np.testing.assert_allclose(coef[t], true.T, rtol=1e-8, atol=1e-9)
+        spread = np.full(d + first, np.inf)
+        spread[some] = np.diagonal(np.linalg.inv(H[np.ix_(some, some)]))
+        if np.isfinite(path.sigma2[t]).all():
+            expected = np.sqrt(path.sigma2[t][:, None] * spread)
+            np.testing.assert_allclose(stderr[t], expected, rtol=1e-7)
+
+    # What a call of several rows takes together, single rows take one by one.
+    fields = (
+        "coef",
+        "intercept",
+        "residual",
+        "recursive_residual",
+        "sigma2",
+        "stderr",
+        "r_squared",
+    )
+    monkeypatch.setattr(silent, "FEWEST", n + 1)
+    plain = olsq.coefficient_path(X, Y, sample_weight=weights, times=times, **given)
+    for name in fields:
+        found, expected = getattr(path, name), getattr(plain, name)
+        np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected), err_msg=name)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9, err_msg=name)
+    monkeypatch.undo()
+    est, cuts = olsq.RollingLeastSquares(**given), [0, 1, 30, 31, 58, n]
+    for start, stop in zip(cuts, cuts[1:], strict=False):
+        rows = slice(start, stop)
+        of_rows = {"times": None if times is None else times[rows]}
+        part = None if weights is None else weights[rows]
+        est.partial_fit(X[rows], Y[rows], part, **of_rows)
+        np.testing.assert_allclose(est.residual_, path.residual[rows], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(est.coef_, path.coef[-1], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(est.coef_stderr_, path.stderr[-1], rtol=1e-6)
+
+
+def test_rows_of_a_silent_column_are_taken_together(monkeypatch):
+    """No window is made anew for each row: a call makes two of them."""
+    made, rebuild = [], RollingWindow.rebuild
+    monkeypatch.setattr(RollingWindow, "rebuild", lambda self: made.append(1) or rebuild(self))
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 4)), rng.standard_normal(300)
+    X[100:, 2] = 0.0
+    for window in (30, 30.0):
+        made.clear()
+        times = np.arange(300.0) if isinstance(window, float) else None
+        olsq.coefficient_path(X, y, window=window, times=times)
+        olsq.RollingLeastSquares(window).fit(X, y, times=times)
+        assert len(made) < 24
