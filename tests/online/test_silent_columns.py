@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -76,7 +78,7 @@ def test_windows_are_those_of_their_rows(seed, monkeypatch):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9, err_msg=name)
     monkeypatch.undo()
     est, cuts = olsq.RollingLeastSquares(**given), [0, 1, 30, 31, 58, n]
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         rows = slice(start, stop)
         of_rows = {"times": None if times is None else times[rows]}
         part = None if weights is None else weights[rows]

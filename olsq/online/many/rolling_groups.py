@@ -67,7 +67,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
 
     Notes
     -----
-    Time and memory are those of the windows, and some 0.05 ms for each group of a call.  Several
+    Time and memory are those of the windows, and some 0.1 ms for each group of a call.  Several
     threads may use one object.  No derivatives.
 
     Examples
