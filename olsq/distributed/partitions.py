@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
+from olsq.online.many.labels import label_array
+
 PER_ROW = ("y", "sample_weight", "forget", "times", "by")
 
 
@@ -132,7 +134,7 @@ def _aligned(name: str, data: Any, X: Any, rows: tuple[float, ...]) -> Any:
                 f"{name} must be a Dask collection with X's partitions, got {type(data).__name__}: "
                 "how many rows each partition of X has is not known"
             )
-        data = np.asarray(data)
+        data = label_array(data) if name == "by" else np.asarray(data)
         _check_rows(name, data.shape[:1], rows)
         chunks: Any = (tuple(map(int, rows)), *((-1,) * (data.ndim - 1)))
         data = da.from_array(data, chunks=chunks)

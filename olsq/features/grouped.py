@@ -93,7 +93,7 @@ class Grouped(FeatureBuilder):
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
         column, keys, first = state["column"], list(state["keys"]), state["first"]
         parts = list(state["parts"])
-        codes, fresh = encode(table.raw(column), table.n, {k: i for i, k in enumerate(keys)})
+        codes, fresh = encode(table.labels(column), table.n, {k: i for i, k in enumerate(keys)})
         keys += fresh
         parts += [first] * len(fresh)
         order = np.argsort(codes, kind="stable")

@@ -126,7 +126,7 @@ class OneHot(FeatureBuilder):
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
         blocks, learned = [], []
         for column, levels in zip(state["columns"], state["levels"], strict=True):
-            values = _read_levels(table.raw(column), table.label(column))
+            values = _read_levels(table.labels(column), table.label(column))
             room, index = self._capacity(levels), {level: i for i, level in enumerate(levels)}
             if learn and len(index) < room:
                 # dict.fromkeys: every value once, in order of appearance

@@ -12,6 +12,7 @@ from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array, refuse_repeated_names, without_dictionary
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_lengths, check_size, check_X, count_targets
+from olsq.online.rows.labels import column_and_mask, none_where
 
 _MIXED = "OUSTmM"  # kinds of dtypes that are not numbers; their columns are read one by one
 KINDS = ("default", "pandas", "polars")
@@ -39,6 +40,11 @@ class Table(NamedTuple):
         """Return one column as it is, but as an array where it is Arrow's."""
         taken = self.column(column)
         return taken.to_numpy(zero_copy_only=False) if hasattr(taken, "combine_chunks") else taken
+
+    def labels(self, column: int) -> Any:
+        """Return one column as labels, integers as such also where some are missing (None)."""
+        taken = column_and_mask(self.column(column))
+        return self.raw(column) if taken is None else none_where(*taken)
 
     def numbers(self, columns: list[int]) -> NDArray[np.float64]:
         """Return some columns as float64 (n, k), missing entries as NaN."""
@@ -107,7 +113,7 @@ def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bo
             X = X.rename(columns=str)  # pandas' columns that are numbers
         array: Any = X
     else:
-        array = X if type(X) is np.ndarray else _array_of(X)
+        array = X if type(X) is np.ndarray else _array_of(X, text)
         if hasattr(X, "nnz") and hasattr(X, "toarray"):
             real_array(X, "X")  # which refuses sparse data
         if not (text and array.dtype.kind in _MIXED):
@@ -132,9 +138,14 @@ def read_y(y: Any) -> tuple[NDArray[np.float64] | None, int]:
     return array.reshape(len(array), -1), targets
 
 
-def _array_of(X: Any) -> NDArray:
+def _array_of(X: Any, text: bool) -> NDArray:
+    """Convert X; if it may hold ``text``, that is labels, its integers do not become floats."""
     try:
-        return np.asarray(fill_masked(X))
+        if text and isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "iu":
+            return none_where(np.ma.getdata(X), np.ma.getmaskarray(X))
+        array = np.asarray(fill_masked(X))
+        mixed = text and isinstance(X, (list, tuple)) and array.dtype.kind == "f"
+        return np.array(fill_masked(X), object) if mixed else array
     except ValueError:
         return np.empty(0)  # ragged: check_X says so
 

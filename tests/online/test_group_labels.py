@@ -1,5 +1,8 @@
 """Paths by group keep the labels of their rows: in frames, pieces of the path, and figures."""
 
+import copy
+import datetime
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -11,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import olsq
-from olsq.features import OneHot
+from olsq.features import Grouped, Lags, OneHot
 from olsq.plot import plot_fit, plot_path, plot_residuals
 
 N = 60
@@ -167,3 +170,122 @@ def test_arrow_numbers_of_a_dictionary_with_a_null():
             want = call(column).residual
             assert np.isnan(want).tolist() == [False, False, True, False]
             np.testing.assert_array_equal(call(encoded).residual, want)
+
+
+BIG = 2**53
+COLUMNS = {
+    "list": list,
+    "masked": lambda ids: np.ma.array([i or 0 for i in ids], mask=[i is None for i in ids]),
+    "Int64": lambda ids: pd.Series(ids, dtype="Int64"),
+    "index": lambda ids: pd.Index(pd.array(ids, dtype="Int64")),
+    "int64[pyarrow]": lambda ids: pd.Series(ids, dtype="int64[pyarrow]"),
+    "categorical": lambda ids: pd.Series(pd.Categorical(pd.array(ids, dtype="Int64"))),
+    "level": lambda ids: pd.MultiIndex.from_arrays([pd.array(ids, dtype="Int64"), range(len(ids))]),
+    "Polars": pl.Series,
+    "Arrow": pa.array,
+    "chunks": lambda ids: pa.chunked_array([ids[:7], ids[7:]]),
+    "dictionary": lambda ids: pa.array(ids).dictionary_encode(),
+}
+
+
+def large_integers(seed, n):
+    """Neighbours that float64 does not tell apart, some missing."""
+    rng = np.random.default_rng(seed)
+    near = [int(rng.integers(BIG, 2**62)) + i for i in range(2)] + [-BIG - 1, -BIG]
+    ids = [near[i] if i < 4 else None for i in rng.integers(0, 5, n)]
+    return ids if len(set(ids)) == 5 else large_integers(seed + 1000, n)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_integers_are_labels_to_their_last_digit(kind, seed):
+    """No integer goes through float64, where a column has missing entries or not."""
+    ids = large_integers(seed, N)
+    X, y = rows(seed)
+    text = olsq.coefficient_path(X, y, by=[None if i is None else str(i) for i in ids])
+    column = COLUMNS[kind](ids)
+    if kind == "level":
+        X = pd.DataFrame(X, index=column.set_names(["id", "row"]))
+        column = "id"
+    path = olsq.coefficient_path(X, y, by=column)
+    np.testing.assert_array_equal(path.coef, text.coef)
+    name = "group" if kind != "level" else "id"
+    for library in ("pandas", "polars", "pyarrow"):
+        shown = path.to_frame(kind=library)[name]
+        shown = shown.to_pylist() if library == "pyarrow" else shown.to_list()
+        assert [None if i is pd.NA else i for i in shown] == ids
+    keys = [i for i in dict.fromkeys(ids) if i is not None]
+    groups = olsq.GroupedLeastSquares(fit_intercept=False).fit(X, y, by=column)
+    assert groups.keys() == keys
+    assert all(len(path.of_group(key).coef) == ids.count(key) for key in keys)
+    last = {i: path.coef[max(t for t, j in enumerate(ids) if j == i)] for i in keys}
+    wanted = [np.full(2, np.nan) if i is None else last[i] for i in ids]
+    some = groups.predict(X, by=column)
+    np.testing.assert_allclose(some, (np.array(wanted) * np.asarray(X)).sum(axis=1), 1e-10)
+    assert olsq.fama_macbeth(X, y, by=column, fit_intercept=False).groups == sorted(keys)
+    assert list(olsq.time_varying(X, y, by=column, drift=0.0, noise=1.0)) == keys
+    assert olsq.loads(groups.to_bytes()).keys() == keys
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "lists", "masked"])
+def test_features_know_integers_to_their_last_digit(library):
+    ids = large_integers(5, N)
+    frame = pd.DataFrame({"id": pd.Series(ids, dtype="Int64"), "x": np.arange(float(N))})
+    convert = {"pandas": lambda f: f, "polars": pl.from_pandas, "pyarrow": pa.Table.from_pandas}
+    convert["lists"] = lambda f: [list(row) for row in zip(ids, f["x"], strict=True)]
+    masked = np.ma.array([[i or 0, 0] for i in ids], mask=[[i is None, False] for i in ids])
+    masked[:, 1] = np.arange(N)
+    convert["masked"] = lambda f: masked
+    last, before = {None: np.nan}, []
+    for t, i in enumerate(ids):
+        before.append(last.get(i, np.nan))
+        last[i] = t if i is not None else np.nan
+    X, named = convert[library](frame), library not in ("lists", "masked")
+    lags = Grouped(Lags(1, of="x" if named else 0), by="id" if named else 0).fit_transform(X)
+    np.testing.assert_array_equal(lags[:, 0], before)
+    levels = OneHot("id" if named else 0, max_levels=4).fit(X).get_feature_names_out().tolist()
+    named = "id" if named else "x0"
+    assert levels == [f"{named}={i}" for i in dict.fromkeys(ids) if i is not None]
+
+
+DATES = {
+    "date": lambda days: days.tolist(),
+    "datetime": lambda days: days.astype("datetime64[us]").tolist(),
+    "days": lambda days: days,
+    "nanoseconds": lambda days: days.astype("datetime64[ns]"),
+    "Timestamp": lambda days: list(pd.to_datetime(days)),
+    "pandas": lambda days: pd.Series(pd.to_datetime(days)),
+    "Polars": pl.Series,
+    "Arrow": pa.array,
+}
+
+
+@pytest.mark.parametrize("second", DATES)
+@pytest.mark.parametrize("first", DATES)
+def test_a_day_is_one_label_in_every_library(first, second):
+    X, y = rows()
+    days = np.datetime64("2024-02-28") + np.arange(N) % 3
+    some, others = DATES[first](days), DATES[second](days)
+    groups = olsq.GroupedLeastSquares().fit(X, y, by=some)
+    keys = groups.keys()
+    other = olsq.GroupedLeastSquares().fit(X, y, by=others)
+    for both in (olsq.merge(groups, other), copy.copy(groups).partial_fit(X, y, by=others)):
+        assert both.keys() == keys
+        assert both.n_samples_seen_.tolist() == [2 * N // 3] * 3
+    np.testing.assert_array_equal(groups.predict(X, by=others), groups.predict(X, by=some))
+    windows = olsq.GroupedRollingLeastSquares(5).fit(X, y, by=some)
+    for both in (
+        olsq.merge(windows, olsq.GroupedRollingLeastSquares(5).fit(X, y, by=others)),
+        copy.copy(windows).partial_fit(X, y, by=others),
+    ):
+        assert both.keys() == windows.keys() == keys
+    path = olsq.coefficient_path(X, y, by=some)
+    for key in other.keys():  # noqa: SIM118
+        assert key in groups
+        assert key in windows
+        assert groups[key].n_samples_seen_ == windows[key].n_samples_seen_ == N // 3
+        assert len(path.of_group(key).coef) == N // 3
+    assert datetime.date(2024, 2, 1) not in groups
+    mixed = [list(some)[i] if i % 2 else list(others)[i] for i in range(N)]
+    if not isinstance(mixed[0], pa.Scalar) and not isinstance(mixed[1], pa.Scalar):
+        assert len(olsq.GroupedLeastSquares().fit(X, y, by=mixed)) == 3

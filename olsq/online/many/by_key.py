@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.conventions import Estimator
-from olsq.online.many.labels import MISSING, encode, taken_out, with_groups
+from olsq.online.many.labels import MISSING, encode, known_key, taken_out, with_groups
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import Labels, check_same_index
@@ -178,7 +178,11 @@ class ByKey(Estimator):
         return iter(self.keys())
 
     def __contains__(self, key: Any) -> bool:
-        return key in self._known()
+        try:
+            known_key(key, self._known())
+        except KeyError:
+            return False
+        return True
 
     def _named(self, estimator: Any) -> Any:
         """Give the estimator of one group the names of the features."""

@@ -14,6 +14,7 @@ from olsq.online.forms.student import check_level
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.by_key import ByKey
 from olsq.online.many.clocks import Clocks
+from olsq.online.many.labels import known_key
 from olsq.online.many.panels import PanelFit, fit_panel
 from olsq.online.rows.durations import half_life_duration
 
@@ -49,7 +50,7 @@ class GroupReading(ByKey):
         Raises KeyError for a key that no row came with.
         """
         with self._locked():
-            bank, group = self._bank_or_raise(), self._places[key]
+            bank, group = self._bank_or_raise(), self._places[known_key(key, self._places)]
             est = self._named(bank[group])
             for name in FilterBank.CHANGEABLE:  # the bank has those of the last call
                 setattr(est, name, getattr(self, name))

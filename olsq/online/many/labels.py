@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import zoneinfo
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from numpy.typing import NDArray
 
 from olsq.arrays.reals import without_dictionary
 from olsq.online.rows.frames import Labels, level_of, wrapped
+from olsq.online.rows.labels import QUICK, column_and_mask, none_where, plain_label, same_label
 
 MISSING = -1  # the number of a missing label
 JSON_KEYS = (str, int, float, bool)
-QUICK = {str, int, bool, type(None)}  # hashable, equal to themselves, Python's own
 
 
 def taken_out(X: Any, by: Any) -> tuple[Any, Any]:
@@ -44,10 +45,7 @@ def with_groups(labels: Labels, by: Any, name: str | None = None) -> Labels:
 
     Their column is called ``name``, or what the series of the labels is called.
     """
-    values, missing = _labels(by)
-    if missing.any() and values.dtype.kind not in "fmM":
-        values = values.astype(object)
-        values[missing] = None
+    values = label_array(by)
     column = name or getattr(by, "name", None)
     named = {"group_name": column} if isinstance(column, str) and column else {}
     return labels._replace(groups=values, **named)
@@ -82,7 +80,8 @@ def encode(by: Any, n_rows: int, numbered: dict[Any, int]) -> tuple[NDArray[np.i
 
     ``numbered`` has the numbers of labels seen before; new ones are numbered on from there in order
     of appearance.  NaN, None, NaT and pandas' NA are missing.  Labels come out as Python's own
-    objects (int, str, float, bool, tuple) where they have one.
+    objects (int, str, float, bool, tuple) where they have one.  A date or a length of time is one
+    label, whether it is Python's, NumPy's or pandas'; it comes out as it came first.
 
     Raises ValueError for labels that are not one per row, TypeError for one that cannot be a key.
     """
@@ -98,7 +97,7 @@ def encode(by: Any, n_rows: int, numbered: dict[Any, int]) -> tuple[NDArray[np.i
     if integers and (values[1:] >= values[:-1]).all():  # in groups already: nothing to sort
         first = np.concatenate([labelled[:1], 1 + np.flatnonzero(values[1:] != values[:-1])])
         local = np.repeat(np.arange(first.size), np.diff(first, append=values.size))
-        distinct = [_plain(value) for value in values[first]]
+        distinct = [plain_label(value) for value in values[first]]
     elif values.dtype == object:
         local, distinct = _by_hash(values[labelled])
     else:
@@ -106,11 +105,16 @@ def encode(by: Any, n_rows: int, numbered: dict[Any, int]) -> tuple[NDArray[np.i
         order = np.argsort(first)  # of appearance, not of size
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
-        local, distinct = rank[local.ravel()], [_plain(unique[i]) for i in order]
+        local, distinct = rank[local.ravel()], [plain_label(unique[i]) for i in order]
     fresh: list[Any] = []
+    known: dict[Any, int] | None = None
     numbers = np.empty(len(distinct), np.int64)
     for i, key in enumerate(distinct):
         number = numbered.get(key)
+        if number is None and type(key) not in QUICK:
+            if known is None:
+                known = {same_label(other): n for other, n in numbered.items()}
+            number = known.get(same_label(key))
         if number is None:
             number = len(numbered) + len(fresh)
             fresh.append(key)
@@ -119,11 +123,22 @@ def encode(by: Any, n_rows: int, numbered: dict[Any, int]) -> tuple[NDArray[np.i
     return codes, fresh
 
 
+def label_array(by: Any) -> NDArray:
+    """Return the labels as an array, None (NaN, NaT) where one is missing."""
+    values, missing = _labels(by)
+    return values if values.dtype.kind in "fmM" else none_where(values, missing)
+
+
 def _labels(by: Any) -> tuple[NDArray, NDArray[np.bool_]]:
     """Return the labels as an array, and the mask of the missing ones."""
     if isinstance(by, np.ma.MaskedArray):
         values, missing = _labels(by.data)
         return values, missing | np.ma.getmaskarray(by)
+    if hasattr(by, "to_pylist"):
+        by = without_dictionary(by)
+    column = column_and_mask(by)
+    if column is not None:
+        return column
     if hasattr(by, "to_pylist"):
         by = _from_arrow(by)
     elif hasattr(by, "to_numpy"):
@@ -148,7 +163,6 @@ def _labels(by: Any) -> tuple[NDArray, NDArray[np.bool_]]:
 
 def _from_arrow(labels: Any) -> NDArray:
     """Convert an Arrow array to NumPy's; nulls come out as None or NaN."""
-    labels = without_dictionary(labels)
     # Arrays, unlike chunked ones, copy only when asked to.
     chunked = hasattr(labels, "combine_chunks")
     return labels.to_numpy() if chunked else labels.to_numpy(zero_copy_only=False)
@@ -158,14 +172,16 @@ def _from_list(labels: list[Any]) -> NDArray:
     """Convert a list to an array with its entries as they are."""
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {int, float, str, bool}:
-        return np.asarray(labels)
+        array = np.asarray(labels)
+        if array.dtype.kind != "f" or kinds == {float}:  # floats of integers on both sides of int64
+            return array
     values = np.empty(len(labels), object)
     values[:] = labels
     return values
 
 
 def _is_missing(label: Any) -> bool:
-    if label is None:
+    if label is None or label is np.ma.masked:
         return True
     try:
         return bool(label != label)
@@ -178,24 +194,37 @@ def _by_hash(values: NDArray) -> tuple[NDArray[np.int64], list[Any]]:
     if set(map(type, values)) <= QUICK:  # most labels of a table: no look at each of them
         numbers = {label: i for i, label in enumerate(dict.fromkeys(values))}
         return np.fromiter(map(numbers.__getitem__, values), np.int64, values.size), list(numbers)
-    local = np.empty(values.size, np.int64)
+    local, distinct = np.empty(values.size, np.int64), []
     for i, label in enumerate(values):
-        key = _plain(label)
         try:
-            local[i] = numbers.setdefault(key, len(numbers))
+            local[i] = numbers.setdefault(same_label(label), len(numbers))
         except TypeError:
             raise TypeError(
                 f"by must hold labels that can be keys of a dict, got {type(label).__name__} "
                 f"{label!r}"
             ) from None
-    return local, list(numbers)
+        if local[i] == len(distinct):
+            distinct.append(plain_label(label))
+    return local, distinct
 
 
-def _plain(label: Any) -> Any:
-    """Convert a NumPy number or text to Python's; leave dates as they are."""
-    if isinstance(label, np.generic) and label.dtype.kind in "iubfSU":
-        return label.item()
-    return label
+def keys_of_both(first: Collection[Any], second: Collection[Any]) -> dict[Any, Any]:
+    """Return first's keys and those that second has beside them, by their :func:`same_label`."""
+    keys = {same_label(key): key for key in first}
+    for key in second:
+        keys.setdefault(same_label(key), key)
+    return keys
+
+
+def known_key(key: Any, known: Collection[Any]) -> Any:
+    """Return the key of ``known`` that is the same label; KeyError if there is none."""
+    if key in known:
+        return key
+    label = same_label(key)
+    same = {same_label(other): other for other in known}
+    if label not in same:
+        raise KeyError(key)
+    return same[label]
 
 
 # -- in files --------------------------------------------------------------------------------------

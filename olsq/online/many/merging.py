@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from olsq.arrays.checks import shown
 from olsq.online.files import frozen
@@ -15,9 +16,11 @@ from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.labels import keys_of_both
 from olsq.online.many.paths import untouched
 from olsq.online.many.state import BankState
 from olsq.online.rows.durations import half_life_duration, is_duration, parse_duration
+from olsq.online.rows.labels import same_label
 from olsq.online.rows.times import same_clock, time_shown
 
 ZONE_IN_ONE = "cannot merge: the times of one have a time zone, those of the other have none"
@@ -125,15 +128,17 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
     check_names(first, second)
     if hasattr(first, "feature_names_in_"):
         second.feature_names_in_ = first.feature_names_in_
-    places = {**first._places}
-    for key in second._places:
-        places.setdefault(key, len(places))
+    keys = keys_of_both(first._places, second._places)
+    places = {label: place for place, label in enumerate(keys)}
+    targets = [
+        np.array([places[same_label(key)] for key in groups._places], np.int64)
+        for groups in (first, second)
+    ]
     total = max(len(places), 1)  # a bank has a filter, whether or not a label has come
-    clocks = _clocks_of_both(first, second, places, total)
+    clocks = _clocks_of_both((first, second), targets, list(keys.values()), total)
     duration = half_life_duration(second.half_life, clocks is not None)
     states = []
-    for groups, bank in ((first, a), (second, b)):
-        target = np.array([places[key] for key in groups._places], np.int64)
+    for groups, bank, target in zip((first, second), (a, b), targets, strict=True):
         fresh = np.repeat(bank._full_ridge(bank.n_features_in_)[:1], total, axis=0)
         sandwich = bank.cov == "sandwich"
         state = BankState.start(bank._kind, fresh, max(bank._n_targets, 1), sandwich)
@@ -144,7 +149,7 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
     state = _merged(states[0], states[1], b._kind, clocks, length)
     b.__dict__.update(_state=state, _made_with=frozen.snapshot(b))
     second.__dict__.update(
-        _places=places,
+        _places={key: place for place, key in enumerate(keys.values())},
         _residual=second._residual[:0],
         _clocks=None if clocks is None else clocks[0].followed_by(clocks[1]),
     )
@@ -152,14 +157,19 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
 
 
 def _clocks_of_both(
-    first: GroupedLeastSquares, second: GroupedLeastSquares, places: dict[Any, int], total: int
+    both: tuple[GroupedLeastSquares, GroupedLeastSquares],
+    targets: list[NDArray[np.int64]],
+    keys: list[Any],
+    total: int,
 ) -> tuple[Clocks, Clocks] | None:
     """Return the clocks of all groups in each of the two; None if times do not count.
+
+    ``targets`` are the places of each one's groups among the ``keys``.
 
     Raises ValueError if one has learned rows without times, or a group's rows of second begin
     before those of first end.
     """
-    timed = [groups._clocks for groups in (first, second) if groups._clocks is not None]
+    timed = [groups._clocks for groups in both if groups._clocks is not None]
     kinds = {clocks.kind for clocks in timed}
     if not kinds:
         return None
@@ -167,10 +177,9 @@ def _clocks_of_both(
         raise ValueError("cannot merge: the times of one are dates, of the other numbers")
     zoned = same_clock(timed[0].zoned, timed[-1].zoned, ZONE_IN_ONE)
     aligned = []
-    for groups in (first, second):
+    for groups, target in zip(both, targets, strict=True):
         clocks = Clocks.start(next(iter(kinds)), total, zoned)
         if groups._clocks is not None:
-            target = [places[key] for key in groups._places]
             clocks.values[target] = groups._clocks.values[: len(target)]
         elif groups.n_samples_seen_.any():
             raise ValueError("cannot merge: one of the two has learned rows without times")
@@ -182,7 +191,7 @@ def _clocks_of_both(
         edges = b.values[f, FIRST], a.values[f, LAST]
         begins, ends = (time_shown(a.kind, t, zoned) for t in edges)
         raise ValueError(
-            f"cannot merge: group {list(places)[f]!r} of second begins at {begins}, before that of "
+            f"cannot merge: group {keys[f]!r} of second begins at {begins}, before that of "
             f"first ends, at {ends}"
         )
     return a, b

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.many.by_key import ByKey
-from olsq.online.many.labels import MISSING, encode, written_key
+from olsq.online.many.labels import MISSING, encode, known_key, written_key
 from olsq.online.parameters import WindowParameters
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
@@ -184,7 +184,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         Raises KeyError for a key that no row came with.
         """
         with self._locked():
-            return self._named(copy.copy(self._windows_or_raise()[key]))
+            windows = self._windows_or_raise()
+            return self._named(copy.copy(windows[known_key(key, windows)]))
 
     # -- reading ----------------------------------------------------------------------------------
 

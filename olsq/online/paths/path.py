@@ -12,6 +12,7 @@ from olsq.arrays.brief import brief_repr
 from olsq.online.forms.student import check_level, p_values, t_inference, t_values
 from olsq.online.rows import frames
 from olsq.online.rows.frames import Labels
+from olsq.online.rows.labels import same_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -377,7 +378,8 @@ class CoefficientPath(PathArrays):
         """
         if self.labels.groups is None:
             raise ValueError("the path has no groups: it was made without by=")
-        rows = np.flatnonzero([bool(label == key) for label in self.labels.groups])
+        wanted = {same_label(key)}
+        rows = np.flatnonzero([same_label(label) in wanted for label in self.labels.groups])
         if not rows.size:
             raise KeyError(key)
         return self.each(lambda array: array[rows]).labelled(self.labels.take(rows))

@@ -19,7 +19,9 @@ from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.many import merging as bank_merging
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.labels import keys_of_both
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
+from olsq.online.rows.labels import same_label
 from olsq.online.rows.options import check_forget
 from olsq.online.rows.times import Timing, same_clock, time_shown
 from olsq.online.variants.engine import VariantSwitch
@@ -181,7 +183,9 @@ def _merge_rolling_groups(
     if hasattr(first, "feature_names_in_"):
         second.feature_names_in_ = first.feature_names_in_
     zoned = same_clock(first._zoned, second._zoned, bank_merging.ZONE_IN_ONE)
-    for key, other in second_windows.items():
+    keys = keys_of_both(windows, second_windows)
+    for label, other in second_windows.items():
+        key = keys[same_label(label)]
         try:
             windows[key] = merge(windows[key], other) if key in windows else other
         except ValueError as error:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from olsq.arrays.reals import refuse_repeated_names
 
 _PLAIN = (np.ndarray, np.generic, list, tuple, int, float, type(None))
+LARGEST = np.iinfo(np.int64).max
 KINDS = ("pandas", "polars", "pyarrow")
 
 
@@ -125,7 +126,11 @@ def level_of(data: Any, name: str) -> Any:
     index = None if isinstance(data, _PLAIN) else row_index(data)
     if index is None or name not in index.names:
         return None
-    return index.get_level_values(name)
+    place = index.names.index(name)
+    if hasattr(index, "levels") and index.levels[place].dtype.kind in "iu":
+        nullable = index.levels[place].dtype.name.replace("i", "I").replace("u", "U")
+        index = index.set_levels(index.levels[place].astype(nullable), level=place)
+    return index.get_level_values(place)
 
 
 def check_same_index(**data: Any) -> None:
@@ -233,9 +238,7 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
     if labels.groups is not None:
         name = labels.group_name if labels.group_name not in flat else "group"
         pairs, flat = [(name, ""), *pairs], [name, *flat]
-        # Text as text: an array of objects is no column of text in Polars.
-        groups = labels.groups
-        arrays.insert(0, groups.tolist() if groups.dtype == object else groups)
+        arrays.insert(0, _label_column(labels.groups, has_rows))
     if labels.times is not None and not (has_rows and labels.index is None):
         pairs, flat = [(labels.time_name, ""), *pairs], [labels.time_name, *flat]
         arrays.insert(0, labels.times)
@@ -256,6 +259,24 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
 
             native.columns = pd.MultiIndex.from_tuples(pairs, names=("target", None))
     return native
+
+
+def _label_column(groups: NDArray, has_rows: bool) -> Any:
+    """Return the labels as a library reads them without changing their type."""
+    if groups.dtype != object:
+        return groups
+    # Text as text: an array of objects is no column of text in Polars.
+    values = groups.tolist()
+    kinds = set(map(type, values)) - {type(None)}
+    if not (has_rows and int in kinds):
+        return values
+    import pandas as pd
+
+    # pandas makes floats of a list of integers and None.
+    least, most = (extreme(v for v in values if type(v) is int) for extreme in (min, max))
+    if kinds == {int} and least >= -LARGEST and most <= LARGEST:
+        return pd.array(values, dtype="Int64")
+    return pd.Series(values, dtype="UInt64" if kinds == {int} and least >= 0 else object)
 
 
 def _time_index(labels: Labels) -> Any:
