@@ -18,7 +18,7 @@ from olsq.features.table import Table, check_kind, choose_kind, make_frame, read
 from olsq.online.conventions import Parameters
 from olsq.online.files import format as files
 from olsq.online.rows.frames import names_or_numbers
-from olsq.online.rows.inputs import check_feature_names, feature_names, not_fitted
+from olsq.online.rows.inputs import check_feature_names, check_size, feature_names, not_fitted
 
 State = dict[str, Any]
 
@@ -228,6 +228,8 @@ class FeatureBuilder(Parameters):
             self._check_made_with()
         self._check_parameters()
         table = self._read(X, y, times, first=first, need_y=True)
+        if restart:
+            check_size((table.n, max(table.width, 1)), self, None, allow_empty=False)
         state = self._open(table) if first else self._state
         features, state = self._build(state, table, True)
         if first:

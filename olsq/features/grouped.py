@@ -96,6 +96,9 @@ class Grouped(FeatureBuilder):
         codes, fresh = encode(table.labels(column), table.n, {k: i for i, k in enumerate(keys)})
         keys += fresh
         parts += [first] * len(fresh)
+        if not table.n:  # only the number of features is used
+            features, _ = self.builder._build(first, _rows_without(table, column, slice(0)), learn)
+            return features, state
         order = np.argsort(codes, kind="stable")
         ends = np.flatnonzero(np.diff(codes[order], append=-2)) + 1
         out: NDArray[np.float64] | None = None

@@ -108,7 +108,7 @@ def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bo
     if names is not None:
         refuse_repeated_names(X, "X")
         n = int(X.num_rows) if hasattr(X, "num_rows") else len(X)
-        check_size((n, len(names)), builder, n_features, allow_empty=False)
+        check_size((n, len(names)), builder, n_features, allow_empty=True)
         if not hasattr(X, "column_names") and list(X.columns) != names:
             X = X.rename(columns=str)  # pandas' columns that are numbers
         array: Any = X
@@ -117,10 +117,10 @@ def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bo
         if hasattr(X, "nnz") and hasattr(X, "toarray"):
             real_array(X, "X")  # which refuses sparse data
         if not (text and array.dtype.kind in _MIXED):
-            array = check_X(X, builder, n_features, allow_empty=False)
+            array = check_X(X, builder, n_features, allow_empty=True)
         elif array.ndim != 2:
-            check_X(np.zeros(array.shape), builder, n_features, allow_empty=False)
-        check_size(array.shape, builder, n_features, allow_empty=False)
+            check_X(np.zeros(array.shape), builder, n_features, allow_empty=True)
+        check_size(array.shape, builder, n_features, allow_empty=True)
         n = len(array)
     if target is not None:
         check_lengths(n, len(target))
@@ -135,7 +135,7 @@ def read_y(y: Any) -> tuple[NDArray[np.float64] | None, int]:
         return None, 0
     array = np.asarray(real_array(y, "y"), np.float64)
     targets = count_targets(array)
-    return array.reshape(len(array), -1), targets
+    return array if targets else array[:, None], targets
 
 
 def _array_of(X: Any, text: bool) -> NDArray:

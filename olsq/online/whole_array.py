@@ -15,7 +15,7 @@ from olsq.online.many.labels import rows_of_groups
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
 from olsq.online.rows.frames import Labels
-from olsq.online.rows.inputs import no_usable_row
+from olsq.online.rows.inputs import check_size, no_usable_row
 from olsq.online.rows.times import check_times_shape, named_times, with_times
 
 SET_APART = ("X", "y", "by", "horizon")  # parameters that groups are not learned with
@@ -237,6 +237,9 @@ def path_of(
     path = estimator.partial_fit_path(
         X, y, sample_weight, times=None if labels_only else times, **options, **errors
     )
+    if fresh:
+        rows = len(path.residual), path.coef.shape[-1]
+        check_size(rows, estimator, None, allow_empty=False)
     if fresh and np.isnan(path.residual).all():
         raise no_usable_row(complex_array(y, "y") if holds_complex(y) else real_array(y, "y"))
     if labelled is None or labelled.times is None:

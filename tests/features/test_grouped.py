@@ -1,6 +1,7 @@
 """``Grouped`` gives every group the features of its own rows, through blocks, files and frames."""
 
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -69,18 +70,48 @@ def test_each_group_has_the_features_of_its_rows(name, kind):
         wanted = np.full((N, own.shape[1]), np.nan) if wanted is None else wanted
         wanted[rows] = own
     grouped, parts = Grouped(builder, by="shop"), []
-    for start in (0, 1, 40, 41, 100):
-        stop = {0: 1, 1: 40, 40: 41, 41: 100, 100: N}[start]
+    for start, stop in pairwise([0, 0, 1, 40, 40, 41, 100, N, N]):  # some blocks have no rows
         block = block_of(X, start, stop)
-        if start:
+        if stop > 1:
             ahead = grouped.peek(block, y[start:stop])
         parts.append(grouped.partial_transform(block, y[start:stop]))
-        if start:
+        if stop > 1:
             np.testing.assert_array_equal(ahead, parts[-1])
         grouped = olsq.loads(grouped.to_bytes())
     np.testing.assert_array_equal(np.concatenate(parts), wanted)
     names = clone(builder).fit(frame.drop(columns="shop"), y).get_feature_names_out()
     assert grouped.get_feature_names_out().tolist() == names.tolist()
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("name", [*BUILDERS, "levels"])
+def test_a_block_of_no_rows_changes_no_history(name, kind):
+    frame, y = panel()
+    frame = frame if name == "levels" else frame.drop(columns="shop")
+    builder, X = BUILDERS.get(name, OneHot("shop")), FRAMES[kind](frame)
+    wanted = clone(builder).fit_transform(X, y)
+    cut, parts = clone(builder), []
+    for start, stop in pairwise([0, 0, 60, 60, N, N]):
+        block = block_of(X, start, stop), y[start:stop]
+        parts.append(cut.partial_transform(*block))
+        cut = olsq.loads(cut.to_bytes())
+        if start == stop:
+            for part in (parts[-1], cut.peek(*block), cut.transform(*block)):
+                assert part.shape == (0, wanted.shape[1])
+    np.testing.assert_array_equal(np.concatenate(parts), wanted)
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        cut.fit(block_of(X, 0, 0), y[:0])
+
+
+def test_a_formula_goes_on_after_a_block_of_no_rows():
+    frame, _ = panel()
+    formula = Formula("u + lag(v) + C(shop)")
+    frame["shop"] = frame["shop"].fillna("a")
+    wanted, _ = Formula("u + lag(v) + C(shop)").partial_transform(frame)
+    parts = [formula.partial_transform(frame[a:b])[0] for a, b in pairwise([0, 70, 70, N])]
+    assert len(parts[1]) == 0
+    assert list(parts[1]) == list(wanted)
+    np.testing.assert_array_equal(np.concatenate(parts), wanted)
 
 
 DATES = pd.date_range("2024-01-01", periods=3)

@@ -77,3 +77,94 @@ def test_blocks_of_eight_rows(n, forget):
     np.testing.assert_allclose(path.residual, truth.residual, rtol=0, atol=1e-8)
     np.testing.assert_allclose(est.coef_, truth.coef[-1], rtol=0, atol=1e-9)
     np.testing.assert_allclose(est._engine.form.loss, truth.loss[-1], rtol=1e-8)
+
+
+WITHOUT_ROWS = {
+    "recursive": lambda: olsq.RecursiveLeastSquares(),
+    "information": lambda: olsq.RecursiveLeastSquares(method="information", ridge=1.0),
+    "float32": lambda: olsq.RecursiveLeastSquares(state_dtype="float32"),
+    "by target": lambda: olsq.RecursiveLeastSquares(missing="skip_target"),
+    "time": lambda: olsq.RecursiveLeastSquares(half_life="3D"),
+    "rolling": lambda: olsq.RollingLeastSquares(4),
+    "rolling time": lambda: olsq.RollingLeastSquares("4D"),
+    "total": lambda: olsq.TotalLeastSquares(),
+    "elastic net": lambda: olsq.OnlineElasticNet(alpha=0.1),
+}
+
+
+@pytest.mark.sparse
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (kind, dtype)
+        for kind, make in WITHOUT_ROWS.items()
+        for dtype in ("float64", "complex128", "float32")
+        if dtype != "complex128" or make().TAKES_COMPLEX
+    ],
+)
+def test_a_block_of_no_rows_changes_nothing(kind, dtype):
+    rng, make = np.random.default_rng(0), WITHOUT_ROWS[kind]
+    X, y = (rng.standard_normal(size).astype(dtype) for size in ((12, 2), (12, 2)))
+    if dtype == "complex128":
+        X, y = X + 1j * X[::-1], y - 1j * y[::-1]
+    days = np.datetime64("2024-01-01") + np.arange(12)
+
+    def learn(est, start, stop, path=False):
+        times = {"times": days[start:stop]} if "time" in kind else {}
+        learn_rows = est.partial_fit_path if path else est.partial_fit
+        return learn_rows(X[start:stop], y[start:stop], **times)
+
+    one = learn(learn(make(), 0, 6), 6, 12)
+    begun = olsq.loads(learn(make(), 0, 0).to_bytes())
+    midway = learn(learn(learn(make(), 0, 6), 0, 0), 6, 12)
+    for est in (learn(learn(begun, 0, 6), 6, 12), midway):
+        np.testing.assert_array_equal(est.coef_, one.coef_)
+        np.testing.assert_array_equal(est.intercept_, one.intercept_)
+        assert est.n_samples_seen_ == 12
+    for est in (make(), one):
+        path = learn(est, 0, 0, path=True)
+        assert path.coef.shape == path.stderr.shape == (0, 2, 2)
+        assert path.coef.dtype == dtype
+        assert path.residual.shape == path.sigma2.shape == (0, 2)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("times", [False, True])
+@pytest.mark.parametrize("kind", ["recursive", "rolling"])
+def test_a_block_of_no_rows_changes_no_group(kind, times, first):
+    rng = np.random.default_rng(1)
+    X, y, by = rng.standard_normal((12, 2)), rng.standard_normal(12), np.arange(12) % 3
+    make = {
+        ("recursive", False): olsq.GroupedLeastSquares,
+        ("recursive", True): lambda: olsq.GroupedLeastSquares(half_life=5.0),
+        ("rolling", False): lambda: olsq.GroupedRollingLeastSquares(3),
+        ("rolling", True): lambda: olsq.GroupedRollingLeastSquares(5.0),
+    }[kind, times]
+
+    def learn(groups, start, stop):
+        rows = slice(start, stop)
+        more = {"times": np.arange(12.0)[rows]} if times else {}
+        return groups.partial_fit(X[rows], y[rows], by=by[rows], **more)
+
+    one = learn(learn(make(), 0, 6), 6, 12)
+    parts = [(0, 0), (0, 6), (6, 12)] if first else [(0, 6), (0, 0), (6, 12)]
+    groups = make()
+    for part in parts:
+        groups = olsq.loads(learn(groups, *part).to_bytes())
+        assert groups.predict(X[:0], by=[]).shape == (0,)
+    np.testing.assert_array_equal(groups.coef_, one.coef_)
+    np.testing.assert_array_equal(groups.n_samples_seen_, one.n_samples_seen_)
+    assert groups.keys() == one.keys()
+
+
+def test_fit_and_paths_of_no_rows_are_refused():
+    X, y = np.empty((0, 2)), np.empty(0)
+    for learn in (
+        lambda: olsq.RecursiveLeastSquares().fit(X, y),
+        lambda: olsq.RollingLeastSquares(3).fit(X, y),
+        lambda: olsq.GroupedLeastSquares().fit(X, y, by=[]),
+        lambda: olsq.GroupedRollingLeastSquares(3).fit(X, y, by=[]),
+        lambda: olsq.coefficient_path(X, y),
+    ):
+        with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+            learn()

@@ -187,3 +187,30 @@ def test_streams_cut_saved_and_merged_anywhere_give_the_dense_solution(method, c
         # Half the digits of moments are lost at 1e-5; what the ridge outweighs is in its rounding.
         if known > (1e-5 if method == "information" else 1e-8):
             np.testing.assert_allclose(est.predict(X)[seen], want[seen], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("first", [2.0, [2.0, 2.0], (2, 2), np.full(2, 2.0)], ids=str)
+def test_a_ridge_is_the_same_however_it_is_written(first):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
+    kinds = {
+        "recursive": (lambda ridge: olsq.RecursiveLeastSquares(ridge=ridge), {}),
+        "rolling": (lambda ridge: olsq.RollingLeastSquares(9, ridge=ridge), {}),
+        "groups": (lambda ridge: olsq.GroupedLeastSquares(ridge=ridge), {"by": ["a"] * 20}),
+        "windows": (lambda r: olsq.GroupedRollingLeastSquares(9, ridge=r), {"by": ["a"] * 20}),
+    }
+    for make, by in kinds.values():
+        for ridges in ((first, 2.0), (2.0, first), (first, [2.0, 2.0])):
+            a, b = (make(r).fit(X[s], y[s], **by) for r, s in zip(ridges, HALVES, strict=True))
+            one = make(2.0).fit(X[:20], y[:20], **by).partial_fit(X[20:], y[20:], **by)
+            np.testing.assert_allclose(olsq.merge(a, b).coef_, one.coef_, rtol=1e-10)
+            a.set_params(ridge=ridges[1]).partial_fit(X[20:], y[20:], **by)
+        with pytest.raises(ValueError, match="ridge differs"):
+            olsq.merge(a, make([2.0, 3.0]).fit(X[:20], y[:20], **by))
+    banks = [olsq.FilterBank(3, ridge=ridge) for ridge in (first, np.full((3, 2), 2.0))]
+    for bank, rows in zip(banks, HALVES, strict=True):
+        bank.partial_fit(np.stack([X[rows]] * 3), np.stack([y[rows]] * 3))
+    olsq.merge(*banks)
+
+
+HALVES = slice(0, 20), slice(20, 40)

@@ -1,6 +1,7 @@
 """``GroupedRollingLeastSquares`` is each group's own window, through pieces, files and copies."""
 
 import copy
+import datetime
 import pickle
 
 import numpy as np
@@ -175,3 +176,60 @@ def test_merged_groups_have_learned_the_rows_of_both(kind):
     other = olsq.GroupedRollingLeastSquares(**options | {"ridge": 0.2}).fit(X, y, by=by, **more)
     with pytest.raises(ValueError, match="cannot merge: ridge differs"):
         olsq.merge(first, other)
+
+
+LENGTHS = [
+    "60h",
+    "2.5D",
+    datetime.timedelta(hours=60),
+    np.timedelta64(60, "h"),
+    pd.Timedelta("60h"),
+]
+
+
+@pytest.mark.parametrize("second", LENGTHS, ids=repr)
+@pytest.mark.parametrize("first", LENGTHS, ids=repr)
+def test_a_window_of_time_is_one_length_however_it_is_written(first, second):
+    """Groups that were saved, loaded and merged go on, whichever spelling they hold."""
+    X, y = np.random.default_rng(3).standard_normal((2, 40))
+    X, times = X[:, None], pd.date_range("2024-01-01", periods=40, freq="7h")
+    a = olsq.GroupedRollingLeastSquares(first).fit(X[:20], y[:20], by=["a"] * 20, times=times[:20])
+    b = olsq.GroupedRollingLeastSquares(second)
+    b.fit(X[:20], y[:20], by=["b"] * 20, times=times[:20])
+    both = olsq.loads(olsq.merge(olsq.loads(a.to_bytes()), b).to_bytes())
+    one = olsq.GroupedRollingLeastSquares("60h")
+    one.fit(np.tile(X[:20], (2, 1)), np.tile(y[:20], 2), by=["a"] * 20 + ["b"] * 20,
+            times=times[:20].append(times[:20]))  # fmt: skip
+    by = list("abcd") * 5
+    for groups in (both, olsq.merge(a, b), one):
+        groups.partial_fit(X[20:], y[20:], by=by, times=times[20:])
+    np.testing.assert_array_equal(both.coef_, one.coef_)
+    a.set_params(window=second).partial_fit(X[20:], y[20:], by=by, times=times[20:])
+    alone = olsq.RollingLeastSquares(first).fit(X[:20], y[:20], times=times[:20])
+    alone.set_params(window=second).partial_fit(X[20:], y[20:], times=times[20:])
+
+
+def test_without_a_label_there_are_no_groups_and_an_answer():
+    """As of ``GroupedLeastSquares``: after rows without any label, and after a file of them."""
+    X, y = rows("samples")[:2]
+    Y = np.column_stack([y, -y])
+    by = np.array(["a", "b"])[np.arange(N) % 2]
+    for target in (y, Y):
+        groups, all_rows = (
+            make().partial_fit(X, target, by=[None] * N)
+            for make in (lambda: olsq.GroupedRollingLeastSquares(9), olsq.GroupedLeastSquares)
+        )
+        for est in (groups, olsq.loads(groups.to_bytes()), olsq.merge(groups, groups)):
+            for name in ("coef_", "intercept_", "sigma2_", "rank_", "n_samples_seen_"):
+                found, like = getattr(est, name), getattr(all_rows, name)
+                assert found.shape == like.shape
+                assert found.dtype == like.dtype
+            assert est.keys() == []
+            np.testing.assert_array_equal(est.predict(X, by=by), all_rows.predict(X, by=by))  # NaN
+            assert np.isnan(est.predict_interval(X, by=by)[0]).all()
+        known = olsq.GroupedRollingLeastSquares(9).fit(X, target, by=by)
+        for merged in (olsq.merge(known, groups), olsq.merge(groups, known)):
+            np.testing.assert_array_equal(merged.coef_, known.coef_)
+        with pytest.raises(ValueError, match="features"):
+            groups.partial_fit(X[:, :1], target, by=by)
+        np.testing.assert_array_equal(groups.partial_fit(X, target, by=by).coef_, known.coef_)

@@ -100,7 +100,7 @@ def _feed(
     empty = usable if engine.advances_on_missing else None
     if usable is not None:
         residual[:] = np.nan
-    if call.nothing_usable and isinstance(engine.form, SquareRootForm):
+    if (call.nothing_usable or not n) and isinstance(engine.form, SquareRootForm):
         engine.form.narrow()  # as every row leaves it
     # A second row's a-priori residual uses the coefficients before its pair, kept in a trace.
     pairs = origin.is_complex and (collector is not None or engine.form.reports_residuals)

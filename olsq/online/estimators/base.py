@@ -82,9 +82,9 @@ class StreamingRegressor(Prediction):
         Parameters
         ----------
         X : array (n, d)
-            Regressors; n may be 0, but for the first call, which decides the dtype of what comes
-            out: float32 for float32, otherwise float64.  All is computed in float64, a block of
-            rows at a time.  A first call may hold no row that can be learnt: the estimator is
+            Regressors; n may be 0.  The first call decides the dtype of what comes out: float32
+            for float32, otherwise float64.  All is computed in float64, a block of rows at a time.
+            A first call may hold no row that can be learned, or no row at all: the estimator is
             fitted then, and what it predicts is its prior, or 0.
         y : array (n,) or (n, m)
         sample_weight : array (n,), optional
@@ -278,6 +278,8 @@ class StreamingRegressor(Prediction):
             else:
                 unchanged = checked.unchanged
             call = self._check_call(X, y, sample_weight, forget, checked)
+            if restart:
+                inputs.check_size(call.X.shape, self, None, allow_empty=False)
             if restart and call.nothing_usable:
                 raise inputs.no_usable_row(call.Y)
             timing = None
@@ -398,7 +400,7 @@ class StreamingRegressor(Prediction):
             X,
             self,
             origin.n_features if origin else None,
-            allow_empty=fitted,
+            allow_empty=True,
             convert=rows_or_array if by_block else convert,
         )
         n = rows_X.shape[0]
@@ -465,7 +467,9 @@ class StreamingRegressor(Prediction):
         row_times, timing = times_of_call(
             times, X, y, len(call.Y) // pair, duration, before, value, countable=countable
         )
-        row_times = row_times if row_times is None else np.repeat(row_times, pair)
+        if timing is None and self.TIMED == "half_life":  # no row has come yet
+            return call, None
+        row_times = np.repeat(row_times, pair)
         if self._drifts_in_time:
             return call._replace(times=row_times, unit=duration.length), timing
         half_life = None if fading is None else fading.length

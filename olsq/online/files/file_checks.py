@@ -64,7 +64,8 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     check_names(header.get("target_names"), max(header["n_targets"], 1), "target_names")
     estimator = kind(**parameters)
     _check_parameters(estimator, n, header["n_targets"])
-    _check_timing(estimator, header.get("timing"), header.get("zoned"))
+    samples = header["n_samples_seen"]
+    _check_timing(estimator, header.get("timing"), header.get("zoned"), samples)
     engine = header["engine"]
     want(isinstance(engine, dict), "engine", engine)
     want(("groups" in engine) == (estimator.missing == "skip_target"), "engine", engine)
@@ -138,14 +139,14 @@ def is_clock(zoned: Any) -> bool:
     return zoned is None or type(zoned) is bool or zoned == ELAPSED
 
 
-def _check_timing(estimator: Any, timing: Any, zoned: Any) -> None:
+def _check_timing(estimator: Any, timing: Any, zoned: Any, n_samples: int) -> None:
     """Check the kind and the times of the first and last row, where rows have times."""
     dates = isinstance(timing, list) and timing[:1] == [DATES]
     want(is_clock(zoned) and (zoned is None or dates), "zoned", zoned)
     duration = estimator._duration(timing is not None)
     if timing is None:
         timeless = estimator.TIMED == "half_life" or estimator._window_in_time() is None
-        want(duration is None or timeless, "timing", timing)
+        want(duration is None or timeless or n_samples == 0, "timing", timing)
         return
     fits = isinstance(timing, list) and len(timing) == 3
     want(fits and duration is not None and timing[0] == duration.kind, "timing", timing)
@@ -286,10 +287,11 @@ def _check_engine(
         if "ring_fade" in arrays:
             decay = engine.get("decay")
             want(isinstance(decay, float) and 0 <= decay <= 1, "decay", decay)
-    if timing is not None:
+    if timing is not None or duration is not None:
         sizes["t"] = min(np.size(arrays.get("span", ())), 2)
         span = schema.SPAN["span"]._replace(optional=is_window)
-        of_time = "int64" if timing[0] == DATES else "float64"
+        kind = duration.kind if duration is not None else timing[0]
+        of_time = "int64" if kind == DATES else "float64"
         fields = {
             name: field._replace(dtype=of_time) if field.dtype == "time" else field
             for name, field in (fields | {"span": span}).items()

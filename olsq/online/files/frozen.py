@@ -11,6 +11,7 @@ import numpy as np
 
 from olsq.forgetting.base import Forgetting
 from olsq.online.rows.complex_rows import unpacked
+from olsq.online.rows.durations import is_duration, parse_duration
 from olsq.problem import Moments
 
 IMMUTABLE = {float, str, int, bool, type(None)}
@@ -69,7 +70,7 @@ def check(estimator: Any, made_with: dict[str, Any]) -> None:
     """Raise ValueError if a parameter is no longer what the state was made with."""
     for name, old in made_with.items():
         new = getattr(estimator, name)
-        if not (new is old and type(new) in IMMUTABLE) and not _equal(new, old):
+        if not (new is old and type(new) in IMMUTABLE) and not equal(name, new, old):
             kind = type(estimator).__name__
             raise ValueError(
                 f"{name} is {new!r} now, but this {kind} has learned rows with {name}={old!r}, on "
@@ -102,6 +103,22 @@ def _has_fingerprint(value: Any) -> bool:
     return plain or type(value) in IMMUTABLE
 
 
+def equal(name: str, new: Any, old: Any) -> bool:
+    """Test whether two values of a parameter mean the same, however they are written.
+
+    "60h" and "2.5D" are one window, and a ridge of 2.0 is one of [2.0, 2.0].
+    """
+    if name == "window" and is_duration(new) and is_duration(old):
+        return parse_duration(new, name) == parse_duration(old, name)
+    if name == "ridge":  # a number, (d,), or (n, d) of a bank
+        new, old = np.asarray(new), np.asarray(old)
+        try:
+            return bool(np.all(new == old))
+        except ValueError:
+            return False
+    return _equal(new, old)
+
+
 def _equal(new: Any, old: Any) -> bool:
     new, old = _as_in_files(new), _as_in_files(old)
     if isinstance(new, (type, np.dtype)) or isinstance(old, (type, np.dtype)):
@@ -117,7 +134,10 @@ def _equal(new: Any, old: Any) -> bool:
     if isinstance(new, str) or isinstance(old, str) or new is None or old is None:
         return type(new) is type(old) and new == old
     try:
-        return bool(np.array_equal(np.asarray(new), np.asarray(old)))
+        new, old = np.asarray(new), np.asarray(old)
+        if 0 in (new.ndim, old.ndim):  # a number, and one for each target or coefficient
+            return bool(np.all(new == old))
+        return bool(np.array_equal(new, old))
     except (TypeError, ValueError):  # no numbers: they cannot be what was accepted
         return False
 

@@ -22,6 +22,7 @@ class ByKey(Estimator):
     feature_names_in_: NDArray[np.object_]
     metadata_: dict[str, Any]
     noise_variance: Any = None  # in pickles of versions without it
+    n_features_in_: int
     _residual: NDArray
     _learn: Callable[..., CoefficientPath | None]
 
@@ -44,6 +45,8 @@ class ByKey(Estimator):
         with self._locked():
             fresh = type(self)(**self.get_params())
             fresh._learn(X, y, sample_weight, by, times)
+            shape = len(fresh._residual), fresh.n_features_in_
+            inputs.check_size(shape, self, None, allow_empty=False)
             self.__dict__.pop("feature_names_in_", None)
             self.__dict__.update(fresh.__getstate__())
         return self

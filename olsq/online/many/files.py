@@ -132,7 +132,7 @@ def read_windows(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedR
     for name, array in arrays.items():
         want(array.dtype == np.int64 and array.ndim == 1, name, array.shape)
     keys = _read_keys(header["keys"])
-    fits = 0 < len(keys) == ends.size and ends[-1] == states.size
+    fits = 0 < max(len(keys), 1) == ends.size and ends[-1] == states.size
     want(fits and bool((np.diff(ends, prepend=0) > 0).all()), "ends", ends.shape)
     windows = [loads(part.tobytes()) for part in np.split(states, ends[:-1])]
     first = windows[0]
@@ -143,11 +143,13 @@ def read_windows(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedR
         shape = window.n_features_in_, window._origin.n_targets
         want(shape == (first.n_features_in_, first._origin.n_targets), "a group's shape", shape)
     want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
+    want(bool(keys) or first.n_samples_seen_ == 0, "keys", keys)
     groups = GroupedRollingLeastSquares(**first.get_params())
     _name(groups, header["feature_names"], first.n_features_in_)
     targets = first._origin.n_targets
     groups.__dict__.update(
-        _windows=dict(zip(keys, windows, strict=True)),
+        _windows=dict(zip(keys, windows, strict=False)),
+        _blank=None if keys else first,
         n_features_in_=first.n_features_in_,
         _residual=np.empty((0, targets) if targets else 0),
         metadata_=header["metadata"],

@@ -104,7 +104,7 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
         per_row = {"sample_weight": sample_weight, "forget": forget}
         X, by, times, named = self._taken_apart(X, y, by, times, **per_row)
         times, duration = self._times_of(times, X, y, forget)
-        X, y = inputs.check_X(X, self, None, allow_empty=fitted), real_array(y, "y")
+        X, y = inputs.check_X(X, self, None, allow_empty=True), real_array(y, "y")
         codes, fresh = encode(by, X.shape[0], places)
         for key in fresh:
             places[key] = len(places)

@@ -19,7 +19,7 @@ from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.labels import keys_of_both
 from olsq.online.many.paths import untouched
 from olsq.online.many.state import BankState
-from olsq.online.rows.durations import half_life_duration, is_duration, parse_duration
+from olsq.online.rows.durations import half_life_duration
 from olsq.online.rows.labels import same_label
 from olsq.online.rows.times import same_clock, time_shown
 
@@ -58,17 +58,9 @@ def _check_same(first: FilterBank, second: FilterBank) -> None:
 def check_parameters(a: dict[str, Any], b: dict[str, Any], names: Collection[str]) -> None:
     """Raise ValueError if parameters of these names differ."""
     for name in names:
-        same = np.array_equal(np.asarray(a[name]), np.asarray(b[name]))
-        if not (same or (name == "window" and _same_length(a[name], b[name]))):
+        if not frozen.equal(name, a[name], b[name]):
             one, other = shown(a[name]), shown(b[name])
             raise ValueError(f"cannot merge: {name} differs ({one} and {other})")
-
-
-def _same_length(one: Any, other: Any) -> bool:
-    """Test whether two windows are the same length of time, however it is written."""
-    if not (is_duration(one) and is_duration(other)):
-        return False
-    return parse_duration(one, "window") == parse_duration(other, "window")
 
 
 def check_attributes(first: Any, second: Any, labels: dict[str, str]) -> None:

@@ -25,10 +25,9 @@ def _of_each_window(name: str, empty: float = np.nan) -> Any:
     def read(self: GroupedRollingLeastSquares) -> NDArray:
         with self._locked():
             values = [_read_or_none(window, name) for window in self._windows_or_raise().values()]
-            if all(value is None for value in values):
-                raise inputs.not_fitted(self, "no group has an estimate yet")
-            like = next(np.asarray(value) for value in values if value is not None)
-            missing = np.full_like(like, empty)
+            missing = np.full_like(getattr(self._of_one_row(), name), empty)
+            if not values:
+                return np.empty((0, *missing.shape), missing.dtype)
             return np.stack([missing if value is None else value for value in values])
 
     return property(read, doc=getattr(RollingLeastSquares, name).__doc__)
@@ -86,6 +85,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
     """
 
     _windows: dict[Any, RollingLeastSquares]  # of every key, in order of appearance
+    _blank: RollingLeastSquares | None = None  # without rows, while there is no key
     _zoned: bool | None  # whether the times of a window of time have a time zone
 
     # -- learning ---------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         want_path: bool = False,
     ) -> CoefficientPath | None:
         earlier = self.__dict__.get("_windows", {})
-        fitted, parameters = bool(earlier), self.get_params()
+        fitted, parameters = self.__sklearn_is_fitted__(), self.get_params()
         alone = RollingLeastSquares(**parameters)
         alone._check_parameters()
         if np.ndim(self.forget) > 0:
@@ -120,8 +120,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             if times.dtype.kind == "M":
                 zoned = same_clock(zoned, zone is not None)
         d = self.n_features_in_ if fitted else None
-        m = next(iter(earlier.values()))._origin.n_targets if fitted else None
-        X = inputs.check_X(X, self, d, allow_empty=fitted)
+        m = self._any_window()._origin.n_targets if fitted else None
+        X = inputs.check_X(X, self, d, allow_empty=True)
         y = inputs.check_y(y, self, len(X), m)
         n, weights = len(X), check_weight(sample_weight, len(X))
         factors = None if forget is None else factors_of_rows(forget, n)
@@ -130,7 +130,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         codes, fresh = encode(by, n, {key: place for place, key in enumerate(earlier)})
         self._refuse_unlabelled(codes)
         if fitted and fresh:  # groups of the call check their own parameters
-            window = next(iter(earlier.values()))
+            window = self._any_window()
             alone.__dict__.update(_origin=window._origin, _engine=window._engine)
             alone._check_frozen()
             alone = RollingLeastSquares(**parameters)
@@ -158,12 +158,19 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
                 raise type(error)(f"group {key!r}: {error}") from None
             residual[rows] = window._residual[:, 0] if y.ndim == 1 else window._residual
             windows[key] = window
-        if want_path and arrays is None:  # no row has a label
+        blank = None if windows else self._blank
+        if not windows and blank is None:  # no row has a label
+            call = alone._check_call(X, y, None, None, None)
+            origin = alone._origin_of(call)
+            alone._settle(origin, alone._engine_of(origin))
+            blank = alone
+        if want_path and arrays is None:
+            zeros = np.zeros((1, X.shape[1]), X.dtype), np.zeros((1, *y.shape[1:]))
             shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
-            zeros = np.zeros((1, X.shape[1])), np.zeros((1, *y.shape[1:]))
             arrays = rows_like(shapes.partial_fit_path(*zeros), n)
         self.__dict__.update(
             _windows=windows,
+            _blank=blank,
             _residual=residual,
             _zoned=zoned,
             n_features_in_=X.shape[1],
@@ -226,7 +233,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         with self._locked():
             windows = self._windows_or_raise()
             X, codes, _ = self._rows_asked(X, by, self.n_features_in_)
-            origin = next(iter(windows.values()))._origin
+            origin = self._any_window()._origin
             shape = (len(X),) if origin.n_targets == 0 else (len(X), origin.n_targets)
             results_of_rows = [np.full(shape, np.nan, origin.dtype) for _ in range(results)]
             by_place = list(windows.values())
@@ -262,8 +269,23 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             window.__dict__.update(changeable)
         return self._windows
 
+    def _any_window(self) -> RollingLeastSquares:
+        """Return a window of these features and targets."""
+        window = next(iter(self._windows.values()), self._blank)
+        assert window is not None
+        return window
+
+    def _of_one_row(self) -> RollingLeastSquares:
+        """Return a window that has an estimate, for the shapes of its attributes."""
+        origin = self._any_window()._origin
+        y = np.zeros((1, origin.n_targets) if origin.n_targets else 1)
+        one = RollingLeastSquares(
+            1, ridge=0.0, fit_intercept=self.fit_intercept, missing=self.missing
+        )
+        return one.fit(np.zeros((1, origin.n_features), origin.dtype), y)
+
     def __sklearn_is_fitted__(self) -> bool:
-        return bool(self.__dict__.get("_windows"))
+        return bool(self.__dict__.get("_windows")) or self._blank is not None
 
     def _copied(self) -> dict[str, Any]:
         windows = {key: copy.copy(window) for key, window in self._known().items()}
@@ -274,8 +296,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
             # The file of each group, in line.  Files are multiples of eight bytes, and no file
-            # holds arrays of bytes.
-            windows = map(copy.copy, self._windows_or_raise().values())
+            # holds arrays of bytes.  Without a key there is that of a window without rows.
+            windows = map(copy.copy, self._windows_or_raise().values() or [self._any_window()])
             # Parameters may have changed since a group's last row; all files hold the same.
             parameters = self.get_params()
             files = [window.set_params(**parameters).to_bytes() for window in windows]

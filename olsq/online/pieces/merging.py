@@ -178,7 +178,7 @@ def _merge_rolling_groups(
     windows, second_windows = first._windows_or_raise(), second._windows_or_raise()
     for kept in windows.values():
         kept.set_params(**{name: getattr(second, name) for name in kept.CHANGEABLE})
-    check_same(next(iter(windows.values())), next(iter(second_windows.values())))
+    check_same(first._any_window(), second._any_window())
     bank_merging.check_names(first, second)
     if hasattr(first, "feature_names_in_"):
         second.feature_names_in_ = first.feature_names_in_
@@ -190,7 +190,9 @@ def _merge_rolling_groups(
             windows[key] = merge(windows[key], other) if key in windows else other
         except ValueError as error:
             raise type(error)(f"group {key!r}: {error}") from None
-    second.__dict__.update(_windows=windows, _zoned=zoned, _residual=second._residual[:0])
+    blank = None if windows else second._blank
+    residual = second._residual[:0]
+    second.__dict__.update(_windows=windows, _blank=blank, _zoned=zoned, _residual=residual)
     return second
 
 

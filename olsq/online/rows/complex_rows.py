@@ -81,7 +81,7 @@ def complex_array(values: Any, name: str) -> ComplexArray:
 
 def real_parts(array: ComplexArray) -> NDArray:
     """View complex rows (n,) or (n, k) as their parts (n, 2k): real, imaginary, real, ..."""
-    rows = np.ascontiguousarray(array.reshape(len(array), -1))
+    rows = np.ascontiguousarray(array if array.ndim == 2 else array[:, None])
     return rows.view(rows.real.dtype)
 
 
