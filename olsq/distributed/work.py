@@ -105,8 +105,8 @@ class Work:
 
     def build_estimator(self, state: Any) -> Any:
         """Build the fitted estimator from the state of all rows."""
-        if self.by:
-            state = {key: piece for key, piece in state.items() if piece is not None}
+        if self.by and all(piece is None for piece in state.values()):
+            state = {}
         samples = getattr(state, "samples", getattr(state, "n_samples_seen_", None))
         if not state:
             raise ValueError("no row is left to learn from: each has a missing value")

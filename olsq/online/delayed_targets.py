@@ -107,7 +107,7 @@ class DelayedTargets:
             self._learn_oldest()
         prediction: Any = 0.0
         if self.estimator._has_estimate():
-            prediction = self.estimator.predict(np.atleast_2d(x))[0]
+            prediction = self.estimator._predict_or_zero(np.atleast_2d(x))
             prediction = prediction if np.ndim(prediction) else prediction.item()
         options: dict[str, Any] = {"sample_weight": sample_weight}
         if timing is not None:

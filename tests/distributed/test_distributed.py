@@ -486,3 +486,24 @@ def test_partitions_that_a_filter_has_emptied_are_predicted(targets):
     kept = whole[whole.a > 4.5]  # nothing of the first partition
     got = olsq.distributed.predict(est, kept[["a"]]).compute()
     np.testing.assert_array_equal(got, est.predict(table[table.a > 4.5][["a"]]))
+
+
+def test_a_path_of_one_row_is_that_row():
+    X, y = np.array([[2.0]]), np.array([6.0])
+    for options in ({}, {"window": 3}, {"by": da.from_array(np.array(["a"]), chunks=1)}):
+        path = distributed.coefficient_path(da.from_array(X), da.from_array(y), **options)
+        assert path.coef.compute().tolist() == [[3.0]]
+    with pytest.raises(ValueError, match="longer than the data"):
+        distributed.coefficient_path(da.from_array(X), da.from_array(y), horizon=2)
+
+
+def test_keys_without_a_usable_row_stay():
+    X, y, _ = stream()
+    by = np.array(list("abcd"))[np.arange(N) % 4]
+    X[by == "b", 0], y[by == "d"] = np.nan, np.nan
+    one = olsq.GroupedLeastSquares().partial_fit(X, y, by=by)
+    found = distributed.fit(cut(X), cut(y), by=cut(by))
+    assert found.keys() == one.keys() == ["a", "b", "c", "d"]
+    np.testing.assert_allclose(found.coef_, one.coef_, rtol=1e-11)
+    np.testing.assert_array_equal(found.n_samples_seen_, one.n_samples_seen_)
+    np.testing.assert_array_equal(found.predict(X, by=by), one.predict(X, by=by) * 1.0 + 0 * y)

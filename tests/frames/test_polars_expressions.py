@@ -446,3 +446,13 @@ def test_a_group_without_a_complete_row_predicts_nothing_beside_others(way):
     of = getattr(pl.col("y").olsq, way)("a", output="prediction", **options).over("g").alias("p")
     assert frame.with_columns(of)["p"].to_list()[2:] == [None, None]
     assert frame.filter(pl.col("g") == "v").with_columns(of)["p"].to_list() == [None, None]
+
+
+def test_fields_with_a_prefix_are_unnested_beside_the_columns_of_their_names():
+    frame = pl.DataFrame({"a": [1.0, 1.0, 2.0], "y": [4.0, 2.0, 0.0], "g": ["u", "u", "v"]})
+    every = pl.col("y").olsq.expanding("a").name.prefix_fields("beta_").alias("fit")
+    assert frame.with_columns(every).unnest("fit")["beta_a"].round(9).to_list() == [4.0, 3.0, 1.0]
+    each = pl.col("y").olsq.ols("a").name.prefix_fields("beta_")
+    table = frame.group_by("g", maintain_order=True).agg(each, pl.col("a").last()).unnest("y")
+    assert table.columns == ["g", "beta_a", "a"]
+    assert table["beta_a"].round(9).to_list() == [3.0, 0.0]

@@ -549,3 +549,63 @@ def test_levels_of_an_index_are_labels_and_times_by_name(options):
         olsq.coefficient_path(X, y, half_life="1D", times="when")
     with pytest.raises(TypeError, match="X is not a data frame"):
         olsq.coefficient_path(*arrays, by="stock")
+
+
+DTYPES = {
+    "timestamp": lambda days: days.astype("timestamp[us][pyarrow]"),
+    "zone": lambda days: pd.Index(
+        days.tz_localize("Europe/Paris"), dtype=pd.ArrowDtype(pa.timestamp("ns", "Europe/Paris"))
+    ),
+    "date32": lambda days: pd.Index(pd.Series(days.date, dtype="date32[pyarrow]")),
+    "date64": lambda days: pd.Index(pd.Series(days.date, dtype="date64[pyarrow]")),
+    "duration": lambda days: pd.Index(days - days[0], dtype=pd.ArrowDtype(pa.duration("s"))),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_index_of_arrows_dates_is_one_of_dates(dtype):
+    days = pd.date_range("2024-03-28", periods=20)
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
+    index = DTYPES[dtype](days)
+    table = pd.DataFrame(X, columns=["a", "b"], index=index)
+    plain = days.tz_localize("Europe/Paris") if dtype == "zone" else days
+    plain = days - days[0] if dtype == "duration" else plain
+    for options in ({"half_life": "5D"}, {"window": "4D"}):
+        path = olsq.coefficient_path(table, y, **options)
+        want = olsq.coefficient_path(X, y, times=plain, **options)
+        np.testing.assert_array_equal(path.coef, want.coef)
+        dates = path.labels.dates()
+        assert dates is not None
+        assert dates.dtype.kind == ("m" if dtype == "duration" else "M")
+        pd.testing.assert_index_equal(path.to_frame().index, index)
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_what_is_not_known_is_null_where_libraries_have_nulls(library):
+    x, y = np.arange(1.0, 7.0)[:, None], np.arange(6.0) ** 2
+    y[3] = np.nan
+    for targets in (y, np.column_stack([y, -y])):
+        path = olsq.coefficient_path(x, targets, window=3, min_samples=2)
+        table = path.to_frame(kind=library, statistics=True)
+        table = table if library == "polars" else pl.from_arrow(table)
+        numbers = table.select(pl.selectors.float())
+        assert not numbers.select(pl.all().is_nan().any()).row(0).count(True)
+        assert numbers.null_count().row(0)[0] == 1
+        pandas = path.to_frame(kind="pandas", statistics=True)
+        np.testing.assert_array_equal(numbers.to_numpy(), pandas.to_numpy())
+
+
+def test_an_index_can_be_left_out():
+    X = pd.DataFrame({"a": np.arange(1.0, 5.0)}, index=list("wxyz"))
+    options = {"times": np.arange(4.0), "by": ["n", "n", "s", "s"]}
+    path = olsq.coefficient_path(X, [1.0, 2.0, 3.0, 4.0], **options)
+    assert list(path.to_frame())[:2] == ["time", "group"]
+    bare = path.to_frame(index=False)
+    assert next(iter(bare)) == "a"
+    assert bare.index.tolist() == [0, 1, 2, 3]
+    for kind in ("polars", "pyarrow"):
+        table = path.to_frame(kind=kind, index=False)
+        assert (table.columns if kind == "polars" else table.column_names)[0] == "a"
+    path = olsq.coefficient_path(X.to_numpy(), X["a"].to_numpy(), times=DAYS[:4])
+    assert path.to_frame(index=False).index.tolist() == [0, 1, 2, 3]

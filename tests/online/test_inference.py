@@ -478,3 +478,90 @@ def test_intervals_of_forecasts_are_infinite_below_one_degree_of_freedom(horizon
     known = np.flatnonzero(~np.isnan(width))
     assert (width[known[: horizon - 1]] == np.inf).all()
     assert (width[known[horizon:]] < 200).all()
+
+
+@pytest.mark.parametrize("forget", [1.0, 0.9])
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_that_were_not_learned_are_refused(method, forget):
+    X, y, w = data()
+    est = olsq.RecursiveLeastSquares(ridge=0.0, method=method, forget=forget).fit(X, y, w)
+    est.cov_params("HC0", data=(X, y, w))
+    scale = np.where(np.arange(len(y)) == 50, 3.0, 1.0)
+    others = {
+        "no weights": (X, y),
+        "other weights": (X, y, 2 * w),
+        "a row less": (X[1:], y[1:], w[1:]) if forget == 1 else (X[-9:], y[-9:], w[-9:]),
+        "a row twice": (np.vstack([X, X[-1:]]), [*y, y[-1]], [*w, w[-1]]),
+        "another order": (X, y[::-1], w),
+        "other columns": (X[:, ::-1], y, w),
+        "another regressor": (X * scale[:, None], y, w),
+    }
+    for rows in others.values():
+        with pytest.raises(ValueError, match="data must be the rows that were learned"):
+            est.cov_params("HC0", data=rows)
+
+
+def test_the_last_rows_that_still_count_are_enough():
+    X, y, _ = data()
+    X, y = np.tile(X, (5, 1)), np.tile(y, 5)
+    est = olsq.RecursiveLeastSquares(forget=0.9).fit(X, y)
+    every = est.cov_params("HC0", data=(X, y))
+    np.testing.assert_allclose(est.cov_params("HC0", data=(X[-99:], y[-99:])), every, rtol=0.02)
+
+
+def test_intervals_of_new_rows_have_the_weights_of_these():
+    X, y, w = data()
+    new, weights = X[:5], np.array([0.25, 1.0, 4.0, 1e-3, 100.0])
+    whole = sm.WLS(y, sm.add_constant(X), weights=w).fit()
+    theirs = whole.get_prediction(sm.add_constant(new, has_constant="add"), weights=weights)
+    truth = theirs.conf_int(obs=True, alpha=0.1)
+    by, rows = ["a"] * len(y), {"sample_weight": weights}
+    found = [
+        olsq.RecursiveLeastSquares(method=method).fit(X, y, w).predict_interval(new, 0.9, **rows)
+        for method in METHODS
+    ]
+    found.append(olsq.RollingLeastSquares(len(y)).fit(X, y, w).predict_interval(new, 0.9, **rows))
+    for groups in (olsq.GroupedLeastSquares(), olsq.GroupedRollingLeastSquares(len(y))):
+        groups.fit(X, y, w, by=by)
+        found.append(groups.predict_interval(new, 0.9, by=["a"] * 5, **rows))
+        with pytest.raises(ValueError, match="leave it out with kind='mean'"):
+            groups.predict_interval(new, 0.9, "mean", by=["a"] * 5, **rows)
+    for bounds in found:
+        np.testing.assert_allclose(np.transpose(bounds), truth, rtol=1e-9)
+    est = olsq.RecursiveLeastSquares().fit(X, y, w)
+    assert est.predict_interval(new[:1], sample_weight=0.0)[1] == np.inf
+    for wrong in ([-1.0] * 5, [1.0] * 4):
+        with pytest.raises(ValueError, match="sample_weight"):
+            est.predict_interval(new, sample_weight=wrong)
+    with pytest.raises(ValueError, match="leave it out with kind='mean'"):
+        est.predict_interval(new, kind="mean", sample_weight=1.0)
+
+
+def test_a_step_gives_the_deviation_of_its_prediction():
+    X, y, w = data()
+    Y = np.column_stack([y, -2 * y])
+    prior = {"prior": (np.zeros(4), np.ones(4)), "noise_variance": 2.0}
+    for target in (y, Y):
+        for make in (
+            olsq.RecursiveLeastSquares,
+            lambda: olsq.RecursiveLeastSquares(**prior),
+            lambda: olsq.RollingLeastSquares(7),
+        ):
+            est, plain = make(), make()
+            first = est.step(X[0], target[0], return_std=True)[2]
+            plain.step(X[0], target[0])
+            assert np.isinf(first).all() == (est.get_params().get("prior") is None)
+            for x, value in zip(X[1:20], target[1:20], strict=True):
+                std = plain.predict(x[None], return_std=True)[1]
+                found = est.step(x, value, return_std=True)
+                np.testing.assert_array_equal(found[2], std[0])
+                want = plain.step(x, value)
+                np.testing.assert_array_equal(found[0], want[0])
+                np.testing.assert_array_equal(found[1], want[1])
+                assert type(found[2]) is type(found[0])
+            variance = np.square(est.predict(x[None], return_std=True)[1][0])
+            variance = variance + est.sigma2_ * (1 / w[20] - 1)  # of a row of this weight
+            found = est.step(x, value, sample_weight=w[20], return_std=True)[2]
+            np.testing.assert_allclose(np.square(found), variance, rtol=1e-9)
+    with pytest.raises(TypeError, match="leave return_std out"):
+        olsq.TotalLeastSquares().step(X[0], y[0], return_std=True)

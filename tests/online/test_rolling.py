@@ -215,3 +215,46 @@ def test_the_statistics_of_columns_are_the_windows(form, monkeypatch):
         np.testing.assert_allclose(est._engine.form.columns[0], want, rtol=1e-9)
         assert est._engine.form.tally[0] == 50
     assert len(rebuilt) < 30  # one in some hundred rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_target_without_rows_in_the_window_leaves_the_others_alone(seed):
+    """It reads NaN; the others read as by themselves, in the estimator, by group and in paths."""
+    rng = np.random.default_rng(seed)
+    X, Y = rng.standard_normal((40, 2)), rng.standard_normal((40, 3))
+    Y[rng.random(Y.shape) < 0.2] = np.nan
+    Y[25:35, 1] = np.nan
+    options = {"window": 6, "window_of": "positions", "missing": "skip_target", "min_samples": 2}
+    est = olsq.RollingLeastSquares(**options)
+    groups = olsq.GroupedRollingLeastSquares(**options)
+    alone = [olsq.RollingLeastSquares(**options) for _ in range(3)]
+    path = olsq.coefficient_path(X, Y, fit_intercept=True, **options)
+    names = "coef_", "intercept_", "sigma2_", "coef_stderr_", "intercept_stderr_"
+    lost = 0
+    for t, (x, y) in enumerate(zip(X, Y, strict=True)):
+        prediction, residual = est.step(x, y)
+        groups.partial_fit(x[None], y[None], by=["a"])
+        for j, one in enumerate(alone):
+            before, error = one.step(x, y[j])
+            np.testing.assert_allclose([prediction[j], residual[j]], [before, error], 1e-9, 1e-12)
+        known = np.array([one._has_estimate() for one in alone])
+        if not known.any():
+            continue
+        lost += not known.all()
+        for name in names:
+            want = [getattr(one, name) if one._has_estimate() else np.nan for one in alone]
+            for found in (getattr(est, name), getattr(groups, name)[0]):
+                assert np.isnan(found[~known]).all()
+                np.testing.assert_allclose(
+                    found[known], [v for v, k in zip(want, known, strict=True) if k], 1e-9, 1e-12
+                )
+        np.testing.assert_allclose(est.coef_, path.coef[t], 1e-9, 1e-12)
+        assert (est.rank_[~known] == 0).all()
+        assert not est.determined_[~known].any()
+        assert np.isnan(est.predict(X[:2])[:, ~known]).all()
+        lower, upper = est.predict_interval(X[:2])
+        assert np.isnan(lower[:, ~known]).all()
+        assert (lower[:, known] <= upper[:, known]).all()
+        est.cov_params()
+        est.summary()
+    assert lost

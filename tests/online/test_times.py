@@ -713,3 +713,30 @@ def test_a_gap_of_centuries_forgets_what_it_should(half_life, first):
     groups.partial_fit(X, y, by=["a"] * 4, times=times)
     for coef in (path.coef[-1], est.coef_, groups.coef_[0]):
         np.testing.assert_allclose(coef, [want], rtol=1e-12)
+
+
+def test_whole_numbers_are_times_to_their_last_digit():
+    """Shown as they are; where float64 would round times that count, they are refused."""
+    first = 1_700_000_000_000_000_001
+    X, y = np.ones((4, 1)), np.arange(4.0)
+    times = first + np.array([0, 1, 2, 10])
+    shown = olsq.coefficient_path(X, y, times=times).to_frame(kind="polars")["time"]
+    assert shown.to_list() == times.tolist()
+    with pytest.raises(ValueError, match=r"row 2 is at 17.*00, after 17.*03"):
+        olsq.coefficient_path(X, y, times=[first, first + 2, first - 1, first])
+    for call in (
+        lambda t: olsq.coefficient_path(X, y, times=t, window=2.0),
+        lambda t: olsq.coefficient_path(X, y, times=t, half_life=2.0),
+        lambda t: olsq.coefficient_path(X, y, times=t, half_life=2.0, by=[1] * 4),
+        lambda t: olsq.coefficient_path(X, y, times=t, horizon=2.0),
+        lambda t: olsq.GroupedLeastSquares(half_life=2.0).fit(X, y, by=[1] * 4, times=t),
+        lambda t: olsq.GroupedRollingLeastSquares(2.0).fit(X, y, by=[1] * 4, times=t),
+        lambda t: olsq.time_varying(X, y, drift=1.0, noise=1.0, times=t, per=1.0),
+    ):
+        for kind in (np.array, list, lambda t: pd.Series(t, dtype="Int64")):
+            with pytest.raises(ValueError, match="whole numbers beyond 2\\^53"):
+                call(kind(times))
+        call(times - first)
+        call((times - first) * 2**55)  # which float64 holds
+    dates = olsq.coefficient_path(X, y, times=times.view("datetime64[ns]"), window="2ns")
+    assert dates.coef[:, 0].tolist() == [0.0, 0.5, 1.5, 3.0]

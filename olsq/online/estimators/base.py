@@ -122,8 +122,14 @@ class StreamingRegressor(Prediction):
         return self
 
     def step(
-        self, x: ArrayLike, y: ArrayLike, *, sample_weight: float | None = None, time: Any = None
-    ) -> tuple[Any, Any]:
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        *,
+        sample_weight: float | None = None,
+        time: Any = None,
+        return_std: bool = False,
+    ) -> tuple[Any, ...]:
         """Predict one row, then learn it, as :meth:`predict` and :meth:`partial_fit` do.
 
         Parameters
@@ -134,6 +140,9 @@ class StreamingRegressor(Prediction):
             Weight >= 0 of the row; see :meth:`partial_fit`.
         time : date or number, optional
             When it was, for a window or half-life in time; see :meth:`partial_fit`.
+        return_std : bool, default False
+            Whether to return the standard deviation of the prediction's error too, as
+            :meth:`predict` does, for an observation of this ``sample_weight``.
 
         Returns
         -------
@@ -142,6 +151,9 @@ class StreamingRegressor(Prediction):
             where x has a missing value.
         residual : number or array (m,)
             ``y - prediction``; NaN where the row cannot be learnt.
+        std : number or array (m,)
+            Only with ``return_std``: known before the row is learned; inf while rows before do not
+            determine it.
 
         Raises
         ------
@@ -172,13 +184,20 @@ class StreamingRegressor(Prediction):
             raise ValueError(
                 f"step takes one row, got x of shape {np.shape(x)} and y of shape {np.shape(y)}"
             )
+        if return_std:
+            with self._locked():
+                weight = check_weight_of_row(sample_weight)
+                deviation = self._deviation_before(X, weight)
+                deviation = np.full(np.shape(Y[0]), deviation)
+                learned = self.step(x, y, sample_weight=sample_weight, time=time)
+                return (*learned, deviation if several else deviation.item())
         with self._locked():
             short = one_row.learn(self, X, Y, sample_weight) if time is None else None
             if short is not None:
                 return short[0], (short[1][0].copy() if several else short[1].item())
             has_estimate = self._has_estimate()
             if has_estimate:
-                before = self.predict(X)[0]
+                before = self._predict_or_zero(X)
             else:
                 row = complex_rows.complex_array(X, "x") if self._sees_complex(X, Y) else None
                 row = real_array(X, "x") if row is None else row
@@ -194,6 +213,17 @@ class StreamingRegressor(Prediction):
             if weight is not None and np.isnan(weight):
                 residual = np.full_like(residual, np.nan)
         return (before, residual) if several else (before.item(), residual.item())
+
+    def _predict_or_zero(self, X: Any) -> Any:
+        """Predict the row X (1, d); 0 for targets without an estimate beside others with one."""
+        prediction = np.asarray(self.predict(X))[0]
+        if np.isnan(prediction).any() and np.isfinite(np.asarray(X, prediction.dtype)).all():
+            prediction = np.where(np.isnan(prediction), 0, prediction)
+        return prediction
+
+    def _deviation_before(self, X: Any, sample_weight: Any) -> Any:
+        """Return the standard deviation of the observation that a row X (1, d) comes with."""
+        raise TypeError(f"{type(self).__name__} has no standard deviations: leave return_std out")
 
     def _has_estimate(self) -> bool:
         """Test whether :meth:`predict` has something to predict with."""

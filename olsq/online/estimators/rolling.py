@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
 from olsq.online.conventions import locked
 from olsq.online.estimators.inference import Inference
+from olsq.online.forms.form import Form
 from olsq.online.inference.robust import errors_in_window
 from olsq.online.parameters import WindowParameters
 from olsq.online.paths.path import CoefficientPath
@@ -44,6 +46,8 @@ class RollingLeastSquares(WindowParameters, Inference):
     min_samples : int, optional
         Below that many samples in the window there is no estimate: ``predict`` and the attributes
         raise NotFittedError, rows of a path are NaN.  Default 1: minimum norm until determined.
+        With ``missing="skip_target"`` a target with fewer samples reads NaN (rank 0) beside the
+        others.
     ridge : float or array (d,), default 0
         Penalty on the squared coefficients, never on the intercept, in units of the regressors
         squared; 0 for ordinary least squares.
@@ -204,10 +208,34 @@ class RollingLeastSquares(WindowParameters, Inference):
         return form
 
     def _samples_held(self) -> int:
-        """Return the number of samples in the window, for the target that has the fewest."""
+        """Return the number of samples in the window, for the target that has the most."""
+        return max(samples for _, samples in self._samples_of_targets())
+
+    def _samples_of_targets(self) -> list[tuple[NDArray[np.int64], int]]:
+        """List the groups of targets with the number of their samples in the window."""
         pair = 2 if self._origin.is_complex else 1
         groups: Any = self._engine.groups
-        return min([engine.n_samples for _, engine in groups]) // pair
+        return [(targets, engine.n_samples // pair) for targets, engine in groups]
+
+    def _only_estimates(self, values: NDArray) -> NDArray:
+        """Return values (m, ...) with NaN (0, False) for targets that have no estimate."""
+        few = [targets for targets, n in self._samples_of_targets() if n < self._fewest]
+        if not few:
+            return values
+        values = np.array(values)
+        values[np.concatenate(few)] = np.nan if values.dtype.kind in "fc" else 0
+        return values
+
+    def _by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
+        return self._only_estimates(super()._by_target(read))
+
+    def _per_target(self, read: Callable[[Form], Any]) -> Any:
+        values = super()._per_target(read)
+        return self._only_estimates(values) if self._has_targets_apart else values
+
+    def _statistics(self) -> tuple[NDArray, NDArray]:
+        sigma2, errors = super()._statistics()
+        return self._only_estimates(sigma2), self._only_estimates(errors)
 
     def _has_estimate(self) -> bool:
         return super()._has_estimate() and self._samples_held() >= self._fewest

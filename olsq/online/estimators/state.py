@@ -248,9 +248,12 @@ class EstimatorState(Estimator):
         """Return a value shared by all targets; one each with ``missing="skip_target"``."""
         with self._at_work():
             form = self._form()
-            if not self._engine.parting or self._origin.n_targets == 0:
-                return read(form)
-            return self._engine.for_each(read)
+            return self._engine.for_each(read) if self._has_targets_apart else read(form)
+
+    @property
+    def _has_targets_apart(self) -> bool:
+        """True if each of several targets has a history of its own."""
+        return self._engine.parting and self._origin.n_targets > 0
 
     def _real_theta(self) -> NDArray:
         """Return the coefficients (m, k) of the engine's rows, of both parts if complex."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
+from olsq.arrays.reals import real_array
 from olsq.online.calls import one_row
 from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.estimators.prediction import BLOCK_ROWS, clip_to_finite
@@ -17,6 +18,9 @@ from olsq.online.forms.rows import split_intercept
 from olsq.online.forms.statistics import counts_of, statistics_of
 from olsq.online.forms.student import check_level, deviations, half_widths
 from olsq.online.rows import complex_rows
+from olsq.online.rows.complex_rows import holds_complex
+from olsq.online.rows.frames import check_same_index
+from olsq.online.rows.options import check_weight
 from olsq.online.rows.sparse import SparseRows
 from olsq.threads import threads_for
 
@@ -151,8 +155,25 @@ class Uncertainty(Coefficients):
             deviation = self._shaped_rows(self._deviation(rows, "observation"))
             return self._as_input(X, (mean, deviation))
 
+    def _deviation_before(self, X: Any, sample_weight: Any) -> Any:
+        row = complex_rows.complex_array(X, "x") if holds_complex(X) else real_array(X, "x")
+        if not np.isfinite(row).all():
+            return np.nan
+        if not self._has_estimate():
+            return np.inf
+        with self._at_work():
+            other = self._before_first_row(X) or self
+            deviation = other._deviation(other._checked(X), "observation", sample_weight)
+            deviation = other._shaped_rows(deviation)[0]
+        return np.where(np.isnan(deviation), np.inf, deviation)  # of targets without an estimate
+
     def predict_interval(
-        self, X: ArrayLike, level: float = 0.95, kind: str = "observation"
+        self,
+        X: ArrayLike,
+        level: float = 0.95,
+        kind: str = "observation",
+        *,
+        sample_weight: ArrayLike | None = None,
     ) -> tuple[Any, Any]:
         """Compute intervals around :meth:`predict`.
 
@@ -162,7 +183,10 @@ class Uncertainty(Coefficients):
         level : float in (0, 1), default 0.95
             Probability that an interval covers what it is for.
         kind : {"observation", "mean"}
-            For a new observation of weight 1 at x, or for its mean.
+            For a new observation at x, or for its mean.
+        sample_weight : number or array (n,), optional
+            Weights >= 0 of the new observations, whose noise has the variance ``sigma2_ / weight``.
+            Default: 1.
 
         Returns
         -------
@@ -177,7 +201,7 @@ class Uncertainty(Coefficients):
 
         Notes
         -----
-        ``x . coef -+ q sqrt(sigma2_ (x . P x + 1))``, without the 1 for the mean, with q from
+        ``x . coef -+ q sqrt(sigma2_ (x . P x + 1 / w))``, without 1 / w for the mean, with q from
         Student's t distribution: exact for independent normal noise at forget = 1 without a ridge,
         the intervals of statsmodels' ``get_prediction``.  Its degrees of freedom are
         ``(sum zeta)^2 / sum zeta^2 - k`` with zeta the forgetting weights (Satterthwaite) and k the
@@ -205,13 +229,17 @@ class Uncertainty(Coefficients):
         """
         check_choice(kind, "kind", ("observation", "mean"))
         level = check_level(level)
+        check_weight_of_interval(kind, sample_weight)
         if (other := self._before_first_row(X)) is not None:
-            return self._as_input(X, other.predict_interval(X, level, kind))
+            found = other.predict_interval(X, level, kind, sample_weight=sample_weight)
+            return self._as_input(X, found)
         with self._at_work():
             self._form()
             rows = self._checked(X)
             mean = self._mean(rows)
-            reach = half_widths(self._deviation(rows, kind), self._freedom(), level)
+            check_same_index(X=X, sample_weight=sample_weight)
+            deviation = self._deviation(rows, kind, sample_weight)
+            reach = half_widths(deviation, self._freedom(), level)
             if self._origin.is_complex:  # each part has half of the variance
                 reach, means = reach / np.sqrt(2.0), np.stack([mean.real, mean.imag])
             else:
@@ -283,7 +311,9 @@ class Uncertainty(Coefficients):
                 out[block] = read(np.asarray(regressors, np.float64))
         return out
 
-    def _deviation(self, rows: NDArray, kind: str) -> NDArray[np.float64]:
+    def _deviation(
+        self, rows: NDArray, kind: str, sample_weight: Any = None
+    ) -> NDArray[np.float64]:
         """Compute standard deviations (n, m) of the mean, or of an observation, at checked rows."""
         sandwich = self._origin.sandwich
 
@@ -291,7 +321,9 @@ class Uncertainty(Coefficients):
             read = form.sandwich_leverage if sandwich else form.leverage
             return np.broadcast_to(self._by_block(read, rows), (form.loss.size, rows.shape[0]))
 
-        spread = self._by_target(of_form).T + (1.0 if kind == "observation" else 0.0)
+        spread = self._by_target(of_form).T
+        if kind == "observation":
+            spread = spread + noise_of_rows(sample_weight, len(spread))[:, None]
         return deviations(spread, self._statistics()[0])
 
     def _freedom(self) -> NDArray[np.float64]:
@@ -303,3 +335,15 @@ class Uncertainty(Coefficients):
 
         is_known = np.isfinite(self._known_noise(self._origin))
         return np.where(is_known, np.inf, self._by_target(of_form))
+
+
+def check_weight_of_interval(kind: str, sample_weight: Any) -> None:
+    """Raise ValueError for weights of an interval for the mean, which has no noise of its own."""
+    if kind == "mean" and sample_weight is not None:
+        raise ValueError("sample_weight is of new observations: leave it out with kind='mean'")
+
+
+def noise_of_rows(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
+    """Return the variances (n,) of the noise of new rows, in units of that of weight 1."""
+    with np.errstate(divide="ignore"):
+        return 1.0 / check_weight(sample_weight, n_rows)

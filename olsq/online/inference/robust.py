@@ -6,6 +6,7 @@ a window has them, and a recursion is given them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import check_choice, is_integer, shown
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows
+from olsq.online.forms.square_root_kernels import DECAY, WEIGHT
 from olsq.online.paths.collector import KINDS, RobustErrors, newey_west_lags
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import half_life_gates
@@ -129,7 +131,47 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray
     regressors = np.ones((X.shape[0], X.shape[1] + estimator._first))
     regressors[:, estimator._first :] = X
     rows = Rows.of(regressors, Y.astype(np.float64), np.ones(len(regressors)), weights)
+    _check_learned(estimator, rows, usable, weights[:, None] * shares)
     return rows, usable, weights[:, None] * shares
+
+
+def _check_learned(
+    estimator: Any, rows: Rows, usable: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> None:
+    """Raise ValueError if rows with these weights (n, m) are not those that were learned.
+
+    Their sums of weights and squares are those of the state, and the coefficients solve their
+    normal equations, ``X^T W (y - X theta) = Lambda theta``, to rounding.  To 1 % where only the
+    last rows are given, and what they leave of earlier ones is less than that.
+    """
+    if estimator.prior is not None or estimator._strategy is not None:
+        return  # whose sums are of other things too
+    origin = estimator._origin
+    rounding = 1e-3 if np.float32 in (estimator._stored, origin.dtype) else 1e-6
+    theta = estimator._real_theta()
+    for targets, engine in estimator._engine.groups:
+        if hasattr(engine, "rows"):  # a window, which may hold fewer rows
+            return
+        j, form = targets[0], engine.form
+        w = np.where(usable[:, j], weights[:, j], 0.0)
+        X, Y = (np.where(usable[:, j, None], a, 0.0) for a in (rows.X, rows.Y[:, targets]))
+        short = np.count_nonzero(w) < estimator.n_samples_seen_ and w[0] < 0.01 * w.max()
+        tolerance = 0.01 if short else rounding
+        ridge = origin.ridge * (form.tally[DECAY] if origin.discounted else 1.0)
+        squares = w @ X**2
+        close = partial(np.allclose, rtol=tolerance, atol=0.0)
+        same = close(w.sum(), form.tally[WEIGHT])
+        # Some forms count the ridge among the squares.
+        same &= close(squares, form.columns[0]) or close(squares + ridge, form.columns[0])
+        if not short and not form.held[0]:
+            lost = X.T @ (w[:, None] * (Y - X @ theta[targets].T)) - (ridge * theta[targets]).T
+            same &= bool((np.abs(lost) <= tolerance * np.sqrt(np.outer(squares, w @ Y**2))).all())
+        if not same:
+            raise ValueError(
+                "data must be the rows that were learned, with their weights: their sums differ "
+                "from those of the estimator. Give (X, y, sample_weight) if rows had weights, and "
+                "(X, y, sample_weight, times) if they had times"
+            )
 
 
 def _shares(

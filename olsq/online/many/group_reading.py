@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.estimators.uncertainty import check_weight_of_interval, noise_of_rows
 from olsq.online.forms.student import check_level
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.by_key import ByKey
@@ -17,6 +18,7 @@ from olsq.online.many.clocks import Clocks
 from olsq.online.many.labels import known_key
 from olsq.online.many.panels import PanelFit, fit_panel
 from olsq.online.rows.durations import half_life_duration
+from olsq.online.rows.frames import check_same_index
 
 
 def _of_the_bank(name: str) -> Any:
@@ -83,7 +85,13 @@ class GroupReading(ByKey):
             return out
 
     def predict_interval(
-        self, X: ArrayLike, level: float = 0.95, kind: str = "observation", *, by: Any
+        self,
+        X: ArrayLike,
+        level: float = 0.95,
+        kind: str = "observation",
+        *,
+        by: Any,
+        sample_weight: ArrayLike | None = None,
     ) -> tuple[NDArray, NDArray]:
         """Compute intervals around :meth:`predict`, each by its row's group.
 
@@ -91,7 +99,7 @@ class GroupReading(ByKey):
         ----------
         X, by
             As in :meth:`predict`.
-        level, kind
+        level, kind, sample_weight
             As in :meth:`RecursiveLeastSquares.predict_interval`, whose formula this is.
 
         Returns
@@ -116,6 +124,8 @@ class GroupReading(ByKey):
         """
         check_choice(kind, "kind", ("observation", "mean"))
         level = check_level(level)
+        check_weight_of_interval(kind, sample_weight)
+        check_same_index(X=X, sample_weight=sample_weight)
         with self._locked():
             bank = self._bank_or_prior()
             mean = self.predict(X, by=by)
@@ -123,7 +133,9 @@ class GroupReading(ByKey):
             rows, codes, answered = self._rows_asked(X, by, bank.n_features_in_, prior)
             new = (codes >= len(self)) & np.isfinite(mean.reshape(len(mean), -1)).all(axis=1)
             asked = np.flatnonzero(answered & (codes < len(self)))
-            reach = bank._reach(rows[asked], codes[asked], level, kind == "observation")
+            noise = noise_of_rows(sample_weight, len(rows))
+            noise_of_row = noise[asked] if kind == "observation" else None
+            reach = bank._reach(rows[asked], codes[asked], level, noise_of_row)
             lower, upper = mean.copy(), mean.copy()
             shape = (asked.size, *mean.shape[1:])
             with np.errstate(invalid="ignore"):

@@ -15,6 +15,7 @@ from olsq.online.many.labels import MISSING, encode, known_key, written_key
 from olsq.online.parameters import WindowParameters
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
+from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_weight, factors_of_rows
 from olsq.online.rows.times import check_times_shape, of_frames, same_clock, times_and_zone
 
@@ -202,10 +203,16 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         NaN for a row with a non-finite regressor, without a label, or of a group without an
         estimate; under ``missing="raise"`` a ValueError.
         """
-        return self._by_group(X, by, lambda window, rows: [window.predict(rows)])[0]
+        return self._by_group(X, by, lambda window, rows, _: [window.predict(rows)])[0]
 
     def predict_interval(
-        self, X: ArrayLike, level: float = 0.95, kind: str = "observation", *, by: Any
+        self,
+        X: ArrayLike,
+        level: float = 0.95,
+        kind: str = "observation",
+        *,
+        by: Any,
+        sample_weight: ArrayLike | None = None,
     ) -> tuple[NDArray, NDArray]:
         """Compute intervals around :meth:`predict`, each by its row's group.
 
@@ -213,7 +220,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         ----------
         X, by
             As in :meth:`predict`.
-        level, kind
+        level, kind, sample_weight
             As in :meth:`RollingLeastSquares.predict_interval`.
 
         Returns
@@ -221,15 +228,27 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         lower, upper : arrays (n,) or (n, m)
             NaN where the prediction is.
         """
-        lower, upper = self._by_group(
-            X, by, lambda window, rows: window.predict_interval(rows, level, kind), 2
-        )
+        check_same_index(X=X, sample_weight=sample_weight)
+        per_row = None if sample_weight is None else check_weight(sample_weight, len(X))  # pyright: ignore[reportArgumentType]
+
+        def interval(window: RollingLeastSquares, X: NDArray, rows: NDArray) -> Any:
+            weights = None if per_row is None else per_row[rows]
+            return window.predict_interval(X, level, kind, sample_weight=weights)
+
+        lower, upper = self._by_group(X, by, interval, 2)
         return lower, upper
 
     def _by_group(
-        self, X: Any, by: Any, ask: Callable[[RollingLeastSquares, NDArray], Any], results: int = 1
+        self,
+        X: Any,
+        by: Any,
+        ask: Callable[[RollingLeastSquares, NDArray, NDArray[np.int64]], Any],
+        results: int = 1,
     ) -> list[NDArray]:
-        """Return what ``ask`` gives for each group's rows, NaN for rows without an estimate."""
+        """Return what ``ask`` gives for each group's rows, NaN for rows without an estimate.
+
+        ``ask`` receives the window, its rows of X, and their numbers.
+        """
         with self._locked():
             windows = self._windows_or_raise()
             X, codes, _ = self._rows_asked(X, by, self.n_features_in_)
@@ -239,7 +258,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             by_place = list(windows.values())
             for code, rows in _runs(codes, np.argsort(codes, kind="stable")):
                 if code < len(by_place) and by_place[code]._has_estimate():
-                    answers = ask(by_place[code], X[rows])
+                    answers = ask(by_place[code], X[rows], rows)
                     for array, answer in zip(results_of_rows, answers, strict=True):
                         array[rows] = answer
             return results_of_rows

@@ -55,9 +55,17 @@ class BankUncertainty(BankReading):
         return leverages[0] if asked.single else leverages
 
     def _reach(
-        self, rows: NDArray, filters: NDArray[np.int64], level: float, observation: bool
+        self,
+        rows: NDArray,
+        filters: NDArray[np.int64],
+        level: float,
+        noise_of_row: NDArray[np.float64] | None,
     ) -> NDArray[np.float64]:
-        """Compute half of the width (n, m) of the intervals of rows (n, d), each of its filter."""
+        """Compute half of the width (n, m) of the intervals of rows (n, d), each of its filter.
+
+        ``noise_of_row`` (n,) is the variance of each one's noise in units of ``sigma2_``; None for
+        intervals of the mean.
+        """
         state, kind = self._state_or_raise(), self._kind
         noise = self._known_noise()
         out = np.empty((filters.size, state.coefs.shape[1]))
@@ -70,7 +78,9 @@ class BankUncertainty(BankReading):
             regressors = np.ascontiguousarray(rows[part], np.float64)
             sandwich = state.spread.shape[1] > 0
             spread = state.leverage(filters[part], kind, regressors, place.size, sandwich)
-            spread = spread[:, None] + (1.0 if observation else 0.0)
+            spread = spread[:, None]
+            if noise_of_row is not None:
+                spread = spread + noise_of_row[part, None]
             quantile = half_widths(np.ones(freedom.shape), freedom, level)  # one for each filter
             with np.errstate(invalid="ignore"):
                 out[part] = quantile[place] * deviations(spread, sigma2[place])

@@ -274,6 +274,7 @@ class CoefficientPath(PathArrays):
         names: Sequence[str] | None = None,
         kind: str | None = None,
         statistics: bool = False,
+        index: bool = True,
     ) -> Any:
         """Convert the path to a data frame, one row for each row of the data.
 
@@ -287,6 +288,9 @@ class CoefficientPath(PathArrays):
             Polars where pandas is not installed.
         statistics : bool, default False
             Whether to add the statistics of every row.
+        index : bool, default True
+            False leaves out what tells the rows apart: the column of labels of ``by=``, the times,
+            and the index of pandas.
 
         Returns
         -------
@@ -295,7 +299,8 @@ class CoefficientPath(PathArrays):
             "recursive_residual", "sigma2", and the standard errors "intercept_stderr" and
             "<name>_stderr".  With several targets each has all of them: under two levels of
             columns (target, name) in pandas, and as "target:name" in Polars and Arrow; without
-            names the targets are "y0", "y1", ....  pandas frames have the index of X (or y).
+            names the targets are "y0", "y1", ....  What is not known is NaN in pandas and null in
+            Polars and Arrow.  pandas frames have the index of X (or y).
             ``times`` that were given are a first column, "time" or what their series is called,
             and the index where pandas gets arrays, which have none.  A path made with ``by=`` has
             the labels as its first column, "group" or what their series or column is called.
@@ -323,9 +328,11 @@ class CoefficientPath(PathArrays):
         """
         if kind is not None and kind not in frames.KINDS:
             raise ValueError(f"kind must be one of {frames.KINDS}, got {kind!r}")
-        features = self._feature_names(names)
+        features, labels = self._feature_names(names), self.labels
+        if not index:
+            labels = labels._replace(groups=None, times=None, index=None, time_zone=None)
         if self.residual.ndim == 1:
-            return frames.frame(self._columns(features, statistics), self.labels, kind)
+            return frames.frame(self._columns(features, statistics), labels, kind)
         targets = self._target_names()
         frames.refuse_twice(targets)
         columns = {
@@ -333,7 +340,7 @@ class CoefficientPath(PathArrays):
             for k, target in enumerate(targets)
             for name, values in self.of_target(k)._columns(features, statistics).items()
         }
-        return frames.frame(columns, self.labels, kind)
+        return frames.frame(columns, labels, kind)
 
     def of_target(self, target: int | str) -> Self:
         """Return the path of one of several targets, by number or name, as for a 1-D y."""
@@ -443,7 +450,7 @@ class CoefficientPath(PathArrays):
             times = times / np.timedelta64(1, "D" if long else "s")
             name = f"{name} ({'days' if long else 's'})"
         figure = plot_path(path, names=labels, x=x if times is None else times)
-        if times is not None and times.dtype.kind == "f":  # dates speak for themselves
+        if times is not None and times.dtype.kind in "fiu":  # dates speak for themselves
             figure.axes[-1].set_xlabel(name)
         return figure
 

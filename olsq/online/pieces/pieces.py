@@ -251,22 +251,27 @@ def check_groups(parameters: dict[str, Any]) -> None:
 
 
 def grouped(
-    parameters: dict[str, Any], fitted: dict[Any, RecursiveLeastSquares]
+    parameters: dict[str, Any], fitted: dict[Any, RecursiveLeastSquares | None]
 ) -> GroupedLeastSquares:
-    """Build the groups that started from their ridge and have learned each one's piece."""
+    """Build the groups that started from their ridge and have learned each one's piece.
+
+    None is the piece of a group of which no row could be learned; not all of them are None.
+    """
     names = set(GroupedLeastSquares._parameter_names())
     of_groups = {name: value for name, value in parameters.items() if name in names}
     groups = GroupedLeastSquares(**of_groups)
-    first: Any = next(iter(fitted.values()))
+    first: Any = next(piece for piece in fitted.values() if piece is not None)
     origin, clocks = first._origin, None
     if first._timing is not None:
-        timings = (piece._timing for piece in fitted.values())
+        timings = (piece._timing for piece in fitted.values() if piece is not None)
         zoned = functools.reduce(same_clock, (t.zoned for t in timings if t is not None))
         clocks = groups._clocks = Clocks.start(first._timing.kind, len(fitted), zoned)
     bank = FilterBank(len(fitted), **groups._bank_parameters())
     one = RecursiveLeastSquares(**parameters)
     bank._begin(origin.n_features, origin.n_targets, origin.dtype)
     for f, piece in enumerate(fitted.values()):
+        if piece is None:
+            continue
         start: Any = begun(one, piece)
         bank._state.set_switch(f, start._engine.engine, start.n_samples_seen_)
         if clocks is not None:

@@ -20,6 +20,7 @@ from olsq.arrays.reals import refuse_repeated_names
 _PLAIN = (np.ndarray, np.generic, list, tuple, int, float, type(None))
 LARGEST = np.iinfo(np.int64).max
 KINDS = ("pandas", "polars", "pyarrow")
+WITH_NULLS = KINDS[1:]  # libraries that know nulls beside NaN, and have no index
 
 
 class Labels(NamedTuple):
@@ -167,6 +168,9 @@ def dates_of_index(index: Any) -> NDArray | None:
     time as timedelta64; else None.
     """
     kind = type(index).__name__
+    if kind == "Index" and hasattr(index.dtype, "pyarrow_dtype"):
+        index = _numpy_dates(index)
+        kind = type(index).__name__
     if kind == "TimedeltaIndex":
         return index.to_numpy()
     if kind == "PeriodIndex":
@@ -174,6 +178,20 @@ def dates_of_index(index: Any) -> NDArray | None:
     if kind != "DatetimeIndex":
         return None
     return (index if index.tz is None else index.tz_convert(None)).to_numpy()
+
+
+def _numpy_dates(index: Any) -> Any:
+    """Return an index of Arrow's dates or lengths of time as one of NumPy's; others as they are."""
+    import pandas as pd
+
+    name = str(index.dtype)
+    if name.startswith("duration"):
+        return pd.TimedeltaIndex(index.to_numpy())
+    if not name.startswith(("timestamp", "date")):
+        return index
+    if getattr(index.dtype.pyarrow_dtype, "tz", None) is not None:
+        return pd.DatetimeIndex(index.astype(f"datetime64[ns, {index.dtype.pyarrow_dtype.tz}]"))
+    return pd.DatetimeIndex(index.astype("datetime64[ns]"))
 
 
 def column_names(data: Any, name: str = "X") -> tuple[str, ...] | None:
@@ -202,7 +220,9 @@ def series(values: NDArray, name: str | None, labels: Labels) -> Any:
     import narwhals.stable.v2 as nw
 
     kind: Any = labels.kind
-    native = nw.new_series(name or "", np.ascontiguousarray(values), backend=kind).to_native()
+    column = nw.new_series(name or "", np.ascontiguousarray(values), backend=kind)
+    has_nulls = kind in WITH_NULLS and column.dtype.is_float()
+    native = (column.fill_nan(None) if has_nulls else column).to_native()
     if labels.index is not None:
         native.index, native.name = labels.index, name
     return native
@@ -231,7 +251,7 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
     import narwhals.stable.v2 as nw
 
     backend: Any = kind or labels.kind or installed_kind()
-    has_rows = backend not in ("polars", "pyarrow")
+    has_rows = backend not in WITH_NULLS
     pairs = [key if isinstance(key, tuple) else ("", key) for key in columns]
     flat = [f"{target}:{name}" if target else name for target, name in pairs]
     arrays: list[Any] = [np.ascontiguousarray(values) for values in columns.values()]
@@ -248,7 +268,7 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
     if labels.time_zone is not None and flat[0] == labels.time_name:
         times = nw.col(labels.time_name).dt.replace_time_zone("UTC")
         table_frame = table_frame.with_columns(times.dt.convert_time_zone(labels.time_zone))
-    native: Any = table_frame.to_native()
+    native: Any = _nan_to_null(table_frame, backend).to_native()
     if has_rows:
         if labels.index is not None:
             native.index = labels.index
@@ -259,6 +279,16 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
 
             native.columns = pd.MultiIndex.from_tuples(pairs, names=("target", None))
     return native
+
+
+def _nan_to_null(table: Any, kind: Any) -> Any:
+    """Return a frame of narwhals with nulls for NaN, where the library tells them apart."""
+    if kind not in WITH_NULLS:
+        return table
+    import narwhals.stable.v2 as nw
+
+    floats = [name for name, dtype in table.schema.items() if dtype.is_float()]
+    return table.with_columns(nw.col(*floats).fill_nan(None)) if floats else table
 
 
 def _label_column(groups: NDArray, has_rows: bool) -> Any:

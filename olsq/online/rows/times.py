@@ -55,7 +55,12 @@ def read_times(times: Any, n_rows: int | None = None) -> Times:
     missing times, and times that go back.
     """
     read = read_times_in_any_order(times, n_rows)
-    values = read.values
+    _refuse_going_back(read.values, times)
+    return read
+
+
+def _refuse_going_back(values: NDArray, times: Any) -> None:
+    """Raise ValueError if the ``values`` (n,) of the times given are not in order."""
     back = values[1:] < values[:-1]
     if back.any():
         t, array = int(np.argmax(back)) + 1, for_display(*times_and_zone(times))[0]
@@ -63,7 +68,6 @@ def read_times(times: Any, n_rows: int | None = None) -> Times:
             f"times must not go back, but row {t} is at {array[t]}, after {array[t - 1]}: sort the "
             "rows by time first"
         )
-    return read
 
 
 def read_times_in_any_order(
@@ -78,7 +82,7 @@ def read_times_in_any_order(
     if array.dtype.kind == "M":
         missing, kind = np.isnat(array), DATES
     else:
-        array = real_array(array, "times").astype(np.float64)
+        array = _float_times(array)
         missing, kind = ~np.isfinite(array), NUMBERS
     bad = missing if needed is None else missing & needed
     if bad.any():
@@ -98,9 +102,23 @@ def check_times_shape(times: NDArray, n_rows: int | None) -> None:
 
 def as_values(times: NDArray) -> NDArray:
     """Convert dates to int64 nanoseconds and numbers to float64, in any order."""
-    if times.dtype.kind == "M":
-        return _nanoseconds(times)
-    return real_array(times, "times").astype(np.float64)
+    return _nanoseconds(times) if times.dtype.kind == "M" else _float_times(times)
+
+
+def _float_times(times: NDArray) -> NDArray[np.float64]:
+    """Convert numbers to float64; ValueError for integers that it does not hold exactly."""
+    numbers = real_array(times, "times").astype(np.float64)
+    if times.dtype.kind in "iu" and (np.abs(numbers) > 2.0**53).any():
+        with np.errstate(invalid="ignore"):
+            changed = numbers.astype(times.dtype) != times
+        if changed.any():
+            t = int(np.argmax(changed))
+            raise ValueError(
+                f"times are whole numbers beyond 2^53, which are rounded as float64, got "
+                f"{times[t]} in row {t}: give dates, times.view('datetime64[ns]') for nanoseconds "
+                "since 1970, or subtract the first time"
+            )
+    return numbers
 
 
 def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
@@ -225,7 +243,10 @@ def with_times(labels: Labels, times: Any, *, in_order: bool = True) -> Labels:
     if times is None:
         return labels
     array, zone = times_and_zone(times)
-    if in_order:
+    if in_order and array.dtype.kind in "iu":  # shown as they are
+        check_times_shape(array, None)
+        _refuse_going_back(array, times)
+    elif in_order:
         array = as_array(*read_times(times)[:2])
     array, zone = for_display(array, zone)
     return labels._replace(times=array, time_zone=zone, time_name=name_of(times))
