@@ -210,6 +210,8 @@ class StreamingRegressor(Prediction):
             keeps_residual = has_estimate and self._residual is not None
             first = np.where(np.isfinite(truth[0]), truth[0] - before, np.nan)
             residual = self.residual_[0] if keeps_residual else first
+            if several and keeps_residual and self._engine.parting:  # some had no estimate yet
+                residual = np.where(before == 0, first, residual)
             if weight is not None and np.isnan(weight):
                 residual = np.full_like(residual, np.nan)
         return (before, residual) if several else (before.item(), residual.item())
