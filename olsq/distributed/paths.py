@@ -219,8 +219,7 @@ def coefficient_path(
                 refuse_maxlags(parameters.get("cov"))
             raise ValueError(f"{name} needs window")
     table = partitions(X, **per_row)
-    counts_rows = by is None and not isinstance(length, Duration) and length > 1
-    if counts_rows and length >= sum(table.rows):
+    if by is None and not isinstance(length, Duration) and 1 < length >= sum(table.rows):
         raise longer_than_data(horizon)
     job = make_work(of_path, table.columns, by is not None, rolling)
     # A window leaves out times that only forecasts need by itself, a half-life is one in time.

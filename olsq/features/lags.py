@@ -137,7 +137,7 @@ class LaggedBuilder(FeatureBuilder):
                 f"{type(self).__name__} looks back in time and no times were given: pass times=, a "
                 "pandas index of dates, or name the column of X with times="
             )
-        zoned = same_clock(state["zoned"], own.zoned)
+        zoned: Any = same_clock(state["zoned"], own.zoned)
         before = None
         if state["times"] is not None:
             before = RowTimes(state["times"], state["shown"], zoned)
@@ -190,10 +190,11 @@ class LaggedBuilder(FeatureBuilder):
         fits = isinstance(tail, np.ndarray) and tail.shape == (rows, sources)
         if not fits or tail.dtype != np.float64:
             raise ValueError("the history does not have the shape of its lags")
-        for array in () if times is None else (times, shown):
+        arrays: Any = () if times is None else (times, shown)
+        for array in arrays:
             if not isinstance(array, np.ndarray) or array.shape != (rows,):
                 raise ValueError("the history does not have times for its rows")
-            if array.dtype not in (np.int64, np.float64) or array.dtype != times.dtype:
+            if array.dtype not in (np.int64, np.float64) or array.dtype != arrays[0].dtype:
                 raise ValueError("the history does not have times for its rows")
         if times is not None:
             RowTimes(times, shown, None).after(None)

@@ -60,8 +60,9 @@ class RowTimes(NamedTuple):
         if earlier is not None and len(earlier.values):
             if earlier.kind != self.kind:
                 raise ValueError(f"times must be {earlier.kind} as in earlier calls")
-            pairs = zip(earlier[:2], self[:2], strict=True)
-            joined = RowTimes(*map(np.concatenate, pairs), self.zoned)
+            values = np.concatenate([earlier.values, self.values])
+            clock = np.concatenate([earlier.clock, self.clock])
+            joined = RowTimes(values, clock, self.zoned)
         known = joined.values[joined.known]
         if (known[1:] < known[:-1]).any():
             raise ValueError("times must not go back: sort the rows by time first")
@@ -138,5 +139,7 @@ def reads_times(lags: Any) -> bool:
     """Test whether lags are lengths of time between dates."""
     if is_duration(lags):
         return not (isinstance(lags, str) and lags.isdecimal())
-    listed = not isinstance(lags, range) and hasattr(lags, "__iter__") and not callable(lags)
-    return listed and any(map(is_duration, lags))
+    if isinstance(lags, range) or not hasattr(lags, "__iter__") or callable(lags):
+        return False
+    several: Any = lags
+    return any(map(is_duration, several))

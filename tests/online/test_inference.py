@@ -540,11 +540,11 @@ def test_intervals_of_new_rows_have_the_weights_of_these():
 def test_a_step_gives_the_deviation_of_its_prediction():
     X, y, w = data()
     Y = np.column_stack([y, -2 * y])
-    prior = {"prior": (np.zeros(4), np.ones(4)), "noise_variance": 2.0}
-    for target in (y, Y):
+    for target, mean in ((y, np.zeros(4)), (Y, np.zeros((2, 4)))):
+        prior = mean, np.ones(4)
         for make in (
             olsq.RecursiveLeastSquares,
-            lambda: olsq.RecursiveLeastSquares(**prior),
+            lambda prior=prior: olsq.RecursiveLeastSquares(prior=prior, noise_variance=2.0),
             lambda: olsq.RollingLeastSquares(7),
         ):
             est, plain = make(), make()

@@ -287,7 +287,7 @@ MACBETH = [
     ({"lags": 1.5}, "lags must be a whole number"),
     ({"lags": True}, "lags must be a whole number"),
     ({"by": "rows"}, "no date in by has rows enough"),
-    ({"by": "mixed"}, "labels that cannot be sorted"),
+    ({"by": "mixed", "lags": 1}, "needs dates in their order"),
 ]
 
 

@@ -188,6 +188,8 @@ def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Ar
     if log_forget is not None:
         logs = per_token("log_forget", log_forget, layout)
         unknown, reset = jnp.isnan(logs), jnp.isneginf(logs)
+        # Masks may use the smallest finite number, and a sum of two of those is infinite.
+        logs = jnp.maximum(logs, jnp.finfo(logs.dtype).min * 2.0**-30)
         return jnp.where(unknown | reset, 0, logs), unknown, reset
     gates = per_token("forget", 1.0 if forget is None else forget, layout)
     unknown, reset = jnp.isnan(gates), gates == 0

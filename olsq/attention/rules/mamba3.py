@@ -153,7 +153,8 @@ def mamba3(
         delay(x, (y**2).sum(-1, keepdims=True))
         for x, y in zip(squares, (opened.key, opened.value), strict=True)
     ]
-    fits = is_writable(*squares, steps) & is_writable(*earlier, steps) & jnp.isfinite(share)
+    fits = is_writable(squares[0], squares[1], steps) & jnp.isfinite(share)
+    fits = fits & is_writable(earlier[0], earlier[1], steps)
     steps, share = (jnp.where(fits, x, 0) for x in (steps, share))
     tokens = mark_lost(tokens, ~fits)
     turned, read = (

@@ -290,8 +290,8 @@ def _check_engine(
     if timing is not None or duration is not None:
         sizes["t"] = min(np.size(arrays.get("span", ())), 2)
         span = schema.SPAN["span"]._replace(optional=is_window)
-        kind = duration.kind if duration is not None else timing[0]
-        of_time = "int64" if kind == DATES else "float64"
+        of_dates = (duration.kind if duration is not None else (timing or [DATES])[0]) == DATES
+        of_time = "int64" if of_dates else "float64"
         fields = {
             name: field._replace(dtype=of_time) if field.dtype == "time" else field
             for name, field in (fields | {"span": span}).items()

@@ -122,6 +122,13 @@ def check_triangular(name: str, matrix: NDArray, *, lower: bool = False) -> None
     want(not other_side.any(), name, f"no {'lower' if lower else 'upper'} triangle")
 
 
+def check_unit_triangular(name: str, factor: NDArray) -> None:
+    """Raise ValueError unless (..., d, d + m) begin with unit upper triangular matrices."""
+    U = factor[..., : factor.shape[-2]]
+    check_triangular(name, U)
+    want(bool((np.diagonal(U, axis1=-2, axis2=-1) == 1).all()), name, "of other pivots than 1")
+
+
 def check_orthonormal(name: str, basis: NDArray) -> None:
     """Raise ValueError unless the rows that are not zero are orthonormal, to rounding."""
     want(bool((np.abs(basis) <= 1.0 + 1e-6).all()), name, "of entries above 1")
@@ -198,6 +205,7 @@ CHECKS: dict[str, Callable[[str, NDArray, dict[str, int]], None]] = {
     "positive definite": lambda name, array, _: check_definite(name, array, positive=True),
     "semidefinite": lambda name, array, _: check_definite(name, array, positive=False),
     "upper triangular": lambda name, array, _: check_triangular(name, array),
+    "unit triangular": lambda name, array, _: check_unit_triangular(name, array),
     "orthonormal": lambda name, array, _: check_orthonormal(name, array),
     "tally": lambda name, array, _: check_tally(name, array),
     "row counts": lambda name, array, _: check_row_counts(name, array),

@@ -151,6 +151,13 @@ class Form(ABC):
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
         """Return gram and cross; ``ridge`` (d,) is what the problem's gram started with."""
 
+    def keep_targets(self, targets: NDArray[np.int64]) -> None:
+        """Drop all targets but these."""
+        for name, field in self.FIELDS.items():
+            array = getattr(self, name)
+            if field.target_axis is not None and array is not None:
+                setattr(self, name, np.take(array, targets, field.target_axis))
+
     def arrays(self) -> dict[str, NDArray]:
         """Return every array of the state, by name."""
         arrays = {name: getattr(self, name) for name in self.FIELDS}

@@ -97,6 +97,8 @@ def solve_transposed(R: NDArray, X: NDArray) -> NDArray:
     d = R.shape[-1]
     if R.ndim > 2 or d <= FEW_COEFFICIENTS:
         W = np.array(X, order="C")
+        if d == 0:  # nothing is determined
+            return W
         factors = np.ascontiguousarray(R).reshape(R.size // (d * d), d, d)
         forward_substitute_each(factors, W.reshape(len(factors), *W.shape[-2:]))
         return W

@@ -74,6 +74,13 @@ SQUARE_ROOT: Fields = {
     **PROTECTED,
     "basis": Field(("n", "n"), invariant="orthonormal", optional=True),
 }
+FACTOR: Fields = {
+    "F": Field(("d", "d+m"), invariant="unit triangular"),
+    "D": Field(("d",), invariant="not negative"),
+    **COUNTERS,
+    **LOSS,
+    **PROTECTED,
+}
 ADAPTIVE: Fields = {
     **{name: field for name, field in SQUARE_ROOT.items() if name != "basis"},
     "memory": Field((N_MEMORY,), invariant="not negative"),

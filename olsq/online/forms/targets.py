@@ -164,7 +164,10 @@ def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
     """Copy an engine for some of its targets."""
     engine = engine.copy()
     past = getattr(engine.form, "past", None)
-    for part in (engine, engine.form, past and past.root):
+    for form in (engine.form, past and past.root):
+        if form is not None:
+            form.keep_targets(targets)
+    for part in (engine,):
         for name, field in getattr(part, "FIELDS", {}).items():
             array = getattr(part, name)
             if field.target_axis is not None and array is not None:

@@ -29,7 +29,7 @@ def column_and_mask(column: Any) -> tuple[NDArray, NDArray[np.bool_]] | None:
         import pyarrow as pa
 
         column = pa.chunked_array([column])  # pyright: ignore[reportArgumentType]
-    part = wrapped(column)
+    part: Any = wrapped(column)
     if part is None:
         return None
     if part.dtype.is_integer():
@@ -37,7 +37,7 @@ def column_and_mask(column: Any) -> tuple[NDArray, NDArray[np.bool_]] | None:
         wide = str(part.dtype).endswith("128")  # of Polars, which NumPy has not
         values = np.array(filled.to_list(), object) if wide else filled.to_numpy()
         return values, part.is_null().to_numpy()
-    categories = getattr(getattr(column, "dtype", None), "categories", None)  # of pandas
+    categories: Any = getattr(getattr(column, "dtype", None), "categories", None)  # of pandas
     if getattr(getattr(categories, "dtype", None), "kind", "") not in ("i", "u"):
         return None
     codes = column.cat.codes.to_numpy()

@@ -153,7 +153,7 @@ def times_and_zone(times: Any) -> tuple[NDArray, str | None]:
         text = [t for t in array.flat if isinstance(t, (str, bytes))]
     if len(text):
         raise ValueError(
-            f"times must be dates or numbers, got text such as {text[0]!r}: convert it, for "
+            f"times must be dates or numbers, got text such as {str(text[0])!r}: convert it, for "
             "instance with pandas.to_datetime or np.array(times, 'datetime64[s]')"
         )
     if array.dtype.kind == "m":

@@ -1,0 +1,230 @@
+"""The state of one stream, or the readings of a stack of them, as one factor."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.kernels import kernel
+from olsq.online.forms import schema
+from olsq.online.forms.covariance import CovarianceForm, to_square_root
+from olsq.online.forms.factor import careful, learning, path, snapshots
+from olsq.online.forms.factor.solving import solve
+from olsq.online.forms.form import Form
+from olsq.online.forms.limits import DOUBLE, limits_for
+from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root import SquareRootForm, counters, noise_levels
+from olsq.problem import Moments
+
+
+@kernel(strict=True)
+def solve_each(F, D, theta):
+    """Solve ``U theta = T`` of states F (b, d, d + m) and D (b, d) for theta (b, m, d)."""
+    b, m, d = theta.shape
+    if F.shape != (b, d, d + m) or D.shape != (b, d):
+        raise ValueError("the shapes of factors, pivots and coefficients do not fit together")
+    for i in range(b):
+        solve(F[i], D[i], theta[i])
+
+
+def as_root(form: Any) -> Any:
+    """Convert a factor, or a covariance, to square-root form; return other forms as they are."""
+    if isinstance(form, FactorForm):
+        return form.root()
+    return to_square_root(form) if isinstance(form, CovarianceForm) else form
+
+
+def as_factor(form: Any) -> Any:
+    """Convert a state in covariance or square-root form to a factor; others are returned.
+
+    So are states that are stored in float32, whose squares of pivots would leave its range.
+    """
+    root = as_root(form) if isinstance(form, CovarianceForm) else form
+    if type(root) is not SquareRootForm or root.precision[0] != DOUBLE[0]:
+        return form
+    return FactorForm.of_root(root)
+
+
+@dataclass(eq=False)
+class FactorForm(Form):
+    """F = [U T] (d, d + m) with U unit upper triangular, and D (d,): see :mod:`.kernels`.
+
+    ``U^T D U = H_t + Lambda_t`` and ``U theta = T``.  Coefficient 0 is the intercept where
+    ``intercept`` is set.  A pivot D_j of 0 means that nothing is known of coefficient j given the
+    ones before it.
+    """
+
+    F: NDArray[np.float64]
+    D: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    held: NDArray[np.int64]
+    spread: NDArray[np.float64]
+    _: KW_ONLY
+    intercept: bool
+    precision: tuple[str, str] = DOUBLE
+
+    name: ClassVar[str] = "factor"
+    FIELDS: ClassVar[schema.Fields] = schema.FACTOR
+
+    def __post_init__(self) -> None:
+        self.limits = limits_for(*self.precision)
+
+    @classmethod
+    def start(
+        cls,
+        ridge: NDArray,
+        n_targets: int,
+        intercept: bool,
+        precision: tuple[str, str] = DOUBLE,
+        sandwich: bool = False,
+    ) -> FactorForm:
+        d = ridge.shape[0]
+        return cls(
+            np.eye(d, d + n_targets),
+            ridge.astype(np.float64),
+            *counters(ridge, n_targets, sandwich),
+            intercept=intercept,
+            precision=precision,
+        )
+
+    @classmethod
+    def of_root(cls, form: SquareRootForm) -> FactorForm:
+        """Convert from the triangular factor R and z: ``F_j = [R_j z_j] / R_jj``."""
+        d, m = form.R.shape[0], form.z.shape[0]
+        pivots = np.diagonal(form.R).astype(np.float64)
+        F = np.empty((d, d + m))
+        F[:, :d], F[:, d:] = form.R, form.z.T
+        F /= np.where(pivots != 0, pivots, 1.0)[:, None]  # in place: large models have no room
+        for j in np.flatnonzero(pivots == 0):
+            F[j] = np.arange(d + m) == j
+        F[range(d), range(d)] = 1.0
+        shared: dict[str, Any] = form.shared
+        shared["spread"] = form.spread.astype(np.float64, copy=False)
+        return cls(F, pivots**2, **shared)
+
+    def root(self) -> SquareRootForm:
+        """Convert to the triangular factor ``R = D^1/2 U`` and ``z = (D^1/2 T)^T``."""
+        d = self.D.shape[-1]
+        root = np.sqrt(self.D)[..., None]
+        z = np.ascontiguousarray(np.swapaxes(root * self.F[..., d:], -1, -2))
+        return SquareRootForm(root * self.F[..., :d], z, **self.shared)
+
+    def keep_targets(self, targets: NDArray[np.int64]) -> None:
+        super().keep_targets(targets)
+        d = self.D.shape[0]
+        self.F = np.hstack([self.F[:, :d], self.F[:, d + targets]])
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    @property
+    def in_kernels(self) -> tuple[NDArray, ...]:
+        return self.F, self.D, self.columns, self.tally, self.loss
+
+    def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
+        """Absorb rows start..stop; write their a-priori residuals and the trace."""
+        if not trace.wanted:
+            return self._update(rows, start, stop, residual)
+        t, arrays = start, tuple(trace)
+        while t < stop:
+            t = path.learn_path(
+                self.in_kernels,
+                self.spread_in_kernels,
+                tuple(rows),
+                (t, stop),
+                self.limits.square_root,
+                residual,
+                arrays,
+            )
+            if t < stop:
+                t = snapshots.take(self, rows, t, stop, residual, trace)
+        return stop
+
+    def _update(self, rows: Rows, start: int, stop: int, residual: NDArray) -> int:
+        t, arrays, state, limits = start, tuple(rows), self.in_kernels, self.limits.square_root
+        spread = self.spread_in_kernels
+        while t < stop:
+            t = learning.learn(state, spread, arrays, (t, stop), limits, residual)
+            if t == stop:
+                break
+            t, held, done = careful.learn_carefully(
+                state, spread, arrays, (t, stop), limits, self.intercept, residual
+            )
+            if held:  # adding 0 to an array takes as long as a row
+                self.held += held
+            if not done:
+                self._take_new_direction(rows, t, residual)
+                t += 1
+        return stop
+
+    def _take_new_direction(self, rows: Rows, t: int, residual: NDArray) -> None:
+        """Absorb a row whose error needs coefficients of minimum norm of columns of many sizes."""
+        residual[t] = rows.Y[t] - self.coefficients() @ rows.X[t]
+        row = tuple(a[t : t + 1] for a in rows)
+        _, held = careful.take_known(
+            self.in_kernels,
+            self.spread_in_kernels,
+            row,
+            self.limits.square_root,
+            self.intercept,
+            residual[t : t + 1],
+        )
+        self.held += held
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def _known(self) -> NDArray[np.bool_]:
+        """Mask (d,) of the pivots that are not zero."""
+        return (self.D if self.D.ndim == 1 else self.D[0]) > 0
+
+    @property
+    def full_rank(self) -> bool:
+        return bool(self._known.all())
+
+    @property
+    def rank(self) -> int:
+        return int(np.count_nonzero(self._known))
+
+    def coefficients(self) -> NDArray[np.float64]:
+        if not self.full_rank:
+            return self.root().coefficients()
+        m, d = self.loss.shape[-1], self.D.shape[-1]
+        theta = np.empty((*self.D.shape[:-1], m, d))
+        solve_each(
+            np.ascontiguousarray(self.F).reshape(-1, d, d + m),
+            np.ascontiguousarray(self.D).reshape(-1, d),
+            theta.reshape(-1, m, d),
+        )
+        return theta
+
+    def determined(self) -> NDArray[np.bool_]:
+        return self.root().determined()
+
+    def inverse_diagonal(self) -> NDArray[np.float64]:
+        return self.root().inverse_diagonal()
+
+    def sandwich(self) -> tuple[NDArray[np.float64], Any]:
+        return self.root().sandwich()
+
+    def rounding_of_squares(self) -> float:
+        return float(noise_levels(self.limits.square_root, self.D.shape[-1], self.tally)) ** 2
+
+    def explained(self) -> NDArray[np.float64]:
+        return self.root().explained()
+
+    def whitened(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        return self.root().whitened(X)
+
+    def unwhitened(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.root().unwhitened(W)
+
+    def is_held(self, X: NDArray[np.float64], leverage: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return self.root().is_held(X, leverage)
+
+    def moments(self, ridge: NDArray, discounted: bool) -> Moments:
+        return self.root().moments(ridge, discounted)

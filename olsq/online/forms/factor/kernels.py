@@ -1,0 +1,341 @@
+"""The recursion of the one factor: a row, four rows, and rows whose columns depend on one another.
+
+The state of a stream is ``F = [U T]`` (d, d + m) with U unit upper triangular, the pivots D (d,),
+and the loss (m,)::
+
+    sum of w x x^T = U^T D U,    U theta = T,    loss = sum of w (y - x theta)^2
+
+To absorb a row of weight a after forgetting by a gate, w starts as [x y], and column by column::
+
+    p = w_j,   D_j' = gate D_j + a p^2,   g = a p / D_j',   a <- a gate D_j / D_j'
+    w <- w - p F_j,   F_j <- F_j + g w
+
+What is left of w are the a-priori errors ``y - x theta``, and of a
+``weight / (1 + weight x (gate M)^-1 x)``, which times the square of the error the loss grows by.
+These are Givens rotations without square roots (Gentleman 1973, algorithm AS 75; Miller 1992,
+AS 274).  Forgetting changes D alone.  A pivot of 0 means that nothing is known of coefficient j
+given the ones before it; F_j is then a row of the identity, and the first row that has something
+to say of it is taken whole.
+
+Where a row outweighs what a column knew (``D_j' > 4 gate D_j``) the sum ``F_j + g w`` would cancel.
+There ``F_j <- (gate D_j / D_j') F_j + g w`` with w from before the subtraction, which is the same
+in exact arithmetic (Fletcher and Powell 1974; Gill, Golub, Murray and Saunders 1974).
+
+Functions are compiled with the order of operations as written, so that one row and four rows give
+the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernels import kernel
+from olsq.online.forms.factor.limits import SMALLEST_NOISE, SMALLEST_PIVOT, STEEP
+from olsq.online.forms.factor.registers import add_scaled, fma, load4, load8, store
+
+inline = kernel(forceinline=True, strict=True)
+called = kernel(called=True, strict=True)
+
+
+@inline
+def update_pivot(D, j, gate, weight, p):
+    """Update D_j; return g, what is left of the weight, and the old pivot's share in the new."""
+    old = gate * D[j]
+    scaled = weight * p
+    new = fma(scaled, p, old)
+    D[j] = new
+    inverse = 1.0 / new if new >= SMALLEST_PIVOT else 0.0
+    share = old * inverse if new >= SMALLEST_PIVOT else 1.0
+    return scaled * inverse, weight * share, share
+
+
+@inline
+def update_row(F, w, j, p, g, share):
+    """Compute ``w <- w - p F_j``, then ``F_j <- F_j + g w`` or its form for steep rows.
+
+    Columns before j are 0 in both arrays and stay so, w_j becomes 0 and F_jj stays 1, all exactly:
+    so vectors may begin at the multiple of four before j, and no load waits for a store of another
+    width.
+    """
+    width = w.shape[0]
+    row, k = j * width, j // 4 * 4
+    if share < STEEP:
+        for i in range(j + 1, width):
+            f, v = F[j, i], w[i]
+            F[j, i] = fma(g, v, share * f)
+            w[i] = fma(-p, f, v)
+        w[j] = 0.0
+        return
+    while k + 4 <= width:
+        f4 = load4(F, row + k)
+        v4 = add_scaled(load4(w, k), -p, f4)
+        store(w, k, v4)
+        store(F, row + k, add_scaled(f4, g, v4))
+        k += 4
+    for i in range(max(k, j + 1), width):
+        f = F[j, i]
+        v = fma(-p, f, w[i])
+        w[i] = v
+        F[j, i] = fma(g, v, f)
+
+
+@inline
+def load_row(w, X, Y, t):
+    """Fill w (d + m,) with row t of X (n, d) and Y (n, m)."""
+    d = X.shape[1]
+    for k in range(d):
+        w[k] = X[t, k]
+    for q in range(Y.shape[1]):
+        w[d + q] = Y[t, q]
+
+
+@inline
+def write_errors(w, loss, gate, left, error):
+    """Write the a-priori errors (m,) that are left in w; add them to the loss."""
+    m = loss.shape[0]
+    first = w.shape[0] - m
+    for q in range(m):
+        e = w[first + q]
+        error[q] = e
+        loss[q] = fma(left * e, e, gate * loss[q])
+
+
+@called
+def absorb_row(F, D, loss, w, gate, weight, error):
+    """Absorb the row w (d + m,), which is destroyed; return what is left of its weight."""
+    left = weight
+    for j in range(D.shape[0]):
+        p = w[j]
+        g, left, share = update_pivot(D, j, gate, left, p)
+        update_row(F, w, j, p, g, share)
+    write_errors(w, loss, gate, left, error)
+    return left
+
+
+# -- four rows ----------------------------------------------------------------------------------
+
+
+@inline
+def sweep8(F, W, j, k, p, g):
+    """Compute :func:`update_row` for columns k..k + 7 of rows j..j + 3 of F and four rows W."""
+    width = W.shape[1]
+    row = j * width + k
+    f0, f1 = load8(F, row), load8(F, row + width)
+    f2, f3 = load8(F, row + 2 * width), load8(F, row + 3 * width)
+    for r in range(4):
+        w, i = load8(W, r * width + k), 4 * r
+        w = add_scaled(w, -p[i], f0)
+        f0 = add_scaled(f0, g[i], w)
+        w = add_scaled(w, -p[i + 1], f1)
+        f1 = add_scaled(f1, g[i + 1], w)
+        w = add_scaled(w, -p[i + 2], f2)
+        f2 = add_scaled(f2, g[i + 2], w)
+        w = add_scaled(w, -p[i + 3], f3)
+        f3 = add_scaled(f3, g[i + 3], w)
+        store(W, r * width + k, w)
+    store(F, row, f0)
+    store(F, row + width, f1)
+    store(F, row + 2 * width, f2)
+    store(F, row + 3 * width, f3)
+
+
+@inline
+def sweep4(F, W, j, k, p, g):
+    """Compute :func:`sweep8` for four columns."""
+    width = W.shape[1]
+    row = j * width + k
+    f0, f1 = load4(F, row), load4(F, row + width)
+    f2, f3 = load4(F, row + 2 * width), load4(F, row + 3 * width)
+    for r in range(4):
+        w, i = load4(W, r * width + k), 4 * r
+        w = add_scaled(w, -p[i], f0)
+        f0 = add_scaled(f0, g[i], w)
+        w = add_scaled(w, -p[i + 1], f1)
+        f1 = add_scaled(f1, g[i + 1], w)
+        w = add_scaled(w, -p[i + 2], f2)
+        f2 = add_scaled(f2, g[i + 2], w)
+        w = add_scaled(w, -p[i + 3], f3)
+        f3 = add_scaled(f3, g[i + 3], w)
+        store(W, r * width + k, w)
+    store(F, row, f0)
+    store(F, row + width, f1)
+    store(F, row + 2 * width, f2)
+    store(F, row + 3 * width, f3)
+
+
+@inline
+def keep(history, j, r, p, g, old):
+    """Keep p, g and the forgotten pivot of column j and row r for :mod:`.gains`."""
+    if history is None:
+        return
+    history[0][j, r], history[1][j, r], history[2][j, r] = p, g, old
+
+
+@called
+def absorb_steep_columns(F, D, gates, t, j, W, left, history):
+    """Do columns j..j + 3 of :func:`absorb_four` where some rows outweigh some columns."""
+    width = W.shape[1]
+    for r in range(4):
+        for i in range(4):
+            p, old = W[r, j + i], gates[t + r] * D[j + i]
+            g, left[r], share = update_pivot(D, j + i, gates[t + r], left[r], p)
+            keep(history, j + i, r, p, g, old)
+            for k in range(j + i + 1, width):
+                f, v = F[j + i, k], W[r, k]
+                u = fma(-p, f, v)
+                W[r, k] = u
+                F[j + i, k] = fma(g, v, share * f) if share < STEEP else fma(g, u, f)
+
+
+@inline
+def absorb_four(F, D, loss, rows, t, scratch, errors, history):
+    """Do :func:`absorb_row` for rows t..t + 3, to the same bits; F passes through once for all.
+
+    ``scratch`` = W (4, d + m), p (16,), g (16,), left (4,), which receives what is left of the
+    weights, and (40,).  ``history`` is None, or p, g, gate D (d, 4) of every column and row.
+    """
+    X, Y, gates, weights = rows
+    W, p, g, left, saved = scratch
+    d, width = D.shape[0], W.shape[1]
+    for r in range(4):
+        left[r] = weights[t + r]
+        load_row(W[r], X, Y, t + r)
+    fours = d // 4 * 4
+    for j in range(0, fours, 4):
+        for r in range(4):
+            store(saved, 4 * r, load4(W, r * width + j))
+            store(saved, 16 + 4 * r, load4(F, (j + r) * width + j))
+            saved[32 + r], saved[36 + r] = D[j + r], left[r]
+        least = 1.0
+        for r in range(4):  # the corner: four columns of one row after the other
+            weight, gate = left[r], gates[t + r]
+            for i in range(4):
+                pi, old = W[r, j + i], gate * D[j + i]
+                gi, weight, share = update_pivot(D, j + i, gate, weight, pi)
+                keep(history, j + i, r, pi, gi, old)
+                p[4 * r + i], g[4 * r + i] = pi, gi
+                least = min(least, share)
+                for k in range(i + 1, 4):
+                    v = fma(-pi, F[j + i, j + k], W[r, j + k])
+                    W[r, j + k] = v
+                    F[j + i, j + k] = fma(gi, v, F[j + i, j + k])
+            left[r] = weight
+        if least < STEEP:  # rare: these columns again, from what they were
+            for r in range(4):
+                D[j + r], left[r] = saved[32 + r], saved[36 + r]
+                for i in range(4):
+                    W[r, j + i], F[j + r, j + i] = saved[4 * r + i], saved[16 + 4 * r + i]
+            absorb_steep_columns(F, D, gates, t, j, W, left, history)
+            continue
+        k = j + 4
+        if k % 8 and k + 4 <= width:
+            sweep4(F, W, j, k, p, g)
+            k += 4
+        while k + 8 <= width:
+            sweep8(F, W, j, k, p, g)
+            k += 8
+        if k + 4 <= width:
+            sweep4(F, W, j, k, p, g)
+            k += 4
+        while k < width:
+            for r in range(4):
+                v = W[r, k]
+                for i in range(4):
+                    v = fma(-p[4 * r + i], F[j + i, k], v)
+                    F[j + i, k] = fma(g[4 * r + i], v, F[j + i, k])
+                W[r, k] = v
+            k += 1
+    for r in range(4):  # the last columns, and the targets
+        weight, gate = left[r], gates[t + r]
+        for j in range(fours, d):
+            pj, old = W[r, j], gate * D[j]
+            gj, weight, share = update_pivot(D, j, gate, weight, pj)
+            keep(history, j, r, pj, gj, old)
+            for k in range(j + 1, width):
+                f, v = F[j, k], W[r, k]
+                u = fma(-pj, f, v)
+                W[r, k] = u
+                F[j, k] = fma(gj, v, share * f) if share < STEEP else fma(gj, u, f)
+        left[r] = weight
+        write_errors(W[r], loss, gate, weight, errors[t + r])
+
+
+# -- rows whose columns may depend on one another -----------------------------------------------
+
+
+@called
+def carried_noise(F, D, squares, noise, level, j):
+    """Return the noise of column j at a zero pivot, with what it takes over from columns before.
+
+    Column j is ``sum_i u_i`` times column i: of x_j remains ``x_j - sum_i u_i x_i``, and column j
+    has the errors of those, however short it is itself.  ``level`` is the tolerance times the
+    root of the row's leverage so far.
+    """
+    u, variance = np.zeros(j), noise[j] ** 2
+    for i in range(j - 1, -1, -1):
+        if D[i] > 0:
+            rest = F[i, j]
+            for k in range(i + 1, j):
+                rest -= F[i, k] * u[k]
+            u[i] = rest
+            variance += (rest * noise[i]) ** 2 + (level * rest) ** 2 * squares[i]
+    return math.sqrt(variance)
+
+
+@called
+def find_noise(F, D, squares, w, gate, tolerance, noise):
+    """Fill ``noise`` (d,) with the size below which p_j is rounding error; return a new direction.
+
+    What rounding leaves of x_j, once the columns before it are taken out, is in proportion to x_j
+    and to what was taken out: ``tolerance (|x_j| + sqrt(sum_{i<j} p_i^2 / D_i squares_j))``.  At a
+    pivot of 0 also the errors of the columns that column j is made of count.  Returns the first
+    pivot of 0 whose p is above its noise, a direction that no row had before, or -1.  ``w`` is the
+    row (d + m,), of which the errors by what is known are left; ``noise`` comes with the row's
+    |x_j|.
+    """
+    d, width, leverage, new = D.shape[0], w.shape[0], 0.0, -1
+    for j in range(d):
+        p = w[j]
+        level = tolerance * math.sqrt(gate * leverage)
+        noise[j] = tolerance * noise[j] + level * math.sqrt(squares[j]) + SMALLEST_NOISE
+        if D[j] == 0 and abs(p) > noise[j]:
+            noise[j] = carried_noise(F, D, squares, noise, level, j)
+        if abs(p) <= noise[j]:
+            continue
+        if D[j] == 0:
+            new = j if new < 0 else new
+            continue
+        leverage += p * p / (gate * D[j])
+        k = j // 4 * 4  # as in update_row, to the same bits
+        while k + 4 <= width:
+            store(w, k, add_scaled(load4(w, k), -p, load4(F, j * width + k)))
+            k += 4
+        for i in range(max(k, j + 1), width):
+            w[i] = fma(-p, F[j, i], w[i])
+    return new
+
+
+@called
+def absorb_carefully(F, D, loss, w, gate, weight, noise, error):
+    """Do :func:`absorb_row` with every p that is not above its noise taken for 0."""
+    left, d = weight, D.shape[0]
+    for j in range(d):
+        p = w[j] if abs(w[j]) > noise[j] else 0.0
+        g, left, share = update_pivot(D, j, gate, left, p)
+        if p != 0:
+            update_row(F, w, j, p, g, share)
+        w[j] = 0.0
+        if D[j] == 0:  # unknown, or forgotten altogether
+            clear_row(F, j)
+    write_errors(w, loss, gate, left, error)
+    return left
+
+
+@inline
+def clear_row(F, j):
+    """Make row j of F one of the identity."""
+    for k in range(F.shape[1]):
+        F[j, k] = 0.0
+    F[j, j] = 1.0

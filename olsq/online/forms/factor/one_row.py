@@ -1,0 +1,78 @@
+"""One ordinary row of a NumPy stream: checked, predicted and learned by one kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from olsq.kernels import kernel
+from olsq.online.forms.factor.counters import count_squares, row_is_sound
+from olsq.online.forms.factor.edges import check_state
+from olsq.online.forms.factor.kernels import absorb_row
+from olsq.online.forms.factor.path import is_determined
+from olsq.online.forms.factor.registers import fma
+from olsq.online.forms.square_root_kernels import count_row
+
+
+@kernel(strict=True)
+def learn_one(state, x, y, settings, limits, errors, prediction):
+    """Absorb the row x (1, d), y (1,) or (1, m), of weight 1; False if it goes another way.
+
+    ``settings`` = (gate, whether a 1 for an intercept goes before x, the largest sum of squares of
+    the row's numbers).  A row that is not within it, as one that is not finite is not, goes another
+    way, and so does one that needs care; nothing has changed then.  The a-priori errors (1, m) and
+    the ``prediction`` (m,) are written.
+    """
+    check_state(state)
+    F, D, columns, tally, loss = state
+    gate, intercept, settled = settings
+    d, m, first = D.shape[0], loss.shape[0], 1 if intercept else 0
+    targets = y.reshape(y.size)
+    if x.shape != (1, d - first) or targets.shape != (m,) or errors.shape != (1, m):
+        raise ValueError("the shape of the row does not fit the state")
+    if prediction.shape != (m,):
+        raise ValueError("the shape of the prediction does not fit the state")
+    row, w, size = np.empty(d), np.empty(d + m), 0.0
+    row[0] = 1.0
+    for k in range(first, d):
+        v = x[0, k - first]
+        row[k] = v
+        size += v * v
+    if not size <= settled or not 0 < gate <= 1:
+        return False
+    for q in range(m):
+        if not targets[q] * targets[q] <= settled:
+            return False
+        w[d + q] = targets[q]
+    for k in range(d):
+        w[k] = row[k]
+    if not row_is_sound(D, columns, row, gate, 1.0, limits, tally):
+        return False
+    absorb_row(F, D, loss, w, gate, 1.0, errors[0])
+    count_squares(columns, row, gate, 1.0)
+    count_row(tally, gate, 1.0)
+    for q in range(m):
+        prediction[q] = targets[q] - errors[0, q]
+    return True
+
+
+@kernel(strict=True)
+def predict_one(F, D, x, intercept, out):
+    """Predict the row x (1, d) into out (1, m); False where it is not finite, or F is singular."""
+    d, m, first = D.shape[0], out.shape[1], 1 if intercept else 0
+    if F.shape != (d, d + m) or x.shape != (1, d - first) or out.shape[0] != 1:
+        raise ValueError("the shape of the row does not fit the state")
+    if not is_determined(D):
+        return False
+    w, size = np.zeros(d + m), 0.0
+    w[0] = 1.0
+    for k in range(first, d):
+        w[k] = x[0, k - first]
+        size += w[k] * w[k]
+    if not size < np.inf:
+        return False
+    for j in range(d):
+        for k in range(j + 1, d + m):
+            w[k] = fma(-w[j], F[j, k], w[k])
+    for q in range(m):
+        out[0, q] = -w[d + q]
+    return True
