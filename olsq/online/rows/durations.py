@@ -54,7 +54,8 @@ class Duration(NamedTuple):
         if self.kind == DATES:  # may reach back beyond the first of all nanoseconds
             earliest = np.iinfo(np.int64).min
             return np.where(now < earliest + self.length, earliest, now - self.length)
-        return now - self.length + 4 * np.spacing(np.maximum(np.abs(now), self.length))
+        outside = now - self.length + 4 * np.spacing(np.maximum(np.abs(now), self.length))
+        return np.minimum(outside, np.nextafter(now, -np.inf))  # a row is in its own window
 
 
 def is_duration(value: Any) -> bool:
