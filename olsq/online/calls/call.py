@@ -105,7 +105,7 @@ def forgetting_in_time(call: Call, engine: Any) -> Call:
     """Convert a half-life, or a unit of drift, in time into one gate per row.
 
     They count from the last row that the engine has learnt, and the engine's span goes on.
-    Coefficients drift in rows that cannot be learnt too, so that drift counts from any last row.
+    Coefficients drift in rows that cannot be learned, too, so that drift counts from any last row.
     """
     if call.times is None:
         return call

@@ -1,4 +1,4 @@
-"""What a state counts beside its factor: squares of columns, rows, weights; which rows are sound.
+"""Counters beside the factor: squares of columns, rows and weights; which rows are sound.
 
 ``columns`` (2, d) holds the forgotten sums of squares of the regressors, and what they were when
 the regressor was last not 0; ``tally`` the counts named in :mod:`.limits`.
@@ -72,7 +72,7 @@ def row_is_sound(D, columns, row, gate, weight, limits, tally):
 def four_are_sound(D, columns, rows, t, limits, tally, fresh):
     """Test whether the state is sound before rows t..t + 3 and after them, for certain.
 
-    Pivots only grow but for forgetting, so that their product with all gates bounds them.  The
+    Pivots only grow, except by forgetting, so that their product with all gates bounds them.  The
     bounds are twice those of a single row, whose outcome this must not contradict: what is not
     certain goes row by row.  ``fresh`` (2, d) receives ``columns`` after the rows.
     """
