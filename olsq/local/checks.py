@@ -124,13 +124,18 @@ def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
 
 
 def largest_squares(dtype: Any) -> tuple[float, float]:
-    """Return the largest squared norms of a key, and of a value or query, that count as finite.
+    """Return the largest squared norms of a key and of a query that count as finite.
 
     Where one key has all the weight, a solution is as long as the key over the ridge, and its
     product with the system a cube, of which rounding leaves a part.
     """
     most = float(np.finfo(dtype).max)
     return (most / 2**24) ** (2 / 3), most / 16
+
+
+def largest_value(dtype: Any) -> float:
+    """Return the largest number in a value that counts as finite: it is summed, never squared."""
+    return float(np.finfo(dtype).max) / 2**24
 
 
 def most_steps(max_steps: int | None, d: int) -> int:

@@ -506,4 +506,6 @@ def test_keys_without_a_usable_row_stay():
     assert found.keys() == one.keys() == ["a", "b", "c", "d"]
     np.testing.assert_allclose(found.coef_, one.coef_, rtol=1e-11)
     np.testing.assert_array_equal(found.n_samples_seen_, one.n_samples_seen_)
-    np.testing.assert_array_equal(found.predict(X, by=by), one.predict(X, by=by) * 1.0 + 0 * y)
+    predicted = found.predict(X, by=by)
+    np.testing.assert_array_equal(np.isnan(predicted), np.isnan(one.predict(X, by=by) + y))
+    np.testing.assert_allclose(predicted, one.predict(X, by=by) + 0 * y, rtol=1e-11)

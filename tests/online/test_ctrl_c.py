@@ -143,8 +143,9 @@ def test_the_rows_of_a_call_are_learned_or_not(kind, call, start, several):
         est.predict(rows[:1])
         return est
 
-    est = load()
-    count = interrupted(lambda: feed(est, rows, targets, start), None)
+    for _ in range(2):  # the first fills caches, of this interpreter and of the package
+        est = load()
+        count = interrupted(functools.partial(feed, est, rows, targets, start), None)
     for place in range(1 + start % 5, count + 1, max(1, count // PLACES)):
         est = load()
         with pytest.raises(KeyboardInterrupt):

@@ -153,8 +153,10 @@ def test_scores_are_means_with_errors_of_overlapping_horizons(rows):
         total += 2 * (1 - lag / h) * (deviation[lag:] @ deviation[:-lag])
     np.testing.assert_allclose(found.mse_stderr, np.sqrt(total) / squares.size, rtol=1e-10)
     some = np.isfinite(found.lower)
-    assert some.sum() == N - (4 * h - 1) - 2  # known one horizon after the first, two missing
-    middle = (found.lower + found.upper)[some] / 2
+    # known one horizon after the first, infinite below one degree of freedom, two missing
+    assert some.sum() == N - (4 * h - 1) - (h - 1) - 2
+    assert np.isinf(found.lower).sum() == h - 1
+    middle = (found.lower[some] + found.upper[some]) / 2
     np.testing.assert_allclose(middle, found.prediction[some], rtol=1e-9, atol=1e-12)
 
 

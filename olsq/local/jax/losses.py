@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.local.checks import largest_squares
+from olsq.local.checks import largest_squares, largest_value
 from olsq.local.jax.inputs import Streams
 from olsq.local.jax.layout import Layout
 from olsq.sequence.jax.gates import squarable
@@ -52,7 +52,7 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
         jax.lax.stop_gradient((x * x).sum(-1)) for x in (k, v, q * scale[..., None])
     )
     most_of_key, most = largest_squares(k.dtype)
-    usable = (key_square <= most_of_key) & (value_square <= most)
+    usable = (key_square <= most_of_key) & (jnp.abs(v).max(-1) <= largest_value(v.dtype))
     absent: Any = jnp.zeros_like(usable)
     if weight is not None:
         absent = weight == -jnp.inf

@@ -22,6 +22,7 @@ from olsq.local.checks import (
     check_options,
     check_segment_ids,
     largest_squares,
+    largest_value,
     most_steps,
     trial_steps,
 )
@@ -184,7 +185,7 @@ def clean(
     count, length = len(k), len(q)
     most_of_key, most = largest_squares(k.dtype)
     usable = np.einsum("td,td->t", k, k) <= most_of_key
-    usable &= np.einsum("td,td->t", v, v) <= most
+    usable &= np.abs(v).max(-1, initial=0.0) <= largest_value(v.dtype)
     absent = np.zeros(count, bool)
     if weight is not None:
         absent = weight == -np.inf
