@@ -20,12 +20,8 @@ import threadpoolctl
 CGROUP = Path("/sys/fs/cgroup")
 
 
-class _OneThread(ContextDecorator):
-    """A context, or decorator, in which BLAS has one thread.
-
-    The limit holds for the whole process, as the libraries know no other; what was set before is
-    set again when the last of the threads that are inside leaves.
-    """
+class _Limit:
+    """How many are inside of a context with one thread, and what was set before the first."""
 
     def __init__(self) -> None:
         self._start_anew()
@@ -33,7 +29,8 @@ class _OneThread(ContextDecorator):
             os.register_at_fork(after_in_child=self._leave_all)
 
     def _start_anew(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, list[tuple[Any, int]]()
+        # Reentrant: what is collected while it is held may leave
+        self._lock, self._inside, self._before = threading.RLock(), 0, list[tuple[Any, int]]()
 
     def _leave_all(self) -> None:
         self._restore()
@@ -41,17 +38,19 @@ class _OneThread(ContextDecorator):
 
     def _restore(self) -> None:
         while self._before:
-            library, threads = self._before.pop()
+            library, threads = self._before[-1]
             # threadpoolctl lets one thread of Python set them; the one that did may be another.
             release = getattr(library, "clear_controlling_thread", lambda **_: None)
             if library.get_num_threads() == 1:  # nobody has set another number meanwhile
                 release(force=True)
                 library.set_num_threads(threads)
             release()
+            self._before.pop()  # last: after Ctrl-C before it the next to leave sets it again
 
-    def __enter__(self) -> None:
+    def enter(self, one: _OneThread) -> None:
+        """Set one thread, if this is the first inside."""
         with self._lock:
-            self._inside += 1
+            self._inside, one.entered = self._inside + 1, one.entered + 1
             if self._inside == 1:
                 for library in _libraries():
                     threads = library.get_num_threads()
@@ -59,14 +58,41 @@ class _OneThread(ContextDecorator):
                         self._before.append((library, threads))
                         library.set_num_threads(1)
 
-    def __exit__(self, *error: object) -> None:
+    def leave(self, one: _OneThread) -> None:
+        """Set what was set before, if this is the last inside; once for each that entered."""
         with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._restore()
+            if one.entered:
+                self._inside, one.entered = max(self._inside - 1, 0), one.entered - 1
+                if self._inside == 0:
+                    self._restore()
 
 
-one_blas_thread = _OneThread()
+class _OneThread(ContextDecorator):
+    """A context, or decorator, in which BLAS has one thread.
+
+    The limit holds for the whole process, as the libraries know no other; what was set before is
+    set again when the last of the threads that are inside leaves.  A context that Ctrl-C keeps from
+    leaving leaves when it is collected.
+    """
+
+    entered = 0  # times that it was entered and not left
+
+    def _recreate_cm(self) -> _OneThread:
+        return _OneThread()  # one for each call of a decorated function
+
+    def __enter__(self) -> None:
+        _limit.enter(self)
+
+    def __exit__(self, *error: object) -> None:
+        _limit.leave(self)
+
+    def __del__(self) -> None:
+        while self.entered:
+            _limit.leave(self)
+
+
+_limit = _Limit()
+one_blas_thread = _OneThread()  # as a decorator
 _AS_IT_IS = nullcontext()
 # Below these no library takes a second thread, and five microseconds would be felt.
 FEW_ENTRIES, FEW_COLUMNS = 4096, 32
@@ -76,7 +102,7 @@ def threads_for(rows: int, columns: int) -> AbstractContextManager[None]:
     """Return the context for work on this many rows of a state with this many columns."""
     if rows * columns < FEW_ENTRIES and columns < FEW_COLUMNS:
         return _AS_IT_IS
-    return one_blas_thread
+    return _OneThread()
 
 
 @cache

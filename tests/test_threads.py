@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import threading
 
@@ -13,6 +14,7 @@ import threadpoolctl
 import olsq
 from olsq import threads
 from olsq.threads import cores, one_blas_thread, threads_for
+from tests.online.test_ctrl_c import interrupted
 
 D = 40
 rng = np.random.default_rng(0)
@@ -167,3 +169,21 @@ def test_a_quota_is_a_number_of_cores(files, want, tmp_path, monkeypatch):
         assert cores() == want
     finally:
         threads._quota.cache_clear()
+
+
+def test_ctrl_c_at_any_step_leaves_the_limit(two_threads):
+    """Python raises it also where ``__exit__`` begins, before its first line."""
+
+    def call():
+        with threads_for(1000, 100):
+            pass
+
+    before, steps = numbers(), interrupted(call, None)
+    assert steps > 20
+    for step in range(1, steps + 1):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(call, step)
+        gc.collect()
+        with threads_for(1000, 100):  # sets again what an interrupted one could not
+            assert max(numbers()) == 1
+        assert numbers() == before, step

@@ -34,6 +34,15 @@ def names_of(code):
     return {step.offset: step.opname for step in dis.get_instructions(code)}
 
 
+def collecting(frame):
+    """Test whether the frame is called by a finalizer, in which Python reports and goes on."""
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def interrupted(call, place):
     """Make a call in which Ctrl-C comes at a place; return how many it has, if that is past them.
 
@@ -43,7 +52,7 @@ def interrupted(call, place):
 
     def trace(frame, event, arg):
         nonlocal passed
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        if not frame.f_code.co_filename.startswith(PACKAGE) or collecting(frame):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
