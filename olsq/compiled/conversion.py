@@ -23,6 +23,7 @@ from olsq.forgetting.base import Forgetting
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.covariance import CovarianceForm, to_square_root
 from olsq.online.forms.covariance_kernels import COVARIANCE
+from olsq.online.forms.factor.form import as_factor, as_root
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
@@ -86,22 +87,17 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
         assert isinstance(switch, FormSwitch)
         form: Any = switch.form
         d = origin.n_features
-        clock = switch.clock
-        if isinstance(form, InformationForm):
-            form, clock = _to_square_root_form(form), np.array([1, 1, 0])
-        if switch.method == "sqrt":  # which never changes over, and runs no clock
-            clock = np.array([1, 1, 0])
+        form = _to_square_root_form(form) if isinstance(form, InformationForm) else as_root(form)
         state = calls.make_one(d, origin.ridge)
-        covariance = isinstance(form, CovarianceForm)
-        state.matrix[:], state.coefs[:] = (form.P, form.theta) if covariance else (form.R, form.z)
+        state.matrix[:], state.coefs[:] = form.R, form.z
         state.columns[:] = form.columns
         state.totals[:LOSS], state.totals[LOSS] = form.tally, form.loss[0]
         logs = fitted._log_weights
         state.totals[LOG_WEIGHTS] = 0.0 if logs is None else logs[0]
-        state.counts[FORM] = COVARIANCE if covariance else 1 - COVARIANCE
+        state.counts[FORM] = 1 - COVARIANCE
         state.counts[SWITCHES] = switch.method != "sqrt"
         state.counts[HELD], state.counts[SEEN] = form.held[0], fitted.n_samples_seen_
-        state.counts[CLOCK:] = clock
+        state.counts[CLOCK:] = 1, 1, 0
         return state
 
 
@@ -163,8 +159,7 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
             "it out"
         )
     method = est._resolved_method
-    clock = state.counts[CLOCK:].copy() if switches else np.array([1, 1, 0])
-    switch = FormSwitch(_build_form(state, method, ridge, bool(est.residuals)), method, clock)
+    switch = FormSwitch(_build_form(state, method, ridge, bool(est.residuals)), method)
     origin = est._make_origin(d, 0, np.dtype(np.float64), ridge)
     logs = state.totals[LOG_WEIGHTS]
     est._settle(
@@ -235,15 +230,13 @@ def _build_form(state: State, method: str, ridge: NDArray[np.float64], solving: 
     tally, loss = state.totals[:LOSS].copy(), state.totals[LOSS : LOSS + 1].copy()
     counters = state.columns.copy(), tally, loss, state.counts[HELD : HELD + 1].copy()
     arrays = state.matrix.copy(), state.coefs.copy(), *counters, np.zeros((0, 0))
-    form: CovarianceForm | SquareRootForm
+    form: SquareRootForm
     if state.counts[FORM] == COVARIANCE:
-        form = CovarianceForm(*arrays, intercept=False)
-        if method != "covariance":
-            form = to_square_root(form)
+        form = to_square_root(CovarianceForm(*arrays, intercept=False))
     else:
         form = SquareRootForm(*arrays, intercept=False)
     if method != "information":
-        return form
+        return as_factor(form)
     assert isinstance(form, SquareRootForm)
     # the information form keeps the ridge apart: H = R^T R - lambda^t ridge
     prior = tally[DECAY] * ridge

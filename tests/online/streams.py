@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+import olsq
+
 
 class Stream(NamedTuple):
     X: NDArray
@@ -132,3 +134,16 @@ def make(regressors: str, forgetting: str, *, n: int = N, m: int = 1, seed: int 
     X = REGRESSORS[regressors](rng, n)
     gates, weights = FORGETTING[forgetting](rng, n)
     return Stream(X, _noisy(rng, X, m), gates, weights)
+
+
+def worst_inflation(X, y, **options):
+    """The largest variance inflation of a coefficient so far (n,), to a factor of the rows.
+
+    A state has as many roundings, and what was lost of it stays lost for a while: two algorithms
+    may differ by so much.
+    """
+    options = options | {"cov": "posterior", "noise_variance": 1.0}
+    path = olsq.coefficient_path(X, y, **options)
+    size = np.nan_to_num(np.abs(X)).max(0)
+    inflation = np.where(np.isfinite(path.stderr), path.stderr, 0.0) ** 2 * size**2
+    return np.maximum.accumulate(inflation.reshape(len(X), -1).max(1))

@@ -60,17 +60,13 @@ def test_every_row_is_learnt_once(make, n, missing, monkeypatch):
 
 @pytest.mark.parametrize("n", [39, 40, 41, 43, 48, 63])
 @pytest.mark.parametrize("forget", [1.0, 0.97])
-def test_blocks_of_eight_rows(n, forget):
-    """From 24 coefficients on the covariance form takes eight rows at a time."""
+def test_paths_of_wide_models(n, forget):
     rng = np.random.default_rng(n)
     d = 26
     X, weights = rng.standard_normal((n, d)), rng.uniform(0.5, 2.0, n)
     Y = X @ rng.standard_normal((d, 2)) + rng.standard_normal((n, 2))
-    est = olsq.RecursiveLeastSquares(
-        forget=forget, ridge=0.5, fit_intercept=False, method="covariance"
-    )
+    est = olsq.RecursiveLeastSquares(forget=forget, ridge=0.5, fit_intercept=False)
     path = est.partial_fit_path(X, Y, weights)
-    assert est._engine.form.name == "covariance"
     gates, ridge = np.full(n, forget), np.full(d, 0.5)
     truth = oracle.coefficient_path(X, Y, gates=gates, weights=weights, ridge=ridge)
     np.testing.assert_allclose(path.coef, truth.coef, rtol=0, atol=1e-9)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import olsq
 from olsq.online.forms.factor import careful, learning
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.limits import DOUBLE, limits_for
@@ -84,7 +85,69 @@ def test_any_cut_of_a_stream_gives_the_same_bits(first_seed):
     assert compared >= 15
 
 
+OPTIONS = {
+    "ordinary": {},
+    "no intercept": {"fit_intercept": False},
+    "ridge": {"ridge": 0.5},
+    "forgetting": {"forget": 0.97},
+    "forgetting and ridge": {"forget": 0.9, "ridge": [0.1, 1.0, 0.0, 2.0, 0.3]},
+    "sandwich": {"cov": "sandwich", "forget": 0.99},
+    "half-life": {"half_life": 20},
+    "covariance": {"method": "covariance", "forget": 0.99},
+    "sqrt": {"method": "sqrt", "forget": 0.99},
+    "prior": {"prior": (np.zeros((2, 6)), np.eye(6))},
+    "skip_target": {"missing": "skip_target"},
+}
+CUTS = {"rows": 1, "sevens": 7, "hundreds": 100}
+
+
+def stream(kind, n=230):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, 5))
+    if kind == "dummies":
+        X[:, :4] = np.eye(4)[rng.integers(0, 4, n)]
+    if kind == "huge rows":
+        X[rng.integers(0, n, 4)] *= 1e9
+    Y = X @ rng.standard_normal((5, 2)) + rng.standard_normal((n, 2))
+    weights = rng.choice([0.0, 1.0, 0.5, 3.0], n) if kind == "weights" else None
+    if kind == "missing":
+        Y[rng.random(n) < 0.2] = np.nan
+    return X, Y, weights
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("kind", ["ordinary", "dummies", "huge rows", "weights", "missing"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_calls_of_any_length_leave_an_estimator_with_the_same_bits(options, kind, cut):
+    X, Y, weights = stream(kind)
+    whole = olsq.RecursiveLeastSquares(**OPTIONS[options]).partial_fit(X, Y, weights)
+    cuts, residual = olsq.RecursiveLeastSquares(**OPTIONS[options]), []
+    for start in range(0, len(X), CUTS[cut]):
+        part = slice(start, start + CUTS[cut])
+        cuts.partial_fit(X[part], Y[part], None if weights is None else weights[part])
+        residual.append(cuts.residual_)
+        if start % 5 == 0:
+            cuts = olsq.loads(cuts.to_bytes())
+    for name in ("coef_", "intercept_", "sigma2_", "coef_stderr_"):
+        assert_array_equal(getattr(whole, name), getattr(cuts, name), err_msg=name)
+    assert_array_equal(whole.residual_, np.concatenate(residual))
+    for a, b in zip(whole._engine.forms, cuts._engine.forms, strict=True):
+        for name, array in a.arrays().items():
+            assert_array_equal(array, b.arrays()[name], err_msg=name)
+
+
+@pytest.mark.parametrize("forget", [1.0, 0.95])
+def test_single_steps_have_the_bits_of_one_call(forget):
+    X, Y, _ = stream("ordinary")
+    est = olsq.RecursiveLeastSquares(forget=forget)
+    for x, y in zip(X, Y[:, 0], strict=True):
+        est.step(x, y)
+    whole = olsq.RecursiveLeastSquares(forget=forget).fit(X, Y[:, 0])
+    assert_array_equal(est.coef_, whole.coef_)
+
+
 def rows_of(kind, n=230):
+    """Rows of 6 columns, the first constant, for 2 targets."""
     rng = np.random.default_rng(3)
     X = np.column_stack([np.ones(n), rng.standard_normal((n, 5))])
     if kind == "dummies":
@@ -98,38 +161,14 @@ def rows_of(kind, n=230):
     return Rows.of(X, Y, gates, weights)
 
 
-def learned(rows, edges, ridge=0.0, sandwich=False):
-    """The form after the rows, and their a-priori errors."""
-    n, m = rows.Y.shape
-    d = rows.X.shape[1]
-    form = FactorForm.start(np.full(d, ridge), m, True, sandwich=sandwich)
-    errors = np.empty((n, m))
-    for i, j in pairwise(edges):
-        form.absorb(Rows(*(a[i:j] for a in rows)), errors[i:j], Trace.none(m, d))
-    return form, errors
-
-
-@pytest.mark.parametrize("sandwich", [False, True])
-@pytest.mark.parametrize("ridge", [0.0, 0.5])
-@pytest.mark.parametrize("kind", ["ordinary", "dummies", "huge rows", "weights", "reset"])
-def test_calls_of_any_length_leave_a_form_with_the_same_bits(kind, ridge, sandwich):
-    rows = rows_of(kind)
-    n = len(rows.X)
-    whole, errors = learned(rows, [0, n], ridge, sandwich)
-    for step in (1, 7, 100):
-        cuts, others = learned(rows, [*range(0, n, step), n], ridge, sandwich)
-        assert_array_equal(errors, others)
-        for name, array in whole.arrays().items():
-            assert_array_equal(array, cuts.arrays()[name], err_msg=f"{name}, {step}")
-        assert_array_equal(whole.coefficients(), cuts.coefficients())
-
-
 @pytest.mark.parametrize("kind", ["ordinary", "huge rows", "weights", "reset"])
 def test_a_form_reads_as_the_root_that_learned_the_rows(kind):
     rows = rows_of(kind)
-    form, errors = learned(rows, [0, len(rows.X)])
-    root = SquareRootForm.start(np.zeros(6), 2, True)
-    found = np.empty_like(errors)
+    form, root = (
+        form_kind.start(np.zeros(6), 2, True) for form_kind in (FactorForm, SquareRootForm)
+    )
+    errors, found = np.empty_like(rows.Y), np.empty_like(rows.Y)
+    form.absorb(rows, errors, Trace.none(2, 6))
     root.absorb(rows, found, Trace.none(2, 6))
     scale = np.abs(rows.Y).max()
     assert_allclose(errors, found, rtol=1e-7, atol=1e-7 * scale)
@@ -140,15 +179,6 @@ def test_a_form_reads_as_the_root_that_learned_the_rows(kind):
     back = FactorForm.of_root(form.root())
     assert_allclose(back.F, form.F, rtol=1e-14, atol=1e-15)
     assert_allclose(back.D, form.D, rtol=1e-14)
-
-
-def fitted(X, y, forget=1.0, ridge=0.0):
-    """The form after the rows of X (n, d), y (n,)."""
-    n, d = X.shape
-    form = FactorForm.start(np.full(d, ridge), 1, False)
-    rows = Rows.of(np.ascontiguousarray(X), y[:, None].copy(), np.full(n, forget), np.ones(n))
-    form.absorb(rows, np.empty((n, 1)), Trace.none(1, d))
-    return form
 
 
 def solution_in_80_bits(A, b):
@@ -179,7 +209,8 @@ def test_digits_under_forgetting(condition, bound):
         y = X @ (Q.T @ rng.standard_normal(d)) + 0.1 * rng.standard_normal(n)
         root = np.sqrt(forget ** np.arange(3999, -1, -1.0))
         truth = solution_in_80_bits(X[-4000:] * root[:, None], y[-4000:] * root)
-        error = X[-500:] @ (fitted(X, y, forget, ridge).coefficients()[0] - truth)
+        est = olsq.RecursiveLeastSquares(forget=forget, ridge=ridge, fit_intercept=False).fit(X, y)
+        error = X[-500:] @ (est.coef_ - truth)
         assert np.sqrt(np.mean(error**2)) / 0.1 < bound
 
 
@@ -198,9 +229,9 @@ def test_rows_that_outweigh_what_a_column_knew(kind, forget):
         root = np.sqrt(forget ** np.arange(199, -1, -1.0))
         A, length = X * root[:, None], np.linalg.norm(X * root[:, None], axis=0)
         truth = solution_in_80_bits(A / length, y * root)
-        coef = fitted(X, y, forget).coefficients()[0]
+        est = olsq.RecursiveLeastSquares(forget=forget, fit_intercept=False).fit(X, y)
         bound = 4 * EPS * np.linalg.cond(A / length) * np.abs(truth).max()
-        assert np.abs(coef * length - truth).max() < bound
+        assert np.abs(est.coef_ * length - truth).max() < bound
 
 
 def test_units_of_many_sizes_in_one_table():
@@ -209,9 +240,9 @@ def test_units_of_many_sizes_in_one_table():
         X = rng.standard_normal((100, 5)) * 10.0 ** rng.uniform(-60, 60, 5)
         y = X @ (rng.standard_normal(5) / np.abs(X).max(0)) + 0.01 * rng.standard_normal(100)
         length = np.linalg.norm(X, axis=0)
-        coef = fitted(X, y).coefficients()[0]
+        est = olsq.RecursiveLeastSquares(fit_intercept=False).fit(X, y)
         truth = np.linalg.lstsq(X / length, y, rcond=None)[0]
-        assert_allclose(coef * length, truth, rtol=0, atol=1e-12)
+        assert_allclose(est.coef_ * length, truth, rtol=0, atol=1e-12)
 
 
 DEPENDENT = {
@@ -246,12 +277,12 @@ def test_dependent_columns_never_count_as_information(kind, forget):
         X = DEPENDENT[kind](rng)
         length = np.linalg.norm(X, axis=0)
         y = (X / length) @ rng.standard_normal(X.shape[1]) + 0.01 * rng.standard_normal(len(X))
-        form = fitted(X, y, forget)
-        assert form.rank == np.linalg.matrix_rank(X / length, tol=1e-9)
+        est = olsq.RecursiveLeastSquares(forget=forget, fit_intercept=False).fit(X, y)
+        assert est._engine.form.rank == np.linalg.matrix_rank(X / length, tol=1e-9)
         root = np.sqrt(forget ** np.arange(len(X) - 1, -1, -1.0))
         least = np.linalg.lstsq(X / length * root[:, None], y * root, rcond=1e-11)[0]
-        found, tolerance = X @ form.coefficients()[0], 1e-6 if "pair" in kind else 1e-9
-        assert_allclose(found, X / length @ least, rtol=0, atol=tolerance * np.abs(y).max())
+        fitted, tolerance = X / length @ least, 1e-6 if "pair" in kind else 1e-9
+        assert_allclose(est.predict(X), fitted, rtol=0, atol=tolerance * np.abs(y).max())
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-8, 0.1])
@@ -262,8 +293,8 @@ def test_paths_have_the_coefficients_and_variances_of_every_state(d, ridge):
     X, Y = rng.standard_normal((n, d)), rng.standard_normal((n, 2))
     weights, forget = rng.uniform(0.5, 2, n), rng.uniform(0.9, 1, n)
     X[n // 2] *= 1e5  # variances shrink by 1e10 in one row
-    form, path = FactorForm.start(np.full(d, ridge), 2, False), Trace.empty(n, 2, d)
-    form.absorb(Rows.of(X, Y, forget, weights), np.empty((n, 2)), path)
+    options = {"ridge": ridge, "fit_intercept": False, "noise_variance": 1.0}
+    path = olsq.RecursiveLeastSquares(**options).partial_fit_path(X, Y, weights, forget=forget)
     for t in range(2 * d + 1, n, 5):
         left = np.cumprod(np.r_[1, forget[t:0:-1]])[::-1]
         root = np.sqrt(left * weights[: t + 1])
@@ -275,4 +306,4 @@ def test_paths_have_the_coefficients_and_variances_of_every_state(d, ridge):
         truth = np.linalg.lstsq(A, b, rcond=None)[0].T
         size = max(np.abs(b).max() / np.linalg.norm(A, axis=0).min(), np.abs(truth).max())
         assert_allclose(path.coef[t], truth, rtol=0, atol=1e3 * scale * size)
-        assert_allclose(path.variance[t], (inverse**2).sum(1), rtol=1e4 * scale)
+        assert_allclose(path.stderr[t, 0] ** 2, (inverse**2).sum(1), rtol=1e4 * scale)

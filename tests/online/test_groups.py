@@ -51,19 +51,26 @@ def apart(X, y, labels, **options):
     return olsq.CoefficientPath(*whole)
 
 
-def same(found, wanted, X, y):
+def same(found, wanted, X, y, inflation=0.0):
     size = np.nan_to_num(np.abs(X)).max(0)
     scale = np.abs(y[np.isfinite(y)]).max()
+    allowed = np.full(len(X), 1e-8) + 64 * np.finfo(float).eps * inflation
     for name, a, b in zip(found._fields, found, wanted, strict=True):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b), err_msg=name)
-        if name == "coef":
-            assert np.nanmax(np.abs(a - b) * size) <= 1e-8 * scale
-        elif name in ("residual", "recursive_residual", "intercept"):
-            assert np.nanmax(np.abs(a - b), initial=0) <= 1e-8 * scale
+        if name in ("coef", "residual", "recursive_residual", "intercept"):
+            error = np.abs(a - b) * (size if name == "coef" else 1.0)
+            worst = np.nan_to_num(error).reshape(len(X), -1).max(1)
+            assert (worst <= allowed * scale).all(), name
         else:
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-15 * scale, err_msg=name)
+            close = np.where(np.isfinite(b), b, 0.0)
+            error = np.abs(np.where(np.isfinite(a), a, 0.0) - close).reshape(len(X), -1)
+            limit = 1e-15 * scale + (1e-5 + allowed)[:, None] * np.abs(close).reshape(len(X), -1)
+            if "stderr" in name:  # P S P cancels most of P where a direction was hardly seen
+                noise = np.nan_to_num(wanted.sigma2.reshape(len(X), -1), posinf=0.0).max(1)
+                limit += 1e-7 * np.sqrt(noise * inflation).reshape(-1, 1) / min(size.min(), 1.0)
+            assert (error <= limit).all(), name
 
 
 OPTIONS = {
@@ -79,7 +86,13 @@ OPTIONS = {
 def test_each_group_is_a_path_of_its_own(regressors, options):
     X, y, gates, weights, labels = mixed(regressors)
     given = {"forget": gates, "sample_weight": weights, **OPTIONS[options]}
-    same(olsq.coefficient_path(X, y, by=labels, **given), apart(X, y, labels, **given), X, y)
+    wanted = apart(X, y, labels, **given)
+    inflation = np.zeros(len(X))
+    for label in np.unique(labels):
+        rows = labels == label
+        own = {k: v[rows] if np.ndim(v) == 1 else v for k, v in given.items()}
+        inflation[rows] = streams.worst_inflation(X[rows], y[rows], **own)
+    same(olsq.coefficient_path(X, y, by=labels, **given), wanted, X, y, inflation)
 
 
 OTHERS = {
@@ -319,8 +332,12 @@ def test_groups_grow_and_each_is_an_estimator(regressors):
         rows = labels == key
         est = olsq.RecursiveLeastSquares(forget=0.97).fit(X[rows], y[rows])
         size = np.nan_to_num(np.abs(X)).max(0)
+        form = est._engine.engine.form
+        inflation = (form.inverse_diagonal() * form.columns[0]).max()
+        inflation = inflation if np.isfinite(inflation) else 0.0
+        allowed = 1e-9 + 64 * np.finfo(float).eps * inflation
         for coef in (groups.coef_[i], groups[key].coef_):
-            assert (np.abs(coef - est.coef_) * size).max() <= 1e-9 * scale
+            assert (np.abs(coef - est.coef_) * size).max() <= allowed * scale
         assert groups.n_samples_seen_[i] == est.n_samples_seen_
         assert groups.rank_[i] == est.rank_
         np.testing.assert_allclose(groups.coef_stderr_[i], est.coef_stderr_, rtol=1e-5)
@@ -586,9 +603,13 @@ def test_a_prior_is_that_of_each_group(kind, tmp_path):
         rows = labels == label
         est = olsq.RecursiveLeastSquares(**options)
         est.partial_fit(X[rows], y[rows], forget=gates[rows])
-        np.testing.assert_allclose(groups.coef_[i], est.coef_, atol=1e-8 * scale)
+        # What rows leave to a prior that has faded to 1e-16 is lost to rounding.
+        form = est._engine.engine.form
+        faded = (form.D / form.columns[0])[form.D > 0].min()
+        allowed = (1e-8 + 16 * np.finfo(float).eps / faded) * scale
+        np.testing.assert_allclose(groups.coef_[i], est.coef_, atol=allowed)
         np.testing.assert_allclose(groups.sigma2_[i], est.sigma2_, rtol=1e-6)
-        np.testing.assert_allclose(groups[label].coef_, est.coef_, atol=1e-8 * scale)
+        np.testing.assert_allclose(groups[label].coef_, est.coef_, atol=allowed)
     # A group that was never seen is where the others began.
     np.testing.assert_allclose(groups.predict(asked, by=["new"]), before, rtol=1e-12)
     assert np.isnan(groups.predict(asked, by=[None])).all()

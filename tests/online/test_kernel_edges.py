@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as covariance
 from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as moments
-from olsq.online.forms import pair_kernels as pairs
 from olsq.online.forms import square_root_kernels as square_root
 from olsq.online.forms import triangular_kernels as triangular
+from olsq.online.forms.factor import careful, learning, one_row, path
+from olsq.online.forms.factor import form as factor_form
+from olsq.online.forms.factor import snapshots as factor_snapshots
 from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.singular_path import Snapshots, absorb_undetermined
@@ -33,6 +34,12 @@ def trace(traced, sandwich=False, d=D):
 def state(d=D):
     """matrix, coefficients, columns, tally, loss"""
     return np.eye(d), np.zeros((M, d)), np.ones((2, d)), np.array([0.0, 0, 1, 0]), np.zeros(M)
+
+
+def factor(ridge=1.0):
+    """F, D, columns, tally, loss"""
+    counts = np.array([0.0, 0, 1, 0])
+    return np.eye(D, D + M), np.full(D, ridge), np.full((2, D), ridge), counts, np.zeros(M)
 
 
 def rows():
@@ -74,8 +81,11 @@ def calls(traced):
     spread, robust = np.zeros((D, D)), trace(traced, sandwich=traced)
     span, with_path = (0, N), spread if traced else None
     yield covariance.update, [state(), with_path, rows(), span, LIMITS, residual, robust]
-    yield blocks.update_blocked, [state(), with_path, rows(), span, LIMITS, residual, record]
     roundings = 2e-16, 1e-60, 0.0
+    if traced:
+        yield path.learn_path, [factor(), spread, rows(), span, roundings, residual, robust]
+    else:
+        yield learning.learn, [factor(), with_path, rows(), span, roundings, residual]
     yield square_root.update, [state(), spread, rows(), span, roundings, residual, robust]
     within, tolerated = (1e6, 1e8, 1e-10), 1e-10
     yield rolling.update, [
@@ -99,13 +109,24 @@ def calls(traced):
     yield rolling_blocks.update_in_blocks, [
         state(), full_ring(), (X, Y, w, EVERY_ROW), span, within, residual, record,
     ]  # fmt: skip
-    wide = trace(traced, d=2 * D)
-    pair = tuple(Rows.of(np.hstack([X, X]), Y, w, w))
-    spread_of_pairs = np.zeros((2 * D, 2 * D)) if traced else None
-    yield pairs.update_pairs, [
-        state(2 * D), spread_of_pairs, pair, span, LIMITS, residual, wide,
-    ]  # fmt: skip
+    if traced:
+        taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, True))
+        yield factor_snapshots.learn_with_care, [
+            factor(0.0), spread, rows(), span, roundings, False, residual, robust, taken,
+        ]  # fmt: skip
+    else:
+        yield careful.learn_carefully, [
+            factor(0.0), spread, rows(), span, roundings, True, residual,
+        ]  # fmt: skip
     if not traced:
+        one_error, prediction = np.zeros((1, M)), np.zeros(M)
+        yield one_row.learn_one, [
+            factor(), np.ones((1, D)), np.ones((1, M)), (0.9, False, 1e300), roundings, one_error,
+            prediction,
+        ]  # fmt: skip
+        yield one_row.predict_one, [*factor()[:2], np.ones((1, D)), False, np.zeros((1, M))]
+        several = tuple(np.stack([array] * 2) for array in factor()[:2])
+        yield factor_form.solve_each, [*several, np.zeros((2, M, D))]
         yield minimum_norm, [
             np.ones((2, D, D)), np.ones((2, M, D)), np.arange(D) < 2, np.zeros(2), 1,
             np.zeros((2, M, D)),
@@ -173,7 +194,7 @@ def arrays_of(argument):
     return [a for part in argument for a in arrays_of(part)] if isinstance(argument, tuple) else []
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(16 - 3 * traced)]
+CALLS = [(traced, i) for traced in (False, True) for i in range(19 - 6 * traced)]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)

@@ -210,13 +210,10 @@ def test_variances_carried_along_a_path_are_those_of_the_state(kind, ridge):
             assert_allclose(path.stderr[t], est.coef_stderr_, rtol=1e-9, err_msg=f"row {t}")
 
 
-@pytest.mark.parametrize("front", ["estimator", "bank", "compiled"])
+@pytest.mark.parametrize("front", ["bank", "compiled"])
 def test_a_small_ridge_does_not_keep_states_in_square_root_form(front):
     X, y = wide_rows("white", WIDE + 8)
-    if front == "estimator":
-        est = olsq.RecursiveLeastSquares(ridge=1e-3, fit_intercept=False).fit(X, y)
-        form = est._engine.engine.form.name
-    elif front == "bank":
+    if front == "bank":
         bank = olsq.FilterBank(1, ridge=1e-3, fit_intercept=False)
         bank.partial_fit(X, y, which=np.zeros(len(X), int))
         form = ["sqrt", "covariance"][bank._state.forms[0]]

@@ -47,11 +47,11 @@ def test_layout_is_the_documented_one(saved):
     assert content[-32:] == hashlib.sha256(content[:-32]).digest()
     header = json.loads(content[20 : 20 + length])
     arrays = {a["name"]: a for a in header["arrays"]}
-    place = arrays["theta"]
+    place = arrays["F"]  # (3, 4): of an intercept and two slopes, and of one target
     start = 20 + length + place["offset"]
     assert start % 8 == 0
-    theta = np.frombuffer(content, place["dtype"], 3, start)
-    np.testing.assert_array_equal(theta[1:], saved[0].coef_)
+    F = np.frombuffer(content, place["dtype"], 12, start).reshape(3, 4)
+    np.testing.assert_allclose(np.linalg.solve(F[:, :3], F[:, 3])[1:], saved[0].coef_, rtol=1e-12)
 
 
 def test_every_truncation_is_refused(saved, tmp_path):

@@ -71,7 +71,10 @@ def followed(est, X, y):
 @FORMS
 @pytest.mark.parametrize("stream", ["zeros", "one key", "one feature"])
 def test_without_noise_nothing_moves(method, intercept, dtype, stream):
-    """Each of 40,000 rows rounds; no more than a few hundred roundings are left of them."""
+    """Each of 40,000 rows rounds; no more than a few hundred roundings are left of them.
+
+    Each time that a coefficient is held rounds its value, the same way in a stream that repeats.
+    """
     est = learnt(method, dtype, fit_intercept=intercept)
     exact = held_exactly(stream, dtype, intercept, 0.0)
     X, y = unexciting(stream, dtype, 0.0)
@@ -80,6 +83,7 @@ def test_without_noise_nothing_moves(method, intercept, dtype, stream):
     np.testing.assert_allclose(coef[AT], exact.coef, rtol=0, atol=allowed)
     assert abs(est.n_held_ - exact.count[-1]) <= 4  # a hold may come a row sooner or later
     later = followed(est, X[AFTER:], y[AFTER:])
+    allowed = max(400, est.n_held_ / 2) * limits_for(dtype).eps
     np.testing.assert_array_less(np.abs(later - exact.coef[-1]), allowed)
     assert np.isfinite(est.residual_).all()
     assert est.determined_.tolist() == [stream == "one feature" and j == 1 for j in range(4)]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from olsq.online.calls.call import Origin
 from olsq.online.files.frozen import Unchanged
-from olsq.online.forms.form_switch import FormSwitch
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.rows import PairedRows, Rows, pairs_stay_orthogonal, read_only
 from olsq.online.rows.complex_rows import real_parts
 from olsq.online.windows.window import RollingWindow
@@ -70,7 +70,7 @@ class Checked:
     gates: NDArray[np.float64]  # (1,), or (2,) of a pair
     intercept: bool
     unlearned: NDArray[np.float64]  # NaN, the errors (1, m), or (2, m) of a pair, before a row
-    by_kernel: bool  # whether a covariance form's row needs nothing but its kernel
+    by_kernel: bool  # whether a row needs nothing but its kernel
 
     @cached_property
     def place(self) -> Place:
@@ -121,11 +121,7 @@ def checked_now(estimator: Any, unchanged: Unchanged) -> Checked:
         gates = np.array([factor, 1.0] if origin.is_complex else [factor])
         if not origin.is_complex or pairs_stay_orthogonal(gates):
             shape = (1, origin.n_features)
-    by_kernel = (
-        isinstance(switch, FormSwitch)
-        and switch.method == "covariance"
-        and not (origin.sandwich or origin.is_complex)
-    )
+    by_kernel = type(form) is FactorForm and not (origin.sandwich or origin.is_complex)
     dtype, gates = COMPLEX if origin.is_complex else DOUBLE, read_only(gates)
     target = (1, origin.n_targets) if origin.n_targets else (1,)
     return Checked(

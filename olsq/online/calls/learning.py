@@ -112,7 +112,7 @@ def _feed(
         rows = prepare(call, block, empty, origin.intercept)
         replaces = pairs and (
             collector is not None
-            or engine.form.name != "covariance"
+            or not engine.form.full_rank
             or not pairs_stay_orthogonal(rows.gates)
         )
         trace = Trace.none(m, k)

@@ -1,6 +1,6 @@
 """A fast path for one ordinary row of a NumPy stream.
 
-Learning a row is a microsecond of arithmetic in the covariance form; the general way spends some
+Learning a row is a microsecond of arithmetic; the general way spends some
 fifty on checking the call and copying the state.  What the row itself can get wrong is checked here
 in the kernel, or before the engine gets it: windows, variants, complex rows and the other forms
 learn by their engine's ``update``.  A row that is unusual in any way is left to the general way,
@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from olsq.online.calls.checked import COMPLEX, DOUBLE, Checked, check_once
 from olsq.online.calls.history import values_after_rows
-from olsq.online.forms import covariance_kernels as kernels
-from olsq.online.forms.covariance import CovarianceForm
-from olsq.online.forms.covariance_kernels import IN_FORM
+from olsq.online.forms.factor import one_row as kernels
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.pair_kernels import embed
 from olsq.online.forms.rows import read_only
 from olsq.online.rows.complex_rows import combine_rows
@@ -58,7 +57,7 @@ def learn(
         if not usual or checked.dtype is COMPLEX:
             return None
         logs = estimator._log_weights_after_row(checked.gates.item(0), weight)
-    elif checked.by_kernel and type(engine.form) is CovarianceForm:
+    elif checked.by_kernel and type(engine.form) is FactorForm:
         form = engine.form
     if values is not None:
         values = values_after_rows(values, X)
@@ -77,8 +76,6 @@ def learn(
             residual = combine_rows(errors) if checked.dtype is COMPLEX else errors
             _count(estimator, count, values, logs, residual)
         raise
-    if form is not None:
-        engine.clock[IN_FORM] += 1
     return learned
 
 
@@ -90,39 +87,24 @@ def _count(estimator: Any, count: int, values: Any, logs: Any, residual: NDArray
 
 
 def _learn_by_kernel(
-    form: CovarianceForm, checked: Checked, X: NDArray, y: NDArray, errors: NDArray
+    form: FactorForm, checked: Checked, X: NDArray, y: NDArray, errors: NDArray
 ) -> tuple[Any, NDArray] | None:
-    """Learn a row in the covariance form by one kernel; ``errors`` (1, m) receives the residual."""
-    prediction: Any
-    if y.ndim == 1:
-        done, prediction = kernels.learn_row(
-            form.P,
-            form.theta,
-            form.columns,
-            form.tally,
-            form.loss,
-            X,
-            y.item(),
-            checked.factor,
-            checked.intercept,
-            SETTLED,
-            form.limits.covariance,
-            errors,
-        )
-    elif y.flags.carray:
-        prediction = np.empty(y.shape[1])
-        done = kernels.learn_row_of_targets(
-            form.in_kernels,
-            X,
-            y,
-            (checked.factor, checked.intercept, SETTLED),
-            form.limits.covariance,
-            errors,
-            prediction,
-        )
-    else:
+    """Learn a row by one kernel; ``errors`` (1, m) receives the residual."""
+    if not y.flags.carray:
         return None
-    return (prediction, errors) if done else None
+    prediction = np.empty(form.loss.shape[0])
+    done = kernels.learn_one(
+        form.in_kernels,
+        X,
+        y,
+        (checked.factor, checked.intercept, SETTLED),
+        form.limits.square_root,
+        errors,
+        prediction,
+    )
+    if not done:
+        return None
+    return (prediction.item() if y.ndim == 1 else prediction), errors
 
 
 def _learn_by_engine(
@@ -143,9 +125,7 @@ def _learn_by_engine(
     # Sums of squares are not finite, or too large, if one of the numbers is.
     if not (row.dot(row) <= most and target.dot(target) <= most):
         return None
-    if not estimator._has_estimate() or (
-        is_complex and estimator._engine.form.name != CovarianceForm.name
-    ):
+    if not estimator._has_estimate() or (is_complex and not estimator._engine.form.full_rank):
         return None
     if is_complex:
         embed(place.parts, place.pair)
@@ -180,10 +160,10 @@ def predict(estimator: Any, X: Any) -> NDArray | None:
     ):
         return None
     form = estimator._engine.groups[0].engine.form
-    if type(form) is not CovarianceForm:
+    if type(form) is not FactorForm:
         return None
-    out = np.empty((1, form.theta.shape[0]))
+    out = np.empty((1, form.loss.shape[0]))
     # A row that is not finite is missing, which the parameters say what to do with.
-    if not kernels.predict_row(form.theta, X, checked.intercept, out):
+    if not kernels.predict_one(form.F, form.D, X, checked.intercept, out):
         return None
     return out if len(checked.kind[2]) == 2 else out[0]

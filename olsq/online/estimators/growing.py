@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.files import frozen
-from olsq.online.forms import covariance
 from olsq.online.forms.adaptive import AdaptiveForm
-from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.factor.form import FactorForm, as_factor, as_root
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
@@ -63,10 +62,8 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
 
 def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
     """Return the state with coefficients of these ridges (n,) appended, 0 in every row so far."""
-    form = switch.form
-    if isinstance(form, CovarianceForm):
-        form = covariance.to_square_root(form)
-    d, n, m = form.columns.shape[1], ridge.size, form.loss.size
+    form = as_root(switch.form)
+    n, m = ridge.size, form.loss.size
     wide: SquareRootForm | InformationForm
     if isinstance(form, InformationForm):
         wide = InformationForm(
@@ -84,12 +81,10 @@ def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
                 _widened_root(form.past.root, ridge if form.discounted else np.zeros(n)),
                 np.concatenate([form.past.old, np.zeros(n)]),
             )
-        return FormSwitch(wide, switch.method, switch.clock, switch.span)
+        return FormSwitch(wide, switch.method, switch.span)
     wide = _widened_root(form, ridge)
-    new = FormSwitch(wide, switch.method, np.array([1, d + n, 0]), switch.span)
-    if switch.method == "covariance":
-        new.try_covariance()
-    return new
+    is_factor = isinstance(switch.form, FactorForm)
+    return FormSwitch(as_factor(wide) if is_factor else wide, switch.method, switch.span)
 
 
 def _widened_root(form: SquareRootForm, ridge: NDArray[np.float64]) -> SquareRootForm:

@@ -15,10 +15,10 @@ from olsq.forgetting.by_row import ByTime
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.inference import Inference
 from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.factor.form import as_root
 from olsq.online.forms.form_switch import FormSwitch, resolve_method
 from olsq.online.forms.moments import check as check_moments
 from olsq.online.forms.moments import factor_for, prior_shape, switch_from, switch_from_prior
-from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.parameters import FilterParameters
 from olsq.online.rows.durations import Duration, any_duration, is_duration
@@ -249,8 +249,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     def _forgetting_of(self, switch: FormSwitch) -> FormSwitch:
         """Convert the state before any row to the form that the strategy needs."""
         if self._strategy is not None:
-            assert isinstance(switch.form, SquareRootForm)
-            switch.form = AdaptiveForm.of(switch.form, self._strategy)
+            switch.form = AdaptiveForm.of(as_root(switch.form), self._strategy)
         return switch
 
     def _check_frozen(self) -> None:

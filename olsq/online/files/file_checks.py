@@ -220,6 +220,7 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
 
 
 FORMS: dict[str, Fields] = {
+    "factor": schema.FACTOR,
     "covariance": schema.COVARIANCE,
     "sqrt": schema.SQUARE_ROOT,
     "information": schema.INFORMATION,
@@ -261,6 +262,7 @@ def _check_engine(
         sizes["a"], sizes["r"] = aside_shape(strategy.code, d, m)
     arguments = engine["arguments"]
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
+    sizes["d+m"] = sizes["d"] + sizes["m"]
     sizes["n"] = sizes["d"] - int(bool(arguments["intercept"]))
     stored = state_dtype_name(estimator.state_dtype)
     fields = schema.stored_in(
@@ -274,10 +276,7 @@ def _check_engine(
             fields |= schema.stored_in("float64", schema.PAST)
         method = engine.get("method")
         want(method == estimator._resolved_method, "method", method)
-        # The covariance form falls back on the square-root form; the others stay what they are.
-        of_sqrt = "sqrt" if strategy is None else "adaptive"
-        fits = form == {"sqrt": of_sqrt, "information": "information"}.get(str(method), form)
-        want(fits and (form == "information") == (method == "information"), "form", form)
+        want((form == "information") == (method == "information"), "form", form)
     else:
         want(form != InformationForm.name, "form", form)
         fields = schema.under("form_", fields) | schema.stored_in(stored, schema.WINDOW)

@@ -1,7 +1,7 @@
 """The covariance form: the inverse information matrix and the coefficients, the fast form.
 
-It is used where it is accurate and left where it is not: a row or a state outside the bounds of
-:mod:`olsq.online.forms.limits` is taken by the square-root form instead (see ``form_switch.py``).
+Windows and banks use it where it is accurate and leave it where it is not: a row or a state outside
+the bounds of :mod:`olsq.online.forms.limits` is taken by the square-root form instead.
 """
 
 from __future__ import annotations
@@ -13,23 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.linalg.numpy.lapack import mirror_upper
-from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
-from olsq.online.forms import covariance_products as products
-from olsq.online.forms import pair_kernels, schema, square_root_blocks
+from olsq.online.forms import schema
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import dpotrf, dtrtri, inverse_of_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
-from olsq.online.forms.rows import PairedRows, Rows, Trace
+from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm, counters, noise_levels
 from olsq.problem import Moments
-
-# Number of coefficients from which blocks of eight rows are used.  They are faster below too, and
-# lose a digit to single rows on regressors with a large mean.
-BLOCKED_FROM = 24
-
-# Number of columns up to which pairs of rows are taken as one complex row, a pass over P a pair.
-PAIRS_UNTIL = 256
 
 BY_CHOLESKY_FROM = 64  # coefficients from which a change of form tries Cholesky
 
@@ -84,106 +75,15 @@ class CovarianceForm(Form):
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows from start on; return the first row this form must not take (or stop)."""
-        if isinstance(rows, PairedRows) and self._takes_pairs(trace):
-            start, settled = self._update_by_pairs(rows, start, stop, residual, trace)
-            if settled:
-                return start
-        # blocks do not carry the sandwich along
-        if self.P.shape[0] < BLOCKED_FROM or len(trace.sandwich):
-            return self._update_by_rows(rows, (start, stop), residual, trace)
-        if self.P.shape[0] < products.BLOCKED_FROM or trace.wanted:
-            return self._update_by_eights(rows, start, stop, residual, trace)
-        t, most = start, products.BLOCK if self.P.shape[0] < products.LARGE else 2 * products.BLOCK
-        while t < stop:
-            end = square_root_blocks.end_of_block(
-                rows.gates,
-                rows.weights,
-                t,
-                stop,
-                most,
-                kernels.SMALLEST_GATE,
-                square_root_blocks.WEIGHT_RANGE,
-            )
-            if end - t < products.FEWEST or not self._absorb_block(rows, t, end, residual):
-                end = min(max(end + 1, t + products.FEWEST), stop)
-                done = self._update_by_eights(rows, t, end, residual, trace)
-                if done < end:
-                    return done
-            t = end
-        return stop
-
-    def _update_by_rows(
-        self, rows: Rows, span: tuple[int, int], residual: NDArray, trace: Trace
-    ) -> int:
         return kernels.update(
             self.in_kernels,
             self.spread_in_kernels,
             tuple(rows),
-            span,
+            (start, stop),
             self.limits.covariance,
             residual,
             trace.arrays,
         )
-
-    def _takes_pairs(self, trace: Trace) -> bool:
-        """Test whether the kernel of pairs is the fastest, and can write this trace."""
-        return self.P.shape[0] <= PAIRS_UNTIL and not len(trace.sandwich)
-
-    def _update_by_pairs(
-        self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
-    ) -> tuple[int, bool]:
-        """Run :meth:`update`, a pair of rows at a time; False where the rest are not taken so.
-
-        That is where P is not the covariance of pairs, of which another form may have held one part
-        and not the other.
-        """
-        t = start
-        if t % 2:  # the second row of a pair, within which another form stopped
-            t = self._update_by_rows(rows, (t, t + 1), residual, trace)
-            if t in (start, stop):
-                return t, True
-        return pair_kernels.update_pairs(
-            self.in_kernels,
-            self.spread_in_kernels,
-            tuple(rows),
-            (t, stop),
-            self.limits.covariance,
-            residual,
-            trace.arrays,
-        )
-
-    def _absorb_block(self, rows: Rows, start: int, stop: int, residual: NDArray) -> bool:
-        """Absorb rows start..stop as one block; False where fewer at a time have to."""
-        block = Rows(*(a[start:stop] for a in rows))
-        done = products.absorb_block(
-            self.P,
-            self.theta,
-            self.columns,
-            self.tally,
-            self.loss,
-            block,
-            self.limits.covariance,
-            residual[start:stop],
-        )
-        if done:
-            square_root_blocks.absorb_squares_of_block(self.spread, block)
-        return done
-
-    def _update_by_eights(
-        self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
-    ) -> int:
-        """Run :meth:`update`, eight rows at a time and the last ones one at a time."""
-        form, spread, bounds = self.in_kernels, self.spread_in_kernels, self.limits.covariance
-        arrays, record = tuple(rows), trace.arrays
-        t = start
-        while t < stop:
-            t = blocks.update_blocked(form, spread, arrays, (t, stop), bounds, residual, record)
-            single_rows_end = min(t + blocks.BLOCK, stop)
-            done = self._update_by_rows(rows, (t, single_rows_end), residual, trace)
-            if done < single_rows_end:
-                return done
-            t = done
-        return stop
 
     def trusted(self, margin: float = 1.0) -> bool:
         """Test whether the state is within the bounds divided by ``margin``."""

@@ -1,4 +1,4 @@
-"""Numba kernels of the covariance form, eight rows at a time (the chunk-exact recursion).
+"""Numba kernels that multiply P with eight rows of a window, solve for them, and change P.
 
 Eight rows share one pass that multiplies with P and one that changes it.  Both passes, and what
 lies between, are unrolled by hand over the rows: no BLAS routine is as fast on so few of them.
@@ -7,14 +7,7 @@ No loop over blocks makes views of arrays: each would cost an atomic count of re
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from olsq.kernels import kernel
-from olsq.online.forms.covariance_kernels import SMALLEST_GATE, trusted
-from olsq.online.forms.edges import check_call, check_spread, check_trace, wants_sandwich
-from olsq.online.forms.square_root_kernels import absorb_squares, count_row, record_counts
 
 BLOCK = 8  # rows of a block; the loops are unrolled by hand
 
@@ -102,65 +95,6 @@ def solve_block(U, inverse, scale, N):
 
 
 @kernel(forceinline=True)
-def add_rows(theta, target, eps, N, trace, t):
-    """Add eps_0 n_0 + ... to one target's theta; write all partial sums to rows t.. of a trace."""
-    e0, e1, e2, e3, e4, e5, e6, e7 = (
-        eps[0],
-        eps[1],
-        eps[2],
-        eps[3],
-        eps[4],
-        eps[5],
-        eps[6],
-        eps[7],
-    )
-    if trace is None:
-        for j in range(N.shape[1]):
-            theta[target, j] += (
-                (e0 * N[0, j] + e1 * N[1, j])
-                + (e2 * N[2, j] + e3 * N[3, j])
-                + (e4 * N[4, j] + e5 * N[5, j])
-                + (e6 * N[6, j] + e7 * N[7, j])
-            )
-        return
-    coefs = trace[0]
-    for j in range(N.shape[1]):
-        y0 = theta[target, j] + e0 * N[0, j]
-        y1 = y0 + e1 * N[1, j]
-        y2 = y1 + e2 * N[2, j]
-        y3 = y2 + e3 * N[3, j]
-        y4 = y3 + e4 * N[4, j]
-        y5 = y4 + e5 * N[5, j]
-        y6 = y5 + e6 * N[6, j]
-        y7 = y6 + e7 * N[7, j]
-        coefs[t, target, j], coefs[t + 1, target, j], coefs[t + 2, target, j] = y0, y1, y2
-        coefs[t + 3, target, j], coefs[t + 4, target, j], coefs[t + 5, target, j] = y3, y4, y5
-        coefs[t + 6, target, j], coefs[t + 7, target, j] = y6, y7
-        theta[target, j] = y7
-
-
-@kernel(forceinline=True)
-def variances(P, N, inverse_decay, diags, t):
-    """Write the diagonals of ``(P - n_0 n_0^T - ... - n_t n_t^T) / decay_t`` into rows t.. of
-    diags.
-    """
-    i0, i1, i2, i3 = inverse_decay[0], inverse_decay[1], inverse_decay[2], inverse_decay[3]
-    i4, i5, i6, i7 = inverse_decay[4], inverse_decay[5], inverse_decay[6], inverse_decay[7]
-    for j in range(P.shape[0]):
-        y0 = P[j, j] - N[0, j] * N[0, j]
-        y1 = y0 - N[1, j] * N[1, j]
-        y2 = y1 - N[2, j] * N[2, j]
-        y3 = y2 - N[3, j] * N[3, j]
-        y4 = y3 - N[4, j] * N[4, j]
-        y5 = y4 - N[5, j] * N[5, j]
-        y6 = y5 - N[6, j] * N[6, j]
-        y7 = y6 - N[7, j] * N[7, j]
-        diags[t, j], diags[t + 1, j], diags[t + 2, j] = y0 * i0, y1 * i1, y2 * i2
-        diags[t + 3, j], diags[t + 4, j], diags[t + 5, j] = y3 * i3, y4 * i4, y5 * i5
-        diags[t + 6, j], diags[t + 7, j] = y6 * i6, y7 * i7
-
-
-@kernel(forceinline=True)
 def subtract_block(P, N, scale, odd):
     """Subtract ``N^T N`` from P and scale, for N (8, d), two rows at a time.
 
@@ -188,119 +122,3 @@ def subtract_block(P, N, scale, odd):
         for c in range(BLOCK):
             total -= (1.0 if c % 2 == 0 else odd) * N[c, last] * N[c, last]
         P[last, last] = total * scale
-
-
-@kernel(forceinline=True)
-def weigh_block(gates, weights, t, root_w, decay):
-    """Fill root_w, decay (8,) for rows t..t+8; return whether the block's forgetting is mild
-    enough.
-    """
-    product = 1.0
-    for i in range(BLOCK):
-        product *= gates[t + i]
-        if not (product > SMALLEST_GATE and weights[t + i] > 0):
-            return False
-        decay[i] = product
-        root_w[i] = math.sqrt(weights[t + i] / product)
-    return True
-
-
-# w_i = beta_i / zeta_i: weights at the block's start, before its gates
-@kernel(forceinline=True)
-def factorise_block(S, root_w, largest, U, inverse):
-    """Factorise ``U^T U = I + diag(root_w) S diag(root_w)`` (8, 8), with the inverse diagonal (8,).
-
-    S is destroyed; only what is above U's diagonal is written.  False where a row's leverage, a
-    pivot less its 1, is beyond ``largest``.
-    """
-    for i in range(BLOCK):
-        for k in range(BLOCK):
-            S[i, k] *= root_w[i] * root_w[k]
-    for i in range(BLOCK):  # whole rows: a loop of constant length is one instruction
-        leverage = S[i, i]
-        if not 0 <= leverage <= largest:
-            return False
-        inverse[i] = 1.0 / math.sqrt(1.0 + leverage)
-        for k in range(BLOCK):
-            U[i, k] = S[i, k] * inverse[i]
-        for j in range(i + 1, BLOCK):
-            factor = U[i, j]
-            for k in range(BLOCK):
-                S[j, k] -= factor * U[i, k]
-    return True
-
-
-@kernel(forceinline=True)
-def add_squares(columns, X, gates, weights, t):
-    """Update the columns' squared lengths by rows t..t+8."""
-    for j in range(X.shape[1]):
-        now, excited = columns[0, j], columns[1, j]
-        for i in range(BLOCK):
-            square = weights[t + i] * X[t + i, j] * X[t + i, j]
-            now = gates[t + i] * now + square
-            excited = now if square > 0 else excited
-        columns[0, j], columns[1, j] = now, excited
-
-
-@kernel(forceinline=True)
-def update_blocked(form, spread, rows, span, limits, residual, trace):
-    """Absorb rows as ``covariance_kernels.update`` does, in blocks of eight.
-
-    With w_t = beta_t / zeta_t, ``S = I + K~ P K~^T = L L^T`` and ``N = L^-1 K~ P`` give every
-    step of the block at once: ``e_t = L_tt eps_t / sqrt(w_t)`` with ``eps = L^-1 e~``,
-    ``theta_t = theta_0 + sum_{i<=t} eps_i n_i``, ``P_t = (P - sum_{i<=t} n_i n_i^T) / zeta_t``.
-    Stops before a block that is incomplete or that the form cannot take.
-    """
-    check_call(form, rows, span, residual)
-    P, theta, columns, tally, loss = form
-    X, Y, gates, weights = rows
-    start, stop = span
-    d, m = P.shape[0], theta.shape[0]
-    check_trace(trace, X.shape[0], d, m)
-    check_spread(spread, d, False)
-    if wants_sandwich(trace):
-        raise ValueError("blocks of rows do not trace a sandwich: its shape must be (0, d)")
-    N, E = np.empty((BLOCK, d)), np.empty((BLOCK, m))
-    S, U = np.empty((BLOCK, BLOCK)), np.empty((BLOCK, BLOCK))
-    root_w, decay, inverse_decay = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    eps, inverse = np.empty(BLOCK), np.empty(BLOCK)
-    t = start
-    while t + BLOCK <= stop:
-        if not weigh_block(gates, weights, t, root_w, decay):
-            return t
-        left = decay[BLOCK - 1]  # P may have grown by its inverse at the block's end
-        if not trusted(P, columns, (limits[0], limits[1] * left, limits[2] * left)):
-            return t
-        # N = K~ P, S = K~ P K~^T
-        multiply_block(X, t, P, 0, d, N)
-        multiply_block(N, 0, X, t, BLOCK, S)
-        if not factorise_block(S, root_w, limits[0], U, inverse):
-            return t
-        # E = K~ theta^T, and N = L^-1 K~ P with L = U^T
-        multiply_block(X, t, theta, 0, m, E)
-        solve_block(U, inverse, root_w, N)
-        add_squares(columns, X, gates, weights, t)
-        for i in range(BLOCK):
-            inverse_decay[i] = 1.0 / decay[i]
-            count_row(tally, gates[t + i], weights[t + i])
-            if trace is not None:
-                record_counts(trace[3], t + i, tally, d, 0.0)
-        for target in range(m):
-            for i in range(BLOCK):
-                scaled = (Y[t + i, target] - E[i, target]) * root_w[i]
-                for k in range(i):
-                    scaled -= U[k, i] * eps[k]
-                eps[i] = step = scaled * inverse[i]
-                residual[t + i, target] = scaled / root_w[i]
-                loss[target] = gates[t + i] * loss[target] + decay[i] * step**2
-                if trace is not None:
-                    trace[2][t + i, target] = loss[target]
-                    trace[4][t + i, target] = step * math.sqrt(decay[i])
-            add_rows(theta, target, eps, N, trace, t)
-        if trace is not None and trace[1].shape[0] > 0:
-            variances(P, N, inverse_decay, trace[1], t)
-        absorb_squares(spread, X, gates, weights, t, t + BLOCK)
-        # P' = (P - N^T N) / zeta
-        subtract_block(P, N, inverse_decay[BLOCK - 1], 1.0)
-        t += BLOCK
-    return t

@@ -413,39 +413,3 @@ def take_row(form, x, y, settings, limits, residual, prediction):
 
 
 # From Python the arrays come one by one: a tuple of them takes 0.3 of 4.4 microseconds.
-@kernel()
-def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, limits, residual):
-    """Absorb one row X (1, d), y of weight 1; return whether that was done, and the prediction
-    before.
-
-    Nothing is changed where it was not: a row that the form must not take, or whose squares are not
-    within ``settled``, as a non-finite row's are not.
-    """
-    if X.shape[0] != 1 or residual.shape[0] != 1:
-        raise ValueError("this is for one row")
-    Y, prediction = np.empty(1), np.empty(1)
-    Y[0] = y
-    form, settings = (P, theta, columns, tally, loss), (gate, intercept, settled)
-    done = take_row(form, X[0], Y, settings, limits, residual[0], prediction)
-    return done, prediction[0]
-
-
-@kernel()
-def learn_row_of_targets(form, X, Y, settings, limits, residual, prediction):
-    """Learn as :func:`learn_row` does, for several targets Y (1, m); fill ``prediction`` (m,)."""
-    if X.shape[0] != 1 or Y.shape[0] != 1 or residual.shape[0] != 1:
-        raise ValueError("this is for one row")
-    return take_row(form, X[0], Y[0], settings, limits, residual[0], prediction)
-
-
-@kernel()
-def predict_row(theta, X, intercept, out):
-    """Predict one row X (1, d) into ``out`` (1, m); return whether all predictions are finite."""
-    first = 1 if intercept else 0
-    if X.shape[0] != 1 or X.shape[1] + first != theta.shape[1] or out.shape != (1, theta.shape[0]):
-        raise ValueError("the shape of the row does not fit the state")
-    finite = True
-    for target in range(theta.shape[0]):
-        out[0, target] = total = predicted(theta[target], X[0], intercept)
-        finite = finite and abs(total) < math.inf  # not isfinite: reordering folds it
-    return finite

@@ -1,33 +1,25 @@
-"""Choose the form that holds the state of one stream, and when it changes; restore forms."""
+"""The state of one stream: its form, the times of its rows, saving and merging."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms import covariance
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
-from olsq.online.forms.covariance_kernels import (
-    IN_FORM,
-    TO_RETRY,
-    WAIT,
-    count_leaving,
-    count_refusal,
-    largest_on_entry,
-)
+from olsq.online.forms.factor.form import FactorForm, as_factor, as_root
 from olsq.online.forms.form import SMALL, Form, copied
 from olsq.online.forms.information import InformationForm
-from olsq.online.forms.limits import rows_to_determine
 from olsq.online.forms.merging import merge_moments, merge_roots
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.durations import half_life_gates
 
 FORMS: dict[str, Any] = {
-    kind.name: kind for kind in (SquareRootForm, CovarianceForm, InformationForm, AdaptiveForm)
+    kind.name: kind
+    for kind in (FactorForm, SquareRootForm, CovarianceForm, InformationForm, AdaptiveForm)
 }
 METHODS = ("covariance", "sqrt", "information")
 
@@ -47,17 +39,16 @@ def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
 
 
 class FormSwitch:
-    """The state of one stream, in the form that is accurate for it now."""
+    """The state of one stream."""
 
-    def __init__(
-        self, form: Form, method: str, clock: NDArray[np.int64], span: NDArray | None = None
-    ) -> None:
+    FORM: ClassVar[Any] = FactorForm  # of a state in float64 that is not kept as moments
+
+    def __init__(self, form: Form, method: str, span: NDArray | None = None) -> None:
         self.form = form
         # Times of the first and the last row that the state moved on in (see
         # ``forgetting_in_time``), or neither; None where times do not count.
         self.span = span
         self.method = method
-        self.clock = clock
 
     @classmethod
     def start(
@@ -71,7 +62,7 @@ class FormSwitch:
         solving: bool,
         precision: tuple[str, str],
         sandwich: bool = False,
-    ) -> FormSwitch:
+    ) -> Self:
         form: Form
         if method == "information":
             form = InformationForm.start(
@@ -83,18 +74,12 @@ class FormSwitch:
                 precision=precision,
                 sandwich=sandwich,
             )
-        elif method == "covariance" and (ridge > 0).all():
-            form = CovarianceForm.start(ridge, n_targets, intercept, precision, sandwich)
-            if not form.trusted():  # a ridge too small to invert
-                form = SquareRootForm.start(ridge, n_targets, intercept, precision, sandwich)
         else:
-            form = SquareRootForm.start(ridge, n_targets, intercept, precision, sandwich)
-        # With a ridge on all but the intercept the first row determines everything.
-        d = ridge.shape[0]
-        wait = 1 if (ridge[int(intercept) :] > 0).all() else rows_to_determine(d)
-        return cls(form, method, np.array([wait, wait, 0]))
+            kind = cls.FORM if precision[0] == "float64" else SquareRootForm
+            form = kind.start(ridge, n_targets, intercept, precision, sandwich)
+        return cls(form, method)
 
-    def copy(self) -> FormSwitch:
+    def copy(self) -> Self:
         return copied(self)
 
     @property
@@ -112,58 +97,24 @@ class FormSwitch:
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
     ) -> None:
         """Absorb all rows in order; the effect of their ``times`` is already in the gates."""
-        n = rows.X.shape[0]
-        if self.method != "covariance":
-            self.form.absorb(rows, residual, trace)
-            return
-        t = 0
-        while t < n:
-            if isinstance(self.form, CovarianceForm):
-                done = self.form.update(rows, t, n, residual, trace)
-                self.clock[IN_FORM] += done - t
-                if done < n:
-                    self._leave_covariance()
-            else:
-                done = self.form.update(
-                    rows, t, min(n, t + int(self.clock[TO_RETRY])), residual, trace
-                )
-                self.clock[TO_RETRY] -= done - t
-                if self.clock[TO_RETRY] == 0:
-                    self.try_covariance()
-            t = done
-
-    def _leave_covariance(self) -> None:
-        assert isinstance(self.form, CovarianceForm)
-        count_leaving(self.clock, self.form.tally, self.form.rank)
-        self.form = covariance.to_square_root(self.form)
-
-    def try_covariance(self) -> None:
-        assert isinstance(self.form, SquareRootForm)
-        inflation = self.form.limits.inflation
-        d = self.form.R.shape[0]
-        largest = largest_on_entry(inflation, int(self.clock[WAIT]), d)
-        form = covariance.from_square_root(self.form, inflation / largest)
-        if form is not None:
-            self.form = form
-            self.clock[IN_FORM] = 0
-            return
-        count_refusal(self.clock, self.form.tally, d)
+        self.form.absorb(rows, residual, trace)
 
     # -- saving -----------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray]:
         """Return every array of the state, by name."""
         span = {} if self.span is None else {"span": self.span}
-        return self.form.arrays() | {"clock": self.clock} | span
+        return self.form.arrays() | span
 
     def describe(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs besides the arrays."""
         return {"method": self.method} | self.form.describe()
 
     @classmethod
-    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> FormSwitch:
+    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> Self:
         form, span = restore_form(description, arrays), arrays.get("span")
-        return cls(form, description["method"], arrays["clock"], span)
+        form = as_factor(form) if cls.FORM is FactorForm else form
+        return cls(form, description["method"], span)
 
 
 def merge(
@@ -210,16 +161,8 @@ def _merged(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch
             "forgotten is not known; merge both as moments, olsq.merge(a.moments(), b.moments(), "
             "forget=...)"
         )
-    clock = second.clock.copy()
     if isinstance(first.form, InformationForm) and isinstance(second.form, InformationForm):
-        return FormSwitch(merge_moments(first.form, second.form), first.method, clock)
-    parts = [
-        covariance.to_square_root(r.form) if isinstance(r.form, CovarianceForm) else r.form
-        for r in (first, second)
-    ]
-    assert isinstance(parts[0], SquareRootForm)
-    assert isinstance(parts[1], SquareRootForm)
-    merged = FormSwitch(merge_roots(parts[0], parts[1], ridge), first.method, clock)
-    if first.method == "covariance":
-        merged.try_covariance()
-    return merged
+        return FormSwitch(merge_moments(first.form, second.form), first.method)
+    merged = merge_roots(as_root(first.form), as_root(second.form), ridge)
+    held = isinstance(first.form, SquareRootForm)
+    return FormSwitch(merged if held else as_factor(merged), first.method)

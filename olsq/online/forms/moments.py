@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
+from olsq.online.forms.factor.form import as_factor
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.moment_factor import factor, tally_of
@@ -108,16 +109,13 @@ def switch_from(
 
 
 def _switch_of_moments(*arrays: NDArray, **options: Any) -> FormSwitch:
-    return FormSwitch(InformationForm(*arrays, **options), "information", np.array([1, 1, 0]))
+    return FormSwitch(InformationForm(*arrays, **options), "information")
 
 
 def _switch_from(form: SquareRootForm, method: str) -> FormSwitch:
-    """Hold a square-root form in the form that ``method`` names."""
+    """Hold the state of a square-root form."""
     form.narrow()
-    switch = FormSwitch(form, method, np.array([1, 1, 0]))
-    if method == "covariance":
-        switch.try_covariance()
-    return switch
+    return FormSwitch(as_factor(form), method)
 
 
 def _checked_factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:

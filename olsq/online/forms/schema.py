@@ -102,7 +102,7 @@ PAST: Fields = {
     "past_spread": Field((0, 0)),
     "old": Field(("d",), invariant="not negative"),
 }
-SWITCH: Fields = {"clock": Field((3,), "int64", "clock")}
+SWITCH: Fields = {"clock": Field((3,), "int64", "clock", optional=True)}  # of files of 0.2
 SPAN: Fields = {"span": Field(("t",), "time", optional=True)}  # t is 2, or 0 before any row
 WINDOW: Fields = {
     "ring_X": Field(("w", "d"), "state"),

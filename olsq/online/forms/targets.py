@@ -164,14 +164,13 @@ def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
     """Copy an engine for some of its targets."""
     engine = engine.copy()
     past = getattr(engine.form, "past", None)
-    for form in (engine.form, past and past.root):
-        if form is not None:
-            form.keep_targets(targets)
-    for part in (engine,):
-        for name, field in getattr(part, "FIELDS", {}).items():
-            array = getattr(part, name)
-            if field.target_axis is not None and array is not None:
-                setattr(part, name, np.take(array, targets, field.target_axis))
+    engine.form.keep_targets(targets)
+    if past is not None:
+        past.root.keep_targets(targets)
+    for name, field in getattr(engine, "FIELDS", {}).items():
+        array = getattr(engine, name)
+        if field.target_axis is not None and array is not None:
+            setattr(engine, name, np.take(array, targets, field.target_axis))
     return engine
 
 

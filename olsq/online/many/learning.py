@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms import singular_path
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
+from olsq.online.forms.factor.form import as_root
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root_kernels import COUNT, RANK
 from olsq.online.forms.start_kernels import TAKEN, UNTRACED
@@ -213,7 +214,7 @@ def _take_alone(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> NDA
     each = singular_path.rows_at_once(k, b)
     snapshots = singular_path.Snapshots.empty(b * each, m, k, len(trace.sandwich) > 0)
     position = begins.copy()
-    like: Any = state.switch(filters[0], kind).form  # in square-root form, which rows may end
+    like: Any = as_root(state.switch(filters[0], kind).form)
     kernels.take_undetermined(
         arrays, (filters, position, ends), rows, kind.settings, tuple(trace), tuple(snapshots)
     )

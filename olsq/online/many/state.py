@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.covariance import CovarianceForm, square_root_of
 from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
+from olsq.online.forms.factor.form import as_factor, as_root
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.limits import Limits, limits_for, rows_to_determine
 from olsq.online.forms.minimum_norm import group_by_pivots
@@ -179,18 +180,16 @@ class BankState:
         """Copy filter f's state as an estimator holds it."""
         form = self._form(f, kind, self.forms[f] == COVARIANCE)
         form.held = form.held.reshape(1)
-        return FormSwitch(form, kind.method, self.clock[f].copy())
+        return FormSwitch(as_factor(form), kind.method)
 
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
         """Set the state of filter f to an estimator's."""
-        form: Any = switch.form
-        covariance = isinstance(form, CovarianceForm)
-        self.forms[f] = COVARIANCE if covariance else SQUARE_ROOT
-        self.matrix[f], self.coefs[f] = (form.P, form.theta) if covariance else (form.R, form.z)
+        form: Any = as_root(switch.form)
+        self.forms[f], self.matrix[f], self.coefs[f] = SQUARE_ROOT, form.R, form.z
         for name in FORM_ARRAYS[2:]:
             array = getattr(form, name)
             getattr(self, name)[f] = array[0] if name == "held" else array
-        self.clock[f], self.seen[f] = switch.clock, seen
+        self.clock[f], self.seen[f] = (1, 1, 0), seen
 
     def stacks(
         self, filters: NDArray[np.int64], kind: Kind, covariance: bool = True

@@ -21,8 +21,8 @@ from olsq.online.calls.call import Call, Origin, forgetting_in_time, prepare
 from olsq.online.calls.history import values_after_call
 from olsq.online.calls.learning import Absorbed
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.forms import blocks, covariance, form_switch
-from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms import blocks, form_switch
+from olsq.online.forms.factor.form import as_factor, as_root
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.rows import Rows
@@ -99,7 +99,16 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
         return None
     call, timing = piece._in_time(call, times, X, y, forget, False)
     origin = piece._origin_of(call)
-    start = FormSwitch.start("sqrt", origin.ridge, origin.columns, **piece._form_options(origin))
+    start = FormSwitch(
+        SquareRootForm.start(
+            origin.ridge,
+            origin.columns,
+            origin.intercept,
+            piece._precision(origin),
+            origin.sandwich,
+        ),
+        "sqrt",
+    )
     engine = piece._engine_of(origin, start)
     if call.usable is not None:
         engine = engine.split(call.usable)
@@ -177,19 +186,16 @@ def _stacked(first: FormSwitch, second: FormSwitch, _: Any, half_life: float | N
     if isinstance(second.form, InformationForm):
         return form_switch.merge(first, second, second.form.ridge, half_life)
     assert isinstance(second.form, SquareRootForm)
-    form: Any = first.form
-    if isinstance(form, CovarianceForm):
-        form = covariance.to_square_root(form)
+    form = as_root(first.form)
     gate = 1.0 if half_life is None else form_switch.gate_between(first, second, half_life)
     if gate != 1:
         form = blocks.faded(form, gate)
     spans = [s.span for s in (first, second) if s.span is not None]
     times = np.concatenate(spans) if spans else np.empty(0)
     span = (times[[0, -1]] if times.size else times) if spans else None
-    result = FormSwitch(blocks.stacked(form, second.form), first.method, first.clock.copy(), span)
-    if first.method == "covariance":
-        result.try_covariance()
-    return result
+    form = blocks.stacked(form, second.form)
+    is_piece = isinstance(first.form, SquareRootForm)
+    return FormSwitch(form if is_piece else as_factor(form), first.method, span)
 
 
 def path_after(

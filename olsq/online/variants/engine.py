@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from olsq.online.forms import form_switch
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.paths.path import CoefficientPath, predict_each
 from olsq.online.variants.steps import ABSORBED, DONE
 
@@ -27,6 +28,7 @@ class VariantSwitch(FormSwitch):
     says whether it is of the state as it is now.
     """
 
+    FORM = SquareRootForm  # whose factor their searches read
     solution: tuple[Any, Any] | None = None
     fresh = False
     recorder: Any = None  # of the call that wants a solution after every row
@@ -43,7 +45,7 @@ class VariantSwitch(FormSwitch):
     def merged(self, other: Self, ridge: NDArray, half_life: float | None) -> Self:
         """Return the state of this one's rows followed by other's."""
         both = form_switch.merge(self, other, ridge, half_life)
-        return type(self)(both.form, both.method, both.clock, both.span)
+        return type(self)(both.form, both.method, both.span)
 
 
 # (engine, rows, first row, residuals (n, m), solutions (n, m, k)) -> how the walk ended and where.
