@@ -121,6 +121,18 @@ FACTORS: Fields = {
     "factor_age": Field((1,), "int64", "row counts"),
 }
 BANK: Fields = {
+    "factor": Field(("b", "d", "d+m"), "state", "unit triangular"),
+    "pivots": Field(("b", "d"), invariant="not negative"),
+    **{name: field._replace(shape=("b", *field.shape)) for name, field in COUNTERS.items()},
+    "loss": Field(("b", "m"), invariant="not negative"),
+    "held": Field(("b",), "int64", "row counts"),
+    "seen": Field(("b",), "int64", "row counts"),
+    "spread": Field(("b", "s", "s"), "state", "upper triangular"),
+    "ridge": Field(("b", "d"), invariant="not negative"),
+    "logs": Field(("b",)),
+}
+# Of files before the factor: P and theta, or R and z, as ``forms`` says.
+EARLIER_BANK: Fields = {
     "forms": Field(("b",), "int64", "not negative"),
     "matrix": Field(("b", "d", "d"), "state"),  # what it satisfies depends on the form
     "coefs": Field(("b", "m", "d"), "state"),

@@ -81,7 +81,7 @@ def fama_macbeth(
     panel = Panel(bank, len(keys), "fama_macbeth")
     state, kind = panel.state, panel.kind
     rank = state.estimates(panel.filters, kind).counts[:, RANK]
-    used = np.flatnonzero(rank == state.matrix.shape[1])
+    used = np.flatnonzero(rank == state.n_coefs)
     if not used.size:
         raise ValueError(
             "no date in by has rows enough to determine all coefficients: a date needs more rows "

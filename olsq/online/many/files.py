@@ -21,8 +21,12 @@ from olsq.online.files.invariants import (
     want,
 )
 from olsq.online.forms import schema
+from olsq.online.forms.covariance import square_root_of
 from olsq.online.forms.covariance_kernels import COVARIANCE
+from olsq.online.forms.factor.form import factor_of
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.rows import clip_to
+from olsq.online.forms.schema import Fields
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, LAST_LEARNT, Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
@@ -58,26 +62,34 @@ def read_bank(header: dict[str, Any], arrays: dict[str, NDArray]) -> FilterBank:
         raise ValueError(str(error)) from None
     want(bank.n_features in (None, d), "n_features", bank.n_features)
     want(bank.fit_intercept in (True, False), "fit_intercept", bank.fit_intercept)
-    _check_arrays(bank, arrays, (n, part * k), max(n_targets, 1))
+    sizes = {"b": n, "d": part * k, "m": max(n_targets, 1)}
+    sizes |= {"d+m": sizes["d"] + sizes["m"], "s": sizes["d"] if bank.cov == "sandwich" else 0}
+    if "forms" in arrays:
+        arrays = _factored(bank, arrays, sizes)
+    _check(bank, arrays, schema.BANK, sizes)
     dtype = np.dtype(header["dtype"])
     kind = bank._kind_of(dtype, of_complex)
     bank._settle(BankState(**arrays), kind, d, n_targets, dtype, header["metadata"])
     return bank
 
 
-def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...], m: int) -> None:
-    n, k = shape
-    if strange := sorted(arrays.keys() ^ schema.BANK.keys()):
+def _check(bank: Any, arrays: dict[str, NDArray], fields: Fields, sizes: dict[str, int]) -> None:
+    if strange := sorted(arrays.keys() ^ fields.keys()):
         raise ValueError(f"array {strange[0]!r} is missing or unexpected")
-    sizes = {"b": n, "d": k, "m": m, "s": k if bank.cov == "sandwich" else 0}
-    check_fields(arrays, schema.stored_in(state_dtype_name(bank.state_dtype), schema.BANK), sizes)
-    forms, clock = arrays["forms"], arrays["clock"]
-    allowed = 1 if bank._resolved_method == "covariance" else 0
-    want(bool((forms <= allowed).all()), "forms", "another form than the method has")
-    want(bool((clock[forms == 0, 0] >= 1).all()), "clock", "a wait of no rows")
-    inverted = forms == COVARIANCE
-    check_definite("matrix", arrays["matrix"][inverted], positive=True)
-    check_triangular("matrix", arrays["matrix"][~inverted])
+    check_fields(arrays, schema.stored_in(state_dtype_name(bank.state_dtype), fields), sizes)
+
+
+def _factored(bank: Any, arrays: dict[str, NDArray], sizes: dict[str, int]) -> dict[str, NDArray]:
+    """Convert the arrays of an earlier file, with P and theta or R and z for every filter."""
+    _check(bank, arrays, schema.EARLIER_BANK, sizes)
+    matrix, coefs, inverted = arrays["matrix"], arrays["coefs"], arrays["forms"] == COVARIANCE
+    check_definite("matrix", matrix[inverted], positive=True)
+    check_triangular("matrix", matrix[~inverted])
+    R, z = (a.astype(np.float64) for a in (matrix, coefs))
+    R[inverted], z[inverted] = square_root_of(R[inverted], z[inverted])
+    F, D = factor_of(R, z)
+    arrays = arrays | {"factor": clip_to(F, matrix.dtype), "pivots": D}
+    return {name: arrays[name] for name in schema.BANK}
 
 
 def _read_keys(keys: Any) -> list[Any]:

@@ -2,46 +2,39 @@
 
 State arrays have the filters first (see ``many/state.py``); the last one, ``spread`` (n k, k), has
 the rows of all filters' below one another, or is None where nobody asks for it.  ``rows`` =
-(X (N, k), Y (N, m), gates, weights) as the forms' kernels take them, one filter's after the
+(X (N, k), Y (N, m), gates, weights) as the factor's kernels take them, one filter's after the
 other's: those of ``members[i]``, no filter twice, are ``position[i]:ends[i]``.  ``turns`` =
-(members, position, ends).  A filter stops, with ``position[i]`` at that row, before a row that
-needs dense algebra: one that the covariance form must not take, or one that needs minimum-norm
-coefficients.  The caller does these for all filters at once and calls again.  No kernel makes
-arrays or counts references to any, which would take as long as a filter's only row.
-
-``settings`` = (limits of the covariance form, of the square-root form, whether the forms are
-switched, intercept, discounted).  ``residual`` (N, m) and ``trace``, of N rows or None, are as
-with the forms' kernels.
+(members, position, ends).  ``limits`` are those of the factor.  ``residual`` (N, m) and ``trace``,
+of N rows or None, are as with the factor's kernels.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from olsq.kernels import kernel
-from olsq.online.forms import covariance_kernels, singular_path, square_root_kernels, start_kernels
-from olsq.online.forms.covariance_kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY
-from olsq.online.forms.edges import check_trace, wants_sandwich
-from olsq.online.forms.start_kernels import TAKEN
+from olsq.online.forms.edges import check_trace
+from olsq.online.forms.factor import careful, learning, path, snapshots, solving
 
 
 @kernel(called=True)
 def check(state, turns, rows, residual, trace):
     """Raise ValueError unless all shapes fit together and every index is within its array."""
-    forms, matrix, coefs, columns, tally, loss, held, clock, seen, spread = state
-    n, m, k = coefs.shape
+    factor, pivots, columns, tally, loss, held, seen, spread = state
+    n, k = pivots.shape
+    m = loss.shape[1]
     if (
-        forms.shape != (n,)
-        or matrix.shape != (n, k, k)
+        factor.shape != (n, k, k + m)
         or columns.shape != (n, 2, k)
         or tally.shape != (n, 4)
-        or loss.shape != (n, m)
+        or loss.shape[0] != n
         or held.shape != (n,)
-        or clock.shape != (n, 3)
         or seen.shape != (n,)
     ):
         raise ValueError("the arrays of a bank do not have shapes that fit together")
-    check_spreads(spread, matrix)
+    check_spreads(spread, pivots)
     X, Y, gates, weights = rows
     N = X.shape[0]
     if X.shape != (N, k) or Y.shape != (N, m) or gates.shape != (N,) or weights.shape != (N,):
@@ -58,23 +51,23 @@ def check(state, turns, rows, residual, trace):
 
 
 @kernel(forceinline=True)
-def check_spreads(spread, matrix):
-    """Check that the spreads, if they are not None, have as many rows as the matrices."""
+def check_spreads(spread, pivots):
+    """Check that the spreads, if they are not None, have as many rows as the factors."""
     if spread is None:
         return
-    n, k, _ = matrix.shape
+    n, k = pivots.shape
     if spread.shape != (n * k, k):
         raise ValueError("the spreads of a bank do not have the shape of its filters")
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def form_of(state, f):
-    """Return the arrays of filter f as the forms' kernels take them."""
-    _, matrix, coefs, columns, tally, loss, _, _, _, _ = state
-    return matrix[f], coefs[f], columns[f], tally[f], loss[f]
+    """Return the arrays of filter f as the factor's kernels take them."""
+    factor, pivots, columns, tally, loss, _, _, _ = state
+    return factor[f], pivots[f], columns[f], tally[f], loss[f]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, makes_arrays=True)
 def spread_of(spread, f):
     """Return a tuple of the spread of filter f, or None: what is no tuple would be counted."""
     if spread is None:
@@ -92,139 +85,105 @@ def count_samples(weights, start, stop):
     return count
 
 
-@kernel()
-def learn(state, turns, rows, settings, residual, trace, scratch):
-    """Learn the rows of every member in turn, up to one that needs dense algebra.
-
-    The loop over one stream is that of ``FormSwitch.update``.  ``scratch`` as in
-    ``covariance_kernels.absorb_rows``.
-    """
-    forms, _, _, _, _, _, held, clock, seen, spread = state
+@kernel(makes_arrays=True)
+def learn(state, turns, rows, limits, residual):
+    """Learn the rows of every member in turn, up to one that needs care."""
+    _, pivots, _, _, loss, _, seen, spread = state
     members, position, ends = turns
-    covariance_limits, square_root_limits, switching, _, _ = settings
-    check(state, turns, rows, residual, trace)
-    k, robust = rows[0].shape[1], wants_sandwich(trace)
-    if scratch[0].shape != (k,) or scratch[1].shape != ((k, k) if robust else (0, 0)):
-        raise ValueError("the shapes of the scratch arrays do not fit the bank")
+    check(state, turns, rows, residual, None)
+    room = learning.make_room(pivots.shape[1], loss.shape[1])
     for i in range(members.shape[0]):
-        f, t, stopped = members[i], position[i], False
+        f, begin = members[i], position[i]
         form, (squares,) = form_of(state, f), spread_of(spread, f)
-        while t < ends[i] and not stopped:
-            if forms[f] == COVARIANCE:
-                done = covariance_kernels.absorb_rows(
-                    form,
-                    squares,
-                    rows,
-                    (t, ends[i]),
-                    covariance_limits,
-                    residual,
-                    trace,
-                    scratch,
-                )
-                clock[f, IN_FORM] += done - t
-                stopped = True  # at the end of the rows or before one that is left to the caller
-            else:
-                stop = min(ends[i], t + clock[f, TO_RETRY]) if switching else ends[i]
-                done, count = square_root_kernels.update(
-                    form, squares, rows, (t, stop), square_root_limits, residual, trace
-                )
-                held[f] += count
-                stopped = done < stop
-                if switching and covariance_kernels.retry(
-                    form, clock[f], done - t, covariance_limits
-                ):
-                    forms[f] = COVARIANCE
-            seen[f] += count_samples(rows[3], t, done)
-            t = done
+        t = learning.learn_sound(form, squares, rows, (begin, ends[i]), limits, room, residual)
+        seen[f] += count_samples(rows[3], begin, t)
         position[i] = t
 
 
-@kernel()
-def learn_starts(state, turns, rows, settings, residual, trace, bases, outcomes):
-    """Learn the first rows of members that know nothing yet, while coefficients are undetermined.
-
-    ``bases`` (b, s, s) as in :mod:`olsq.online.forms.start_kernels`; ``outcomes`` (b,) receives
-    what was done with a member's last row; unless that is ``TAKEN`` it stops there.
-    """
-    forms, _, _, _, _, _, held, clock, seen, spread = state
+@kernel(makes_arrays=True)
+def learn_path(state, turns, rows, limits, residual, trace):
+    """Do :func:`learn` and write the state after every row to the trace."""
+    _, _, _, _, _, _, seen, spread = state
     members, position, ends = turns
-    covariance_limits, limits, switching, intercept, _ = settings
     check(state, turns, rows, residual, trace)
     for i in range(members.shape[0]):
-        f, t, outcomes[i] = members[i], position[i], TAKEN
+        f, begin = members[i], position[i]
         form, (squares,) = form_of(state, f), spread_of(spread, f)
-        while t < ends[i] and forms[f] == SQUARE_ROOT and outcomes[i] == TAKEN:
-            stop = min(ends[i], t + clock[f, TO_RETRY]) if switching else ends[i]
-            done, outcomes[i], count = start_kernels.update(
-                (form, squares), bases[i], rows, (t, stop), limits, intercept, residual, trace
-            )
-            held[f] += count
-            seen[f] += count_samples(rows[3], t, done)
-            if switching and covariance_kernels.retry(form, clock[f], done - t, covariance_limits):
-                forms[f] = COVARIANCE
-            t = done
+        t = path.learn_path(form, squares, rows, (begin, ends[i]), limits, residual, trace)
+        seen[f] += count_samples(rows[3], begin, t)
         position[i] = t
 
 
-@kernel()
-def take_alone(state, turns, rows, theta, settings, residual):
-    """Absorb one row of every member (b,); ``turns`` = (members, place).
+@kernel(makes_arrays=True)
+def learn_carefully(state, turns, rows, limits, intercept, residual, done):
+    """Learn rows of every member until its state is sound.
 
-    These are rows whose residual needs coefficients: a reset, or a new direction.  theta (b, m, k)
-    are the coefficients before it.
+    ``done[i]`` is False where a member stops before a row whose error needs coefficients of minimum
+    norm that are not found with vectors: :func:`take_known` takes it.
     """
-    forms, _, coefs, _, _, _, held, clock, seen, spread = state
-    members, place = turns
-    X, Y, gates, weights = rows
-    covariance_limits, limits, switching, _, _ = settings
-    m, k = coefs.shape[1], coefs.shape[2]
-    if theta.shape != (members.shape[0], m, k) or place.shape != members.shape:
-        raise ValueError("the coefficients do not have the shape of the filters")
-    check(state, (members, place, place), rows, residual, None)
+    _, _, _, _, _, held, seen, spread = state
+    members, position, ends = turns
+    check(state, turns, rows, residual, None)
+    if done.shape != members.shape:
+        raise ValueError("the shape of done does not fit the members")
     for i in range(members.shape[0]):
-        f, t = members[i], place[i]
-        if t == X.shape[0]:
-            raise ValueError("a row is outside of the shape of X")
-        for target in range(m):
-            error = Y[t, target]
-            for j in range(k):
-                error -= theta[i, target, j] * X[t, j]
-            residual[t, target] = error
+        f, begin = members[i], position[i]
         form, (squares,) = form_of(state, f), spread_of(spread, f)
-        _, count = square_root_kernels.absorb_alone(
-            form, squares, X[t], Y[t], gates[t], weights[t], limits
+        t, count, all_done = careful.learn_carefully(
+            form, squares, rows, (begin, ends[i]), limits, intercept, residual
         )
+        done[i] = all_done
         held[f] += count
-        seen[f] += 1 if weights[t] > 0 else 0
-        if switching and covariance_kernels.retry(form, clock[f], 1, covariance_limits):
-            forms[f] = COVARIANCE
+        seen[f] += count_samples(rows[3], begin, t)
+        position[i] = t
 
 
-@kernel()
-def take_undetermined(state, turns, rows, settings, trace, snapshots):
-    """Absorb rows of a path while coefficients are undetermined, equally many of every member.
-
-    ``snapshots`` as in :mod:`olsq.online.forms.singular_path`, one member's after the other's.
-    """
-    forms, _, _, _, _, _, held, clock, seen, spread = state
-    members, position, ends = turns
-    covariance_limits, limits, switching, _, _ = settings
-    check(state, turns, rows, rows[1], trace)
-    each = snapshots[0].shape[0] // max(members.shape[0], 1)
+@kernel(makes_arrays=True)
+def take_known(state, turns, rows, limits, intercept, residual):
+    """Absorb one row of every member, whose residual is written already."""
+    _, _, _, _, _, held, seen, spread = state
+    members, position, _ = turns
+    check(state, turns, rows, residual, None)
+    X, Y, gates, weights = rows
     for i in range(members.shape[0]):
         f, t = members[i], position[i]
-        stop = min(ends[i], t + each)
-        if switching:
-            stop = min(stop, t + clock[f, TO_RETRY])
+        if t == X.shape[0]:
+            raise ValueError("a row is outside of the shape of X")
         form, (squares,) = form_of(state, f), spread_of(spread, f)
-        done, count = singular_path.absorb_undetermined(
-            form, squares, rows, (t, stop), limits, trace, snapshots, i * each
-        )
+        row = X[t : t + 1], Y[t : t + 1], gates[t : t + 1], weights[t : t + 1]
+        _, count = careful.take_known(form, squares, row, limits, intercept, residual[t : t + 1])
         held[f] += count
-        seen[f] += count_samples(rows[3], t, done)
-        if switching and covariance_kernels.retry(form, clock[f], done - t, covariance_limits):
-            forms[f] = COVARIANCE
-        position[i] = done
+        seen[f] += count_samples(weights, t, t + 1)
+        position[i] = t + 1
+
+
+@kernel(makes_arrays=True)
+def learn_path_carefully(state, turns, rows, limits, intercept, residual, trace, states, lacking):
+    """Do :func:`olsq.online.forms.factor.snapshots.learn_with_care` for every member.
+
+    ``states`` are snapshots, equally many for each member, one's after the other's; ``lacking[i]``
+    is set where the residual of a member's last row is to be computed from the coefficients before
+    it.
+    """
+    _, _, _, _, _, held, seen, spread = state
+    members, position, ends = turns
+    check(state, turns, rows, residual, trace)
+    factors, pivots, columns, spreads = states
+    each = factors.shape[0] // max(members.shape[0], 1)
+    if lacking.shape != members.shape:
+        raise ValueError("the shape of lacking does not fit the members")
+    for i in range(members.shape[0]):
+        f, begin, first, last = members[i], position[i], i * each, (i + 1) * each
+        form, (squares,) = form_of(state, f), spread_of(spread, f)
+        own = factors[first:last], pivots[first:last], columns[first:last], spreads[first:last]
+        span = begin, min(ends[i], begin + each)
+        t, count, lacks = snapshots.learn_with_care(
+            form, squares, rows, span, limits, intercept, residual, trace, own
+        )
+        lacking[i] = lacks
+        held[f] += count
+        seen[f] += count_samples(rows[3], begin, t)
+        position[i] = t
 
 
 @kernel()
@@ -240,16 +199,36 @@ def learn_logs(logs, turns, gates, weights):
         logs[members[i]] = total
 
 
-@kernel()
-def leave_each(state, filters):
-    """Convert ``filters`` of covariance form to square-root form."""
-    forms, matrix, coefs, _, tally, _, _, clock, _, _ = state
-    n, _, d = coefs.shape
-    fit = matrix.shape == (n, d, d) and clock.shape == (n, 3) and forms.shape == (n,)
-    if not (fit and tally.shape == (n, 4)):
-        raise ValueError("the arrays of the states do not have shapes that fit together")
-    for f in filters:
+# -- reading --------------------------------------------------------------------------------------
+
+
+@kernel(strict=True)
+def solve_filters(factor, pivots, filters, theta):
+    """Solve ``U theta = T`` of some filters for theta (b, m, k), with 0 where nothing is known."""
+    b, m, k = theta.shape
+    n = pivots.shape[0]
+    if factor.shape != (n, k, k + m) or pivots.shape != (n, k) or filters.shape != (b,):
+        raise ValueError("the shapes of factors, pivots and coefficients do not fit together")
+    for i in range(b):
+        f = filters[i]
         if not 0 <= f < n:
             raise ValueError("a filter is outside of the bank")
-        covariance_kernels.leave(form_of(state, f), clock[f])
-        forms[f] = SQUARE_ROOT
+        solving.solve(factor[f], pivots[f], theta[i])
+
+
+@kernel(makes_arrays=True)
+def record(state, filters, at, limits, trace):
+    """Write the states of some filters, whose coefficients are determined, to rows of a trace."""
+    factor, pivots, _, _, _, _, _, spread = state
+    n, k = pivots.shape
+    m = factor.shape[2] - k
+    check_trace(trace, trace[0].shape[0], k, m)
+    theta, variance, inverse = np.empty((m, k)), np.empty(k), np.empty((k, k))
+    if trace[1].shape[0] == 0:
+        variance = np.empty(0)
+    for i in range(filters.shape[0]):
+        f, t = filters[i], at[i]
+        if not (0 <= f < n and 0 <= t < trace[0].shape[0]):
+            raise ValueError("a filter or a row is outside of the bank or the trace")
+        form, (squares,) = form_of(state, f), spread_of(spread, f)
+        path.record_row(form, squares, t, limits, theta, variance, inverse, trace)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms import singular_path
-from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
-from olsq.online.forms.factor.form import as_root
+from olsq.online.forms.factor import snapshots
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import COUNT, RANK
-from olsq.online.forms.start_kernels import TAKEN, UNTRACED
+from olsq.online.forms.singular_path import predict, rows_at_once
 from olsq.online.forms.statistics import FitArrays, Turns, statistics
 from olsq.online.many import kernels
 from olsq.online.many.in_line import BankPath, BankRows, InLine
@@ -55,7 +52,7 @@ def _learn_stored(
     in_line = rows.in_line
 
     def learn_members(begin: int, end: int) -> None:
-        if state.matrix.dtype == np.float64:
+        if state.is_double:
             _learn(state, kind, rows, in_line.of(begin, end), residual, path)
             return
         for start in range(begin, end, WIDENED):
@@ -63,10 +60,10 @@ def _learn_stored(
             part = state.widened(some.members)
             numbered = some._replace(members=np.arange(some.members.size))
             _learn(part, kind, rows, numbered, residual, path)
-            state.put(some.members, part.narrowed(state.matrix.dtype))
+            state.put(some.members, part.narrowed(state.factor.dtype))
 
     if in_line.sequence.size:
-        work = (in_line.bounds[1:] - in_line.bounds[:-1]) * state.matrix.shape[1] ** 2
+        work = (in_line.bounds[1:] - in_line.bounds[:-1]) * state.n_coefs**2
         in_pieces(learn_members, share(work, PARALLEL_FROM))
 
 
@@ -79,7 +76,7 @@ def _learn(
     path: BankPath | None,
 ) -> None:
     """Learn rows in line, one piece after another."""
-    for turns, numbers in in_line.pieces(max(64, PIECE_ENTRIES // state.matrix.shape[1])):
+    for turns, numbers in in_line.pieces(max(64, PIECE_ENTRIES // state.n_coefs)):
         piece = Piece.of(state, kind, rows, numbers, path)
         learn_piece(state, kind, turns, piece)
         piece.write(state, kind, turns, residual, path)
@@ -113,11 +110,6 @@ class Piece(NamedTuple):
             trace = Trace.empty(n, m, X.shape[1], sandwich, path.has_statistics)
         return cls(numbers, selected, np.empty((n, m)), trace)
 
-    @property
-    def trace_arrays(self) -> tuple[NDArray, ...] | None:
-        """The trace as kernels take it."""
-        return None if self.trace is None else tuple(self.trace)
-
     def write(
         self,
         state: BankState,
@@ -141,92 +133,70 @@ class Piece(NamedTuple):
 
 
 def learn_piece(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:
-    """Learn the rows of a piece; members stop where dense algebra is needed, and go on together."""
-    arrays, settings, rows = state.in_kernels, kind.settings, tuple(piece.rows)
-    residual, trace, k = piece.residual, piece.trace_arrays, state.matrix.shape[1]
-    robust = piece.trace is not None and len(piece.trace.sandwich) > 0
-    scratch = np.empty(k), np.empty((k, k) if robust else (0, 0))
+    """Learn the rows of a piece; members stop where care is needed, and go on together."""
+    arrays, limits, rows = state.in_kernels, kind.limits.square_root, tuple(piece.rows)
     members, position, ends = turns[0], turns[1].copy(), turns[2]
-    if (ends - position).max(initial=0) > 1:
-        _learn_starts(state, kind, (members, position, ends), piece)
     while members.size:
-        kernels.learn(arrays, (members, position, ends), rows, settings, residual, trace, scratch)
+        turn = members, position, ends
+        if piece.trace is None:
+            kernels.learn(arrays, turn, rows, limits, piece.residual)
+        else:
+            kernels.learn_path(arrays, turn, rows, limits, piece.residual, tuple(piece.trace))
         stopped = position < ends
         if not stopped.any():
             break
-        members, position, ends = members[stopped], position[stopped], ends[stopped]
-        leaving = state.forms[members] == COVARIANCE
-        if leaving.any():  # what does that compiles for seconds
-            kernels.leave_each(arrays, members[leaving])
-        if not leaving.all():
-            position[~leaving] = _take_alone(
-                state, kind, (members[~leaving], position[~leaving], ends[~leaving]), piece
-            )
+        turn = members, position, ends = members[stopped], position[stopped], ends[stopped]
+        if piece.trace is None:
+            _take_carefully(state, kind, turn, piece)
+        else:
+            _take_path_carefully(state, kind, turn, piece, piece.trace)
     if state.logs[turns[0]].any() or (piece.rows.weights != 1).any():
         kernels.learn_logs(state.logs, turns, piece.rows.gates, piece.rows.weights)
 
 
-def _learn_starts(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:
-    """Learn the first rows of members that know nothing yet, and move their positions on.
-
-    While coefficients are undetermined those of minimum norm come from a basis of the rows, which
-    is kept for this piece only: a member that is still undetermined in the next one goes on by the
-    dense algebra of :func:`_take_alone`.
-    """
+def _take_carefully(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:
+    """Learn rows of members while their states are not sound, and move their positions on."""
     members, position, ends = turns
-    at = np.flatnonzero(
-        (state.forms[members] == SQUARE_ROOT)
-        & (state.tally[members, COUNT] == 0)
-        & (ends - position > 1)
-    )
-    at = at[~state.matrix[members[at]].any(axis=(1, 2))]
-    s = state.matrix.shape[1] - int(kind.intercept)
-    bases = np.zeros((at.size, s, s))
-    while at.size:
-        starting = members[at], position[at], ends[at]
-        outcomes = np.empty(at.size, np.int64)
-        kernels.learn_starts(
-            state.in_kernels,
-            starting,
-            tuple(piece.rows),
-            kind.settings,
-            piece.residual,
-            piece.trace_arrays,
-            bases,
-            outcomes,
-        )
-        position[at] = starting[1]
-        if piece.trace is not None and (untraced := outcomes > TAKEN).any():
-            state.write(piece.trace, starting[1][untraced] - 1, starting[0][untraced], kind)
-        at, bases = at[outcomes == UNTRACED], bases[outcomes == UNTRACED]
+    arrays, rows, done = state.in_kernels, tuple(piece.rows), np.empty(members.size, np.bool_)
+    settings = kind.limits.square_root, kind.intercept
+    kernels.learn_carefully(arrays, turns, rows, *settings, piece.residual, done)
+    if done.all():
+        return
+    left, (X, Y, _, _) = ~done, piece.rows
+    at, theta = position[left], state.theta(members[left], kind)
+    piece.residual[at] = Y[at] - predict(theta, X[at])
+    kernels.take_known(arrays, (members[left], at, ends[left]), rows, *settings, piece.residual)
+    position[left] = at
 
 
-def _take_alone(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> NDArray[np.int64]:
-    """Absorb rows of filters in square-root form whose treatment needs coefficients: one of each,
-    or more on a path.  Return where each goes on.
-    """
-    arrays, rows, trace = state.in_kernels, tuple(piece.rows), piece.trace
-    (filters, begins, ends), theta = turns, state.theta(turns[0], kind)
-    if trace is None:
-        kernels.take_alone(arrays, (filters, begins), rows, theta, kind.settings, piece.residual)
-        return begins + 1
-    b, m, k = theta.shape
-    each = singular_path.rows_at_once(k, b)
-    snapshots = singular_path.Snapshots.empty(b * each, m, k, len(trace.sandwich) > 0)
-    position = begins.copy()
-    like: Any = as_root(state.switch(filters[0], kind).form)
-    kernels.take_undetermined(
-        arrays, (filters, position, ends), rows, kind.settings, tuple(trace), tuple(snapshots)
+def _take_path_carefully(
+    state: BankState, kind: Kind, turns: Turns, piece: Piece, trace: Trace
+) -> None:
+    """Do :func:`_take_carefully` for rows of a path."""
+    members, position, _ = turns
+    b, m, k = members.size, state.n_targets, state.n_coefs
+    each, begins, theta = rows_at_once(k, b), position.copy(), state.theta(members, kind)
+    states = snapshots.Snapshots.empty(b * each, m, k, state.spread.size > 0)
+    lacking = np.empty(b, np.bool_)
+    kernels.learn_path_carefully(
+        state.in_kernels,
+        turns,
+        tuple(piece.rows),
+        kind.limits.square_root,
+        kind.intercept,
+        piece.residual,
+        tuple(trace),
+        tuple(states),
+        lacking,
     )
     counts = position - begins
     firsts = np.cumsum(counts) - counts  # of every filter among the rows absorbed
     step = np.arange(counts.sum()) - np.repeat(firsts, counts)
     places, at = np.repeat(np.arange(b) * each, counts) + step, np.repeat(begins, counts) + step
-    full = trace.counts[position - 1, RANK] == k  # as read of the states themselves
-    undetermined = ~np.isin(at, position[full] - 1)
-    singular_path.read(snapshots, places[undetermined], trace, at[undetermined], like)
-    state.write(trace, position[full] - 1, filters[full], kind)
-    before = trace.coef[at - 1]
-    before[firsts] = theta
-    singular_path.write_residuals(before, piece.rows, at, piece.residual, trace)
-    return position
+    snapshots.read(states, places, trace, at, state.form(members[0], kind))
+    last = position[lacking] - 1
+    before = trace.coef[last - 1]
+    first = counts[lacking] == 1
+    before[first] = theta[lacking][first]
+    piece.residual[last] = piece.rows.Y[last] - predict(before, piece.rows.X[last])
+    trace.recursive[at] *= piece.residual[at]

@@ -53,7 +53,7 @@ def learn_one_row(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArr
         if "_state" not in bank.__dict__:
             return None
         way = bank._checked_parameters = _short_way_of(bank)
-    n = way.state.forms.shape[0]
+    n = len(way.state)
     if x.shape != way.shape or not x.flags.carray or not -n <= which < n:
         return None
     if type(y) in NUMBERS and not way.target:
@@ -89,12 +89,12 @@ def _short_way_of(bank: Any) -> ShortWay:
         fits
         and not unchanged.changing  # a bank's arrays are large: their content takes long to compare
         and not bank._kind.is_complex
-        and state.matrix.dtype == DOUBLE
+        and state.is_double
         and bank._dtype == DOUBLE
         and not state.spread.size
     ):
         shape, gates = (bank.n_features_in_,), gates if factors is None else factors
-    names = ("forms", "matrix", "coefs", "columns", "tally", "loss", "clock", "seen", "logs")
+    names = ("factor", "pivots", "columns", "tally", "loss", "seen", "logs")
     target = (bank._n_targets,) if bank._n_targets else ()
     return ShortWay(
         state,
@@ -104,5 +104,5 @@ def _short_way_of(bank: Any) -> ShortWay:
         gates,
         bank._kind.intercept,
         tuple(getattr(state, name) for name in names),
-        bank._kind.limits.covariance,
+        bank._kind.limits.square_root,
     )

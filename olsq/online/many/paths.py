@@ -36,7 +36,7 @@ def open_path(state: BankState, kind: Kind, rows: BankRows, noise: NDArray | Non
     Skipped rows at the start of a filter's own read what it has known since earlier calls.
     """
     N, m = rows.Y.shape
-    path = BankPath.empty(N, m, state.matrix.shape[1], noise)
+    path = BankPath.empty(N, m, state.n_coefs, noise)
     if not rows.usable.size:
         return path
     last = _last_usable(rows)

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.reals import real_array
 from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
-from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.moments import prior_shape
 from olsq.online.forms.rows import Trace, clip_to, split_intercept
 from olsq.online.forms.square_root_kernels import RANK
@@ -225,9 +224,7 @@ class BankReading(Estimator):
             state, places = asked.state, asked.filters
             if self._kind.is_complex:
                 return self._predict_complex(asked)
-            theta = state.coefs
-            if not (theta.dtype == np.float64 and (state.forms[places] == COVARIANCE).all()):
-                theta, places = state.theta(places, self._kind), np.arange(places.size)
+            theta, places = state.theta(places, self._kind), np.arange(places.size)
             m, k = theta.shape[1:]
             out = np.empty((math.prod(asked.axes), m))
             work = np.full(places.size, len(out) // max(places.size, 1) * m * k)

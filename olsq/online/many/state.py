@@ -1,4 +1,4 @@
-"""The states of many streams in arrays, filters first, each in the form that is accurate for it."""
+"""The states of many streams in arrays, filters first: the factor of each."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.covariance import CovarianceForm, square_root_of
-from olsq.online.forms.covariance_kernels import COVARIANCE, SQUARE_ROOT
-from olsq.online.forms.factor.form import as_factor, as_root
+from olsq.online.forms.factor.form import FactorForm, as_root
+from olsq.online.forms.factor.snapshots import group_by_pivots
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.limits import Limits, limits_for, rows_to_determine
-from olsq.online.forms.minimum_norm import group_by_pivots
+from olsq.online.forms.limits import Limits, limits_for
 from olsq.online.forms.rows import Trace, clip_to
 from olsq.online.forms.schema import BANK
-from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import FitArrays, statistics
-from olsq.online.many import decision_kernels
+from olsq.online.many import decision_kernels, kernels
 from olsq.online.rows.inputs import with_ones
 
-LARGEST_TOGETHER = 32  # coefficients of filters that are factored together: they fit the cache
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
-FORM_ARRAYS = ("matrix", "coefs", "columns", "tally", "loss", "held", "spread")
+FORM_ARRAYS = ("factor", "pivots", "columns", "tally", "loss", "held", "spread")
+STORED = ("factor", "spread")  # in the precision of the state
 
 
 class Kind(NamedTuple):
@@ -41,38 +38,23 @@ class Kind(NamedTuple):
     def limits(self) -> Limits:
         return limits_for(*self.precision)
 
-    @property
-    def settings(self) -> tuple[Any, ...]:
-        """The settings that the kernels take."""
-        limits = self.limits
-        return (
-            limits.covariance,
-            limits.square_root,
-            self.method == "covariance",
-            self.intercept,
-            self.discounted,
-        )
-
 
 @dataclass(eq=False)
 class BankState:
-    """The arrays of all filters' states; forms (n,) is the form of each.
+    """The arrays of all filters' states.
 
-    matrix (n, k, k) and coefs (n, m, k) are P and theta in the covariance form, R and z in the
-    square-root form; columns (n, 2, k), tally (n, 4), loss (n, m), held (n,), spread (n, k, k) or
-    (n, 0, 0) and clock (n, 3) as a form and its switch have them; seen (n,) counts samples.
-    ``ridge`` (n, k) has the intercept's zero first where there is one; ``logs`` (n,) is the
-    forgotten sum of the logarithms of the weights.
+    factor (n, k, k + m) and pivots (n, k) are F and D of :mod:`olsq.online.forms.factor`; columns
+    (n, 2, k), tally (n, 4), loss (n, m), held (n,) and spread (n, k, k) or (n, 0, 0) as a form has
+    them; seen (n,) counts samples.  ``ridge`` (n, k) has the intercept's zero first where there is
+    one; ``logs`` (n,) is the forgotten sum of the logarithms of the weights.
     """
 
-    forms: NDArray[np.int64]
-    matrix: NDArray
-    coefs: NDArray
+    factor: NDArray
+    pivots: NDArray[np.float64]
     columns: NDArray[np.float64]
     tally: NDArray[np.float64]
     loss: NDArray[np.float64]
     held: NDArray[np.int64]
-    clock: NDArray[np.int64]
     seen: NDArray[np.int64]
     spread: NDArray
     ridge: NDArray[np.float64]
@@ -92,27 +74,14 @@ class BankState:
         """
         n, k = ridge.shape
         stored = np.dtype(kind.precision[0] if stored is None else stored)
-        limits = kind.limits
-        with np.errstate(divide="ignore", over="ignore"):
-            variance = 1.0 / ridge
-        inverts = np.full(n, kind.method == "covariance")
-        inverts &= (variance < limits.variance).all(axis=1)
-        diagonal = np.where(inverts[:, None], variance, np.sqrt(ridge))
-        matrix = np.zeros((n, k, k), stored)
-        matrix[:, np.arange(k), np.arange(k)] = diagonal
-        # With a ridge on all but the intercept the first row determines everything.
-        penalised = (ridge[:, int(kind.intercept) :] > 0).all(axis=1)
-        wait = np.where(penalised, 1, rows_to_determine(k))
         s = k if sandwich else 0
         return cls(
-            np.where(inverts, COVARIANCE, SQUARE_ROOT),
-            matrix,
-            np.zeros((n, n_targets, k), stored),
+            np.tile(np.eye(k, k + n_targets, dtype=stored), (n, 1, 1)),
+            ridge.astype(np.float64),
             np.repeat(ridge[:, None], 2, axis=1),
             np.tile([0.0, 0.0, 1.0, 0.0], (n, 1)),
             np.zeros((n, n_targets)),
             np.zeros(n, np.int64),
-            np.column_stack([wait, wait, np.zeros(n, np.int64)]),
             np.zeros(n, np.int64),
             np.zeros((n, s, s), stored),
             ridge,
@@ -120,7 +89,20 @@ class BankState:
         )
 
     def __len__(self) -> int:
-        return self.forms.shape[0]
+        return self.pivots.shape[0]
+
+    @property
+    def n_coefs(self) -> int:
+        return self.pivots.shape[1]
+
+    @property
+    def n_targets(self) -> int:
+        return self.loss.shape[1]
+
+    @property
+    def is_double(self) -> bool:
+        """Whether kernels take the arrays as they are stored."""
+        return self.factor.dtype == np.float64
 
     def arrays(self) -> dict[str, NDArray]:
         """Return every array of the state, by name."""
@@ -151,81 +133,94 @@ class BankState:
     @property
     def in_kernels(self) -> tuple[Any, ...]:
         """The arrays as the kernels take them, without ridge and logs, the spreads in two axes."""
-        k = self.matrix.shape[1]
-        spread = self.spread.reshape(-1, k) if self.spread.size else None
+        spread = self.spread.reshape(-1, self.n_coefs) if self.spread.size else None
         return (*list(self.arrays().values())[:-3], spread)
 
     def widened(self, filters: NDArray[np.int64]) -> Self:
         """Copy some of the filters in float64, whatever is stored."""
         part = self.take(filters)
-        for name in ("matrix", "coefs", "spread"):
+        for name in STORED:
             setattr(part, name, getattr(part, name).astype(np.float64, copy=False))
         return part
 
     def narrowed(self, dtype: np.dtype) -> Self:
-        """Convert the matrices to the stored dtype."""
-        names = ("matrix", "coefs", "spread")
-        return replace(self, **{name: clip_to(getattr(self, name), dtype) for name in names})
+        """Convert the factors to the stored dtype."""
+        return replace(self, **{name: clip_to(getattr(self, name), dtype) for name in STORED})
 
     # -- as the forms of estimators ---------------------------------------------------------------
 
-    def _form(self, place: Any, kind: Kind, covariance: bool) -> CovarianceForm | SquareRootForm:
+    def form(self, place: Any, kind: Kind) -> FactorForm:
         """Copy filter ``place``'s state, or the stack of some filters', as a form."""
-        copy = True if np.ndim(place) == 0 else None  # indexing by an array copies
-        arrays = [np.array(getattr(self, name)[place], copy=copy) for name in FORM_ARRAYS]
-        make = CovarianceForm if covariance else SquareRootForm
-        return make(*arrays, intercept=kind.intercept, precision=kind.precision)
+        arrays = {name: np.array(getattr(self, name)[place]) for name in FORM_ARRAYS}
+        for name in STORED:
+            arrays[name] = arrays[name].astype(np.float64, copy=False)
+        F, D = arrays.pop("factor"), arrays.pop("pivots")
+        return FactorForm(F, D, **arrays, intercept=kind.intercept, precision=kind.precision)
 
     def switch(self, f: int, kind: Kind) -> FormSwitch:
         """Copy filter f's state as an estimator holds it."""
-        form = self._form(f, kind, self.forms[f] == COVARIANCE)
+        form: Any = self.form(f, kind)
         form.held = form.held.reshape(1)
-        return FormSwitch(as_factor(form), kind.method)
+        if not self.is_double:
+            form = as_root(form)
+            form.narrow()
+        return FormSwitch(form, kind.method)
 
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
         """Set the state of filter f to an estimator's."""
-        form: Any = as_root(switch.form)
-        self.forms[f], self.matrix[f], self.coefs[f] = SQUARE_ROOT, form.R, form.z
+        form: Any = switch.form
+        if not isinstance(form, FactorForm):
+            form = FactorForm.of_root(as_root(form))
+        self.factor[f], self.pivots[f] = clip_to(form.F, self.factor.dtype), form.D
         for name in FORM_ARRAYS[2:]:
             array = getattr(form, name)
             getattr(self, name)[f] = array[0] if name == "held" else array
-        self.clock[f], self.seen[f] = (1, 1, 0), seen
+        self.seen[f] = seen
 
     def stacks(
-        self, filters: NDArray[np.int64], kind: Kind, covariance: bool = True
-    ) -> Iterator[tuple[NDArray[np.int64], CovarianceForm | SquareRootForm]]:
-        """Yield stacks of the states of some filters (see :class:`Form`), each with its places
-        among ``filters``; without ``covariance`` only those in square-root form.
+        self, filters: NDArray[np.int64], kind: Kind
+    ) -> Iterator[tuple[NDArray[np.int64], FactorForm]]:
+        """Yield stacks of the states of some filters (see :class:`Form`) with the same pivots of 0,
+        each with its places among ``filters``.
         """
-        inverted = self.forms[filters] == COVARIANCE
-        together = np.flatnonzero(inverted)
-        if covariance and together.size:
-            yield together, self._form(filters[together], kind, True)
-        factored = np.flatnonzero(~inverted)
-        for group in group_by_pivots(self.matrix[filters[factored]]):
-            together = factored[group]
-            yield together, self._form(filters[together], kind, False)
+        for places in group_by_pivots(self.pivots[filters]):
+            yield places, self.form(filters[places], kind)
+
+    def _split(self, filters: NDArray[np.int64]) -> tuple[NDArray, NDArray]:
+        """Return the places among ``filters`` of those that kernels read, and of the others.
+
+        Kernels read float64 factors of full rank; the others are read in stacks.
+        """
+        by_kernel = (self.pivots[filters] > 0).all(axis=1) & self.is_double
+        return np.flatnonzero(by_kernel), np.flatnonzero(~by_kernel)
 
     # -- reading ----------------------------------------------------------------------------------
 
     def theta(self, filters: NDArray[np.int64], kind: Kind) -> NDArray[np.float64]:
         """Return coefficients (b, m, k) of some filters, of minimum norm where undetermined."""
-        coefficients = self.coefs[filters].astype(np.float64)
-        for places, form in self.stacks(filters, kind, covariance=False):
-            coefficients[places] = form.coefficients()
-        return coefficients
+        theta = np.empty((filters.size, self.n_targets, self.n_coefs))
+        rest = self._split(filters)[1]
+        if rest.size < filters.size:
+            kernels.solve_filters(self.factor, self.pivots, filters, theta)
+        for places, form in self.stacks(filters[rest], kind):
+            theta[rest[places]] = form.coefficients()
+        return theta
 
     def write(
         self, trace: Trace, at: NDArray[np.int64], filters: NDArray[np.int64], kind: Kind
     ) -> None:
         """Write the states of some filters to their rows ``at`` (b,) of a trace."""
-        for places, form in self.stacks(filters, kind):
-            trace.write(at[places], form)
+        known, rest = self._split(filters)
+        if known.size:
+            limits = kind.limits.square_root
+            kernels.record(self.in_kernels, filters[known], at[known], limits, tuple(trace))
+        for places, form in self.stacks(filters[rest], kind):
+            trace.write(at[rest[places]], form)
 
     def estimates(self, filters: NDArray[np.int64], kind: Kind) -> Trace:
         """Read the states of some filters as a trace of b rows."""
-        (m, k), sandwich = self.coefs.shape[1:], self.spread.shape[1] > 0
-        trace = Trace.empty(filters.size, m, k, sandwich)
+        sandwich = self.spread.shape[1] > 0
+        trace = Trace.empty(filters.size, self.n_targets, self.n_coefs, sandwich)
         for start in range(0, filters.size, READ_AT_ONCE):
             part = np.arange(start, min(start + READ_AT_ONCE, filters.size))
             self.write(trace, part, filters[part], kind)
@@ -252,10 +247,9 @@ class BankState:
 
         Rows of R are 0 where rows so far say nothing more.
         """
-        R, z = (a[filters].astype(np.float64) for a in (self.matrix, self.coefs))
-        inverted = self.forms[filters] == COVARIANCE
-        R[inverted], z[inverted] = square_root_of(R[inverted], z[inverted])
-        return R, z
+        F, root = self.factor[filters].astype(np.float64), np.sqrt(self.pivots[filters])
+        F *= root[:, :, None]
+        return F[:, :, : self.n_coefs], np.swapaxes(F[:, :, self.n_coefs :], -1, -2)
 
     def draws(
         self, filters: NDArray[np.int64], kind: Kind, theta: NDArray, scale: NDArray, u: NDArray
@@ -265,14 +259,17 @@ class BankState:
 
         NaN where a filter's coefficients are undetermined.
         """
-        size, b, m, k = u.shape
+        size, _, m, k = u.shape
         out, sandwich = np.empty_like(u), self.spread.shape[1] > 0
-        by_kernel = k <= LARGEST_TOGETHER and self.matrix.dtype == np.float64 and not sandwich
-        if by_kernel:
-            arguments = self.forms, self.matrix, filters, theta, np.ascontiguousarray(scale), u
-            decision_kernels.draw(*arguments, 0, b, out)
-        for places, form in self.stacks(filters, kind, covariance=not by_kernel):
+        known, rest = self._split(filters)
+        if sandwich:
+            rest = np.arange(filters.size)
+        elif known.size:
+            arguments = *self.in_kernels[:4], filters, kind.limits.square_root
+            decision_kernels.draw(*arguments, theta, np.ascontiguousarray(scale), u, known, out)
+        for part, form in self.stacks(filters[rest], kind):
             # As many products for each filter as there are draws: one of matrices.
+            places = rest[part]
             W = np.swapaxes(u[:, places], 0, 1).reshape(places.size, size * m, k)
             if form.full_rank:
                 W = form.deviations(W, sandwich)
@@ -294,16 +291,19 @@ class BankState:
 
         inf where x has a part that nothing is known of, NaN where it has a missing value.
         """
-        out, by_kernel = np.empty(n), self.matrix.dtype == np.float64 and not sandwich
-        if by_kernel:
-            arguments = self.forms, self.matrix, filters, rows, kind.intercept
-            decision_kernels.leverage(*arguments, 0, filters.size, out)
-        x = None
-        for places, form in self.stacks(filters, kind, covariance=not by_kernel):
+        out, x = np.empty(n), None
+        known, rest = self._split(filters)
+        if sandwich:
+            rest = np.arange(filters.size)
+        elif known.size:
+            arguments = *self.in_kernels[:4], filters, kind.limits.square_root
+            decision_kernels.leverage(*arguments, rows, kind.intercept, known, out)
+        for part, form in self.stacks(filters[rest], kind):
             if x is None:
                 x = with_ones(np.broadcast_to(rows, (n, rows.shape[1])), kind.intercept)
                 finite = np.isfinite(x).all(axis=1).reshape(filters.size, -1)
                 x = np.where(np.isfinite(x), x, 0.0).reshape(filters.size, -1, x.shape[1])
+            places = rest[part]
             read = form.sandwich_leverage if sandwich else form.leverage
             with np.errstate(over="ignore", invalid="ignore"):
                 leverages = read(x[places])

@@ -68,7 +68,7 @@ class BankUncertainty(BankReading):
         """
         state, kind = self._state_or_raise(), self._kind
         noise = self._known_noise()
-        out = np.empty((filters.size, state.coefs.shape[1]))
+        out = np.empty((filters.size, state.n_targets))
         for start in range(0, filters.size, READ_AT_ONCE):
             part = slice(start, start + READ_AT_ONCE)
             asked, place = np.unique(filters[part], return_inverse=True)

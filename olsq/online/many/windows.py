@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from olsq.kernels import kernel
 from olsq.online.calls.call import Call, Origin
 from olsq.online.forms import covariance_kernels
-from olsq.online.forms.covariance_kernels import COVARIANCE
 from olsq.online.forms.edges import check_rolling
+from olsq.online.forms.factor.path import is_determined
+from olsq.online.forms.factor.solving import solve, variances
 from olsq.online.many.in_line import BankPath, BankRows
-from olsq.online.many.kernels import form_of
 from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, Piece, learn_piece
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import carry, path_of, statistics_of_rows
@@ -26,7 +26,21 @@ from olsq.online.windows.row_kernels import DONE, FILLED, POSITIONS, SLOT, take_
 from olsq.online.windows.window import BLOCKED_FROM, TOLERATED_ERROR
 
 
-@kernel()
+@kernel(forceinline=True)
+def invert(F, D, P, theta, inverse, diagonal):
+    """Fill P (k, k) and theta (m, k) with the inverse information and coefficients of a factor."""
+    k = D.shape[0]
+    solve(F, D, theta)
+    variances(F, D, inverse, diagonal)
+    for i in range(k):
+        for j in range(i, k):
+            total = 0.0
+            for c in range(j, k):
+                total += inverse[i, c] * inverse[j, c] / D[c]
+            P[i, j] = P[j, i] = total
+
+
+@kernel(makes_arrays=True)
 def roll(state, turns, rows, settings, ring, residual, trace, done):
     """Continue members from a full window, each after its first ``window`` rows.
 
@@ -34,23 +48,25 @@ def roll(state, turns, rows, settings, ring, residual, trace, done):
     the window's kernel).  ``ring`` = (arrays of one window, three vectors) as
     ``row_kernels.take_rows`` takes them: scratch that the members use in turn.  The other arguments
     are those of :func:`olsq.online.many.kernels.learn`.  ``done[i]`` is False for a member that the
-    covariance form cannot represent accurately or that needs a rebuild: its state must be
-    discarded.
+    covariance form cannot represent accurately or that needs a rebuild.  The factors stay what they
+    were after the first rows.
     """
-    forms, matrix, _, columns, _, _, _, _, _, _ = state
+    factor, pivots, columns, tally, loss, _, _, _ = state
     members, begins, ends = turns
     within, limits = settings
     (ring_X, ring_Y, ring_w, place, _, monitor, sizes), scratch = ring
     X, Y, _, weights = rows
-    window, m = ring_Y.shape
+    (window, m), k = ring_Y.shape, X.shape[1]
+    P, theta, inverse, diagonal = np.empty((k, k)), np.empty((m, k)), np.empty((k, k)), np.empty(k)
     if done.shape != members.shape or window < 1:
         raise ValueError("the shape of done does not fit the members, or the window is empty")
     for i in range(members.shape[0]):
         f, begin, end = members[i], begins[i], ends[i]
         done[i] = end - begin <= window
-        if done[i] or forms[f] != COVARIANCE:
+        if done[i] or not is_determined(pivots[f]):
             continue
-        if not covariance_kernels.trusted(matrix[f], columns[f], within):
+        invert(factor[f], pivots[f], P, theta, inverse, diagonal)
+        if not covariance_kernels.trusted(P, columns[f], within):
             continue
         for t in range(window):
             for j in range(X.shape[1]):
@@ -63,7 +79,7 @@ def roll(state, turns, rows, settings, ring, residual, trace, done):
         for j in range(sizes.shape[0]):
             for target in range(m):
                 sizes[j, target] = 0.0
-        form = form_of(state, f)
+        form = P, theta, columns[f], tally[f], loss[f]
         arriving, span = (X, Y, weights, place[:0]), (begin + window, end)  # one leaves for each
         check_rolling(form, ring[0], arriving, span, residual, trace)
         if refine(form, ring[0], limits[2], scratch):

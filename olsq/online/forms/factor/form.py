@@ -12,12 +12,14 @@ from olsq.kernels import kernel
 from olsq.online.forms import schema
 from olsq.online.forms.covariance import CovarianceForm, to_square_root
 from olsq.online.forms.factor import careful, learning, path, snapshots
-from olsq.online.forms.factor.solving import solve
+from olsq.online.forms.factor.solving import solve, variances
 from olsq.online.forms.form import Form
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm, counters, noise_levels
 from olsq.problem import Moments
+
+BY_LAPACK_FROM = 128  # coefficients whose variances LAPACK's inverse is the faster for
 
 
 @kernel(strict=True)
@@ -28,6 +30,36 @@ def solve_each(F, D, theta):
         raise ValueError("the shapes of factors, pivots and coefficients do not fit together")
     for i in range(b):
         solve(F[i], D[i], theta[i])
+
+
+@kernel(strict=True)
+def variances_each(F, D, columns, tally, limits, variance):
+    """Compute the diagonals (b, d) of M^-1 of states whose pivots are positive; inf where held."""
+    b, d = D.shape
+    if (
+        F.shape[:2] != (b, d)
+        or F.shape[2] < d
+        or columns.shape != (b, 2, d)
+        or tally.shape != (b, 4)
+        or variance.shape != (b, d)
+    ):
+        raise ValueError("the shapes of factors, counters and variances do not fit together")
+    inverse = np.empty((d, d))
+    for i in range(b):
+        variances(F[i], D[i], inverse, variance[i])
+        path.hide_held(variance[i], columns[i], limits, tally[i])
+
+
+def factor_of(R: NDArray, z: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return F (..., d, d + m), ``F_j = [R_j z_j] / R_jj``, and D of R and z (..., m, d)."""
+    d, m = R.shape[-1], z.shape[-2]
+    pivots = np.diagonal(R, axis1=-2, axis2=-1).astype(np.float64)
+    F = np.empty((*pivots.shape, d + m))
+    F[..., :d], F[..., d:] = R, np.swapaxes(z, -1, -2)
+    F /= np.where(pivots != 0, pivots, 1.0)[..., None]  # in place: large models have no room
+    F[pivots == 0] = 0.0
+    F[..., range(d), range(d)] = 1.0
+    return F, pivots**2
 
 
 def as_root(form: Any) -> Any:
@@ -94,18 +126,11 @@ class FactorForm(Form):
 
     @classmethod
     def of_root(cls, form: SquareRootForm) -> FactorForm:
-        """Convert from the triangular factor R and z: ``F_j = [R_j z_j] / R_jj``."""
-        d, m = form.R.shape[0], form.z.shape[0]
-        pivots = np.diagonal(form.R).astype(np.float64)
-        F = np.empty((d, d + m))
-        F[:, :d], F[:, d:] = form.R, form.z.T
-        F /= np.where(pivots != 0, pivots, 1.0)[:, None]  # in place: large models have no room
-        for j in np.flatnonzero(pivots == 0):
-            F[j] = np.arange(d + m) == j
-        F[range(d), range(d)] = 1.0
+        """Convert from the triangular factor R and z."""
+        F, D = factor_of(form.R, form.z)
         shared: dict[str, Any] = form.shared
         shared["spread"] = form.spread.astype(np.float64, copy=False)
-        return cls(F, pivots**2, **shared)
+        return cls(F, D, **shared)
 
     def root(self) -> SquareRootForm:
         """Convert to the triangular factor ``R = D^1/2 U`` and ``z = (D^1/2 T)^T``."""
@@ -203,10 +228,22 @@ class FactorForm(Form):
         return theta
 
     def determined(self) -> NDArray[np.bool_]:
-        return self.root().determined()
+        return np.isfinite(self.inverse_diagonal())
 
     def inverse_diagonal(self) -> NDArray[np.float64]:
-        return self.root().inverse_diagonal()
+        d = self.D.shape[-1]
+        if d >= BY_LAPACK_FROM or not self.full_rank:
+            return self.root().inverse_diagonal()
+        variance = np.empty(self.D.shape)
+        variances_each(
+            np.ascontiguousarray(self.F).reshape(-1, d, self.F.shape[-1]),
+            np.ascontiguousarray(self.D).reshape(-1, d),
+            np.ascontiguousarray(self.columns).reshape(-1, 2, d),
+            np.ascontiguousarray(self.tally).reshape(-1, 4),
+            self.limits.square_root,
+            variance.reshape(-1, d),
+        )
+        return variance
 
     def sandwich(self) -> tuple[NDArray[np.float64], Any]:
         return self.root().sandwich()

@@ -13,7 +13,13 @@ from olsq.online.forms.factor.counters import (
     row_is_sound,
 )
 from olsq.online.forms.factor.edges import check_call
-from olsq.online.forms.factor.kernels import absorb_four, absorb_row, inline, load_row
+from olsq.online.forms.factor.kernels import (
+    absorb_four,
+    absorb_row,
+    called,
+    inline,
+    load_row,
+)
 from olsq.online.forms.square_root_kernels import absorb_squares, count_row
 
 
@@ -35,22 +41,18 @@ def absorb_sound_row(state, rows, t, w, errors):
     return left
 
 
-@kernel(strict=True)
-def learn(state, spread, rows, span, limits, errors):
-    """Absorb rows of a span up to one that needs care; return the first row not absorbed.
+@inline
+def make_room(d, m):
+    """Return what :func:`learn_sound` works in."""
+    return make_scratch(d, m), np.empty((2, d)), np.empty(d + m)
 
-    ``state`` = (F, D, columns, tally, loss), ``spread`` (d, d) or None is a factor of the squared
-    weights; ``rows`` = (X, Y, gates, weights), of which those of
-    ``span`` = (start, stop) are absorbed; ``limits`` = (epsilon of the state, floor of a column's
-    information, relative rounding error of the data).  ``errors`` (n, m) receives the a-priori
-    errors.  Care is what :mod:`.careful` does where a pivot is 0 or rounding noise.
-    """
-    check_call(state, rows, span, errors)
-    check_spread(spread, state[1].shape[0], False)
+
+@called
+def learn_sound(state, spread, rows, span, limits, room, errors):
+    """Absorb rows of a span up to one that needs care; return the first row not absorbed."""
     F, D, columns, tally, loss = state
     X, _, gates, weights = rows
-    d, m = D.shape[0], loss.shape[0]
-    scratch, fresh, w = make_scratch(d, m), np.empty((2, d)), np.empty(d + m)
+    scratch, fresh, w = room
     t = span[0]
     while t < span[1]:
         if t + 4 <= span[1] and four_are_sound(D, columns, rows, t, limits, tally, fresh):
@@ -64,3 +66,19 @@ def learn(state, spread, rows, span, limits, errors):
         t += 1
     absorb_squares(spread, X, gates, weights, span[0], t)
     return t
+
+
+@kernel(strict=True, makes_arrays=True)
+def learn(state, spread, rows, span, limits, errors):
+    """Check the arguments of :func:`learn_sound`, and do it.
+
+    ``state`` = (F, D, columns, tally, loss), ``spread`` (d, d) or None is a factor of the squared
+    weights; ``rows`` = (X, Y, gates, weights), of which those of ``span`` = (start, stop) are
+    absorbed; ``limits`` = (epsilon of the state, floor of a column's information, relative rounding
+    error of the data).  ``errors`` (n, m) receives the a-priori errors.  Care is what
+    :mod:`.careful` does where a pivot is 0 or rounding noise.
+    """
+    check_call(state, rows, span, errors)
+    check_spread(spread, state[1].shape[0], False)
+    room = make_room(state[1].shape[0], state[4].shape[0])
+    return learn_sound(state, spread, rows, span, limits, room, errors)
