@@ -15,49 +15,49 @@ from olsq.kernels import kernel
 @kernel()
 def update(state, x, y, forget, weight):
     """Absorb one row x (d,), C-contiguous; return NaN and change nothing if its shape is wrong."""
-    d, matrix, coefs, columns, _, totals, counts, scratch, row = addresses(state, x)
+    d, factor, pivots, columns, _, totals, counts, scratch, row = addresses(state, x)
     if d < 0:
         return math.nan
-    return update_at(matrix, coefs, columns, totals, counts, scratch, row, d, y, forget, weight)
+    return update_at(factor, pivots, columns, totals, counts, scratch, row, d, y, forget, weight)
 
 
 @kernel()
 def predict(state, x):
     """Predict one row x (d,), C-contiguous; return NaN if its shape is wrong."""
-    d, matrix, coefs, _, _, totals, counts, _, row = addresses(state, x)
+    d, factor, pivots, _, _, totals, _, _, row = addresses(state, x)
     if d < 0:
         return math.nan
-    return predict_at(matrix, coefs, totals, counts, row, d)
+    return predict_at(factor, pivots, totals, row, d)
 
 
 # From Python the arrays come one by one: Numba takes 10 microseconds to look at a named tuple.
 @kernel()
-def update_arrays(matrix, coefs, columns, ridge, totals, counts, scratch, x, y, forget, weight):
+def update_arrays(factor, pivots, columns, ridge, totals, counts, scratch, x, y, forget, weight):
     """Absorb one row as :func:`update` does, for a state passed as its arrays."""
-    state = State(matrix, coefs, columns, ridge, totals, counts, scratch)
+    state = State(factor, pivots, columns, ridge, totals, counts, scratch)
     return update(state, x, y, forget, weight)
 
 
 @kernel()
-def predict_arrays(matrix, coefs, columns, ridge, totals, counts, scratch, x):
+def predict_arrays(factor, pivots, columns, ridge, totals, counts, scratch, x):
     """Predict one row as :func:`predict` does, for a state passed as its arrays."""
-    return predict(State(matrix, coefs, columns, ridge, totals, counts, scratch), x)
+    return predict(State(factor, pivots, columns, ridge, totals, counts, scratch), x)
 
 
 @kernel()
 def coef(state):
     """Return the coefficients (d,) as a new array."""
-    theta = np.zeros(state.matrix.shape[0])
-    d, matrix, coefs, _, _, totals, counts, _, out = addresses(state, theta)
+    theta = np.zeros(state.pivots.shape[0])
+    d, factor, pivots, _, _, totals, _, _, out = addresses(state, theta)
     if d > 0:
-        coef_at(matrix, coefs, totals, counts, out, d)
+        coef_at(factor, pivots, totals, out, d)
     return theta
 
 
 @kernel()
 def coef_all(states):
     """Return the coefficients (n, d) of n filters."""
-    n, d = states.matrix.shape[:2]
+    n, d = states.pivots.shape
     theta = np.empty((n, d))
     for i in range(n):
         theta[i] = coef(view(states, i))
@@ -101,16 +101,16 @@ def check_ridge(ridge):
 def make_one(d, ridge):
     """Make the state of one filter before any row."""
     state = State(
-        np.empty((d, d)),
-        np.empty((1, d)),
+        np.empty((d, d + 1)),
+        np.empty(d),
         np.empty((2, d)),
         ridge.copy(),
         np.empty(N_TOTALS),
         np.empty(N_COUNTS, np.int64),
         np.empty(d + 2),
     )
-    matrix, coefs, columns, _, totals, counts, _ = state
-    kernels.start((matrix, coefs, columns, totals, counts), ridge)
+    factor, pivots, columns, _, totals, counts, _ = state
+    kernels.start((factor, pivots, columns, totals, counts), ridge)
     return state
 
 
@@ -120,8 +120,8 @@ def make_several(n, d, ridge):
     if n < 1:
         raise ValueError("n must be at least 1")
     states = State(
-        np.empty((n, d, d)),
-        np.empty((n, 1, d)),
+        np.empty((n, d, d + 1)),
+        np.empty((n, d)),
         np.empty((n, 2, d)),
         np.empty((n, d)),
         np.empty((n, N_TOTALS)),
@@ -129,7 +129,7 @@ def make_several(n, d, ridge):
         np.empty((n, d + 2)),
     )
     for i in range(n):
-        matrix, coefs, columns, own_ridge, totals, counts, _ = view(states, i)
+        factor, pivots, columns, own_ridge, totals, counts, _ = view(states, i)
         own_ridge[:] = ridge
-        kernels.start((matrix, coefs, columns, totals, counts), ridge)
+        kernels.start((factor, pivots, columns, totals, counts), ridge)
     return states

@@ -8,22 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.compiled import calls
-from olsq.compiled.state import (
-    CLOCK,
-    FORM,
-    HELD,
-    LOG_WEIGHTS,
-    LOSS,
-    SEEN,
-    SWITCHES,
-    State,
-    check_state,
-)
+from olsq.compiled.state import HELD, LOG_WEIGHTS, LOSS, SEEN, State, check_state
 from olsq.forgetting.base import Forgetting
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.forms.covariance import CovarianceForm, to_square_root
-from olsq.online.forms.covariance_kernels import COVARIANCE
-from olsq.online.forms.factor.form import as_factor, as_root
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
@@ -61,7 +49,7 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
 
     Notes
     -----
-    ``method="information"`` is factored, in O(d^3); it goes on in the covariance form.
+    ``method="information"`` is factored, in O(d^3).
 
     Examples
     --------
@@ -87,17 +75,15 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
         assert isinstance(switch, FormSwitch)
         form: Any = switch.form
         d = origin.n_features
-        form = _to_square_root_form(form) if isinstance(form, InformationForm) else as_root(form)
+        if isinstance(form, InformationForm):
+            form = FactorForm.of_root(_to_square_root_form(form))
         state = calls.make_one(d, origin.ridge)
-        state.matrix[:], state.coefs[:] = form.R, form.z
+        state.factor[:], state.pivots[:] = form.F, form.D
         state.columns[:] = form.columns
         state.totals[:LOSS], state.totals[LOSS] = form.tally, form.loss[0]
         logs = fitted._log_weights
         state.totals[LOG_WEIGHTS] = 0.0 if logs is None else logs[0]
-        state.counts[FORM] = 1 - COVARIANCE
-        state.counts[SWITCHES] = switch.method != "sqrt"
         state.counts[HELD], state.counts[SEEN] = form.held[0], fitted.n_samples_seen_
-        state.counts[CLOCK:] = 1, 1, 0
         return state
 
 
@@ -110,8 +96,7 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
         Of one filter; of several choose one with :func:`state_at`.  It is copied.
     **parameters
         Of :class:`olsq.RecursiveLeastSquares`, such as ``forget=0.99``, which the state does not
-        hold.  ``method`` may be any; by default it is "sqrt" for the state of such an estimator,
-        else "auto".  ``ridge`` is the state's.
+        hold.  ``ridge`` is the state's.
 
     Returns
     -------
@@ -140,10 +125,8 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
     """
     d = check_state(state)
     ridge = state.ridge.copy()
-    switches = bool(state.counts[SWITCHES])
     given: dict[str, Any] = {
         "fit_intercept": False,
-        "method": "auto" if switches else "sqrt",
         "ridge": float(ridge[0]) if (ridge == ridge[0]).all() else ridge,
     }
     est = RecursiveLeastSquares(**(given | parameters))
@@ -229,15 +212,16 @@ def _build_form(state: State, method: str, ridge: NDArray[np.float64], solving: 
     """Build the form that ``method`` starts with, from a copy of the state."""
     tally, loss = state.totals[:LOSS].copy(), state.totals[LOSS : LOSS + 1].copy()
     counters = state.columns.copy(), tally, loss, state.counts[HELD : HELD + 1].copy()
-    arrays = state.matrix.copy(), state.coefs.copy(), *counters, np.zeros((0, 0))
-    form: SquareRootForm
-    if state.counts[FORM] == COVARIANCE:
-        form = to_square_root(CovarianceForm(*arrays, intercept=False))
-    else:
-        form = SquareRootForm(*arrays, intercept=False)
+    factor = FactorForm(
+        state.factor.copy(),
+        state.pivots.copy(),
+        *counters,
+        np.zeros((0, 0)),
+        intercept=False,
+    )
     if method != "information":
-        return as_factor(form)
-    assert isinstance(form, SquareRootForm)
+        return factor
+    form = factor.root()
     # the information form keeps the ridge apart: H = R^T R - lambda^t ridge
     prior = tally[DECAY] * ridge
     gram, cross = form.R.T @ form.R, form.z @ form.R

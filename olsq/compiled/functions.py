@@ -43,7 +43,7 @@ def init(n_features: int, *, ridge: ArrayLike = 1e-3, n: int | None = None) -> S
     Returns
     -------
     State
-        3 d^2 + 8 d numbers at most, O(n d^2) for n filters.
+        d^2 + 6 d + 10 numbers, O(n d^2) for n filters.
 
     Raises
     ------
@@ -62,8 +62,8 @@ def init(n_features: int, *, ridge: ArrayLike = 1e-3, n: int | None = None) -> S
     >>> state = compiled.init(2, ridge=1.0)
     >>> compiled.coef(state)
     array([0., 0.])
-    >>> compiled.init(2, n=1000).matrix.shape
-    (1000, 2, 2)
+    >>> compiled.init(2, n=1000).factor.shape
+    (1000, 2, 3)
     """
     check_number(n_features, "n_features")
     if n is not None:
@@ -109,11 +109,11 @@ def state_at(states: State, i: int) -> State:
            [0.]])
     """
     check_state(states, "states", many=True)
-    if states.matrix.ndim == 2:
+    if states.factor.ndim == 2:
         raise ValueError("states holds one filter: give it to update and predict as it is")
     if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
         raise TypeError(f"i must be an integer, got {shown(i)}")
-    size = states.matrix.shape[0]
+    size = states.factor.shape[0]
     if not -size <= i < size:
         raise IndexError(f"i is {i}, but states has {size} filters, 0 to {size - 1}")
     return State(*(array[i] for array in states))
@@ -143,7 +143,7 @@ def predict(state: State, x: ArrayLike) -> float:
 
     Notes
     -----
-    O(d), and O(d^2) in square-root form.  No derivatives.
+    O(d^2): the factor is solved.  No derivatives.
 
     Examples
     --------
@@ -163,9 +163,8 @@ def update(state: State, x: ArrayLike, y: float, forget: float = 1.0, weight: fl
     """Learn one row, in place; return its a-priori residual ``y - predict(state, x)``.
 
     The coefficients are those of ``RecursiveLeastSquares(fit_intercept=False, ridge=ridge)`` after
-    the same rows, to rounding.  So are its guards: the covariance form is left for the square-root
-    form where it would lose digits, and wind-up protection holds coefficients that forgetting is
-    about to lose.
+    the same rows, bit by bit where they are determined.  So is its wind-up protection, which holds
+    coefficients that forgetting is about to lose.
 
     Parameters
     ----------
@@ -195,7 +194,7 @@ def update(state: State, x: ArrayLike, y: float, forget: float = 1.0, weight: fl
 
     Notes
     -----
-    O(d^2).  No allocation in the covariance form.  No derivatives:
+    O(d^2).  No allocation where coefficients are well determined.  No derivatives:
     :func:`olsq.update` with :func:`olsq.query` has them, in JAX.
 
     References: as :class:`olsq.RecursiveLeastSquares`.
@@ -263,7 +262,7 @@ def coef(state: State) -> NDArray[np.float64]:
     """
     check_state(state, many=True)
     compile_external_kernels()
-    return calls.coef(state) if state.matrix.ndim == 2 else calls.coef_all(state)
+    return calls.coef(state) if state.factor.ndim == 2 else calls.coef_all(state)
 
 
 def _check_x(x: Any, d: int) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
-"""Numba kernels of one filter, one row per call, composed of the kernels of the forms.
+"""Numba kernels of one filter, one row per call, composed of the factor's kernels.
 
-``FormSwitch`` does the same for the estimators, and solves singular factors in NumPy.  Compiled
-code cannot go there: :func:`solve_factor` is a kernel here.
+``FactorForm`` does the same for the estimators, and reads singular factors in NumPy.  Compiled code
+cannot go there: :func:`solve_singular` is a kernel here.
 
 Nothing raises: an exception inside the user's ``prange`` would end the other iterations of its
 thread without a word.  A row that cannot be learned leaves the state as it was, and its residual is
@@ -14,78 +14,49 @@ import math
 
 import numpy as np
 
-from olsq.compiled.state import (
-    CLOCK,
-    FORM,
-    HELD,
-    LOG_WEIGHTS,
-    LOSS,
-    SEEN,
-    SWITCHES,
-)
+from olsq.compiled.state import HELD, LOG_WEIGHTS, LOSS, SEEN
 from olsq.kernels import kernel
-from olsq.online.forms import covariance_kernels
-from olsq.online.forms.covariance_kernels import (
-    COVARIANCE,
-    IN_FORM,
-    SQUARE_ROOT,
-    TO_RETRY,
-    WAIT,
-    predicted,
-)
+from olsq.online.forms.factor.careful import take_carefully
+from olsq.online.forms.factor.counters import count_squares, row_is_sound
+from olsq.online.forms.factor.kernels import absorb_row
+from olsq.online.forms.factor.path import is_determined
+from olsq.online.forms.factor.solving import solve
 from olsq.online.forms.limits import limits_for
 from olsq.online.forms.minimum_norm import minimum_norm
-from olsq.online.forms.square_root_kernels import DECAY, absorb, absorb_alone, noise_level
-from olsq.online.forms.triangular_kernels import back_substitute, forward_solve
+from olsq.online.forms.square_root_kernels import DECAY, count_row, noise_level
 from olsq.problem import LARGEST
 
-LIMITS = limits_for(np.float64)
-COVARIANCE_LIMITS, SQUARE_ROOT_LIMITS = LIMITS.covariance, LIMITS.square_root
+LIMITS = limits_for(np.float64).square_root
 GREATEST = LARGEST[np.dtype(np.float64)]  # entries beyond it have squares that overflow
 SETTLED = GREATEST * GREATEST
-RETRY = CLOCK + TO_RETRY  # where ``counts`` has the entries of the clock
-WAITS = CLOCK + WAIT
-ROWS_IN_FORM = CLOCK + IN_FORM
 
 
 @kernel(forceinline=True)
 def start(state, ridge):
-    """Fill a state with its values before any row, as ``FormSwitch.start`` does."""
-    matrix, coefs, columns, totals, counts = state
-    d = matrix.shape[0]
-    positive = True
-    for i in range(d):
-        coefs[0, i] = 0.0
-        columns[0, i] = columns[1, i] = ridge[i]
-        positive = positive and ridge[i] > 0
-        for k in range(d):
-            matrix[i, k] = 0.0
-        matrix[i, i] = 1.0 / ridge[i]
+    """Fill a state with its values before any row."""
+    factor, pivots, columns, totals, counts = state
+    for i in range(pivots.shape[0]):
+        pivots[i] = columns[0, i] = columns[1, i] = ridge[i]
+        for k in range(factor.shape[1]):
+            factor[i, k] = 0.0
+        factor[i, i] = 1.0
     totals[:] = 0.0
     totals[DECAY] = 1.0
     counts[:] = 0
-    # A ridge too small to invert starts in the square-root form, as no ridge does.
-    covariance = positive and covariance_kernels.trusted(matrix, columns, COVARIANCE_LIMITS)
-    if not covariance:
-        for i in range(d):
-            matrix[i, i] = math.sqrt(ridge[i])
-    counts[FORM] = COVARIANCE if covariance else SQUARE_ROOT
-    counts[SWITCHES] = 1
-    counts[RETRY] = counts[WAITS] = 1 if positive else covariance_kernels.rows_to_determine(d)
 
 
 @kernel(forceinline=True, makes_arrays=True)
 def form_of(state):
-    """Return the arrays of a state as the forms' kernels take them."""
-    matrix, coefs, columns, totals, _ = state
-    return matrix, coefs, columns, totals[:LOSS], totals[LOSS : LOSS + 1]
+    """Return the arrays of a state as the factor's kernels take them."""
+    factor, pivots, columns, totals, _ = state
+    return factor, pivots, columns, totals[:LOSS], totals[LOSS : LOSS + 1]
 
 
 @kernel(forceinline=True, makes_arrays=True)
 def learn_row(state, scratch, x, y, forget, weight):
     """Absorb the row x (d,), y; return its a-priori residual, NaN where it cannot be learned.
 
-    ``state`` = (matrix, coefs, columns, totals, counts).
+    ``state`` = (factor, pivots, columns, totals, counts).
     """
     _, _, _, totals, counts = state
     d = x.shape[0]
@@ -98,16 +69,17 @@ def learn_row(state, scratch, x, y, forget, weight):
         & (squares <= SETTLED)
         & (forget <= 1.0)
         & (weight >= 0.0)
-        & (counts[FORM] == COVARIANCE)
     )
     if usual:
-        target, error = scratch[d : d + 1], scratch[d + 1 :]
-        target[0] = y
-        innovation = covariance_kernels.absorb_row(
-            form_of(state), x, target, forget, weight, COVARIANCE_LIMITS, scratch[:d], error
-        )
-        if innovation > 0:
-            counts[ROWS_IN_FORM] += 1
+        F, D, columns, tally, loss = form_of(state)
+        if row_is_sound(D, columns, x, forget, weight, LIMITS, tally):
+            w, error = scratch[: d + 1], scratch[d + 1 :]
+            for k in range(d):
+                w[k] = x[k]
+            w[d] = y
+            absorb_row(F, D, loss, w, forget, weight, error)
+            count_squares(columns, x, forget, weight)
+            count_row(tally, forget, weight)
             count_learned(totals, counts, forget, weight)
             return error[0]
     return learn_rare_row(state, x, y, forget, weight)
@@ -137,105 +109,59 @@ def is_learnable(x, y, forget, weight):
     return math.sqrt(weight) * max(largest, 1.0) <= GREATEST
 
 
-@kernel()
+@kernel(makes_arrays=True)
 def learn_rare_row(state, x, y, forget, weight):
-    """Absorb a row that the covariance form must not take, or skip it.
-
-    As ``FormSwitch.update`` does for one row: leave the covariance form, learn in square-root
-    form, return when the clock says so.
-    """
+    """Absorb a row that needs care, or skip it."""
     _, _, _, totals, counts = state
     if not is_learnable(x, y, forget, weight):
         return math.nan
-    form, clock = form_of(state), counts[CLOCK:]
-    target, error = np.full(1, y), np.empty(1)
-    if counts[FORM] == COVARIANCE:
-        innovation = covariance_kernels.absorb_row(
-            form, x, target, forget, weight, COVARIANCE_LIMITS, np.empty(x.shape[0]), error
-        )
-        if innovation > 0:
-            clock[IN_FORM] += 1
-            count_learned(totals, counts, forget, weight)
-            return error[0]
-        covariance_kernels.leave(form, clock)
-        counts[FORM] = SQUARE_ROOT
-    counts[HELD] += absorb_in_square_root(form, x, target, forget, weight, error)
-    count_learned(totals, counts, forget, weight)
-    if counts[SWITCHES] != 0 and covariance_kernels.retry(form, clock, 1, COVARIANCE_LIMITS):
-        counts[FORM] = COVARIANCE
-    return error[0]
-
-
-@kernel(forceinline=True)
-def absorb_in_square_root(form, x, y, forget, weight, error):
-    """Absorb one row as ``SquareRootForm`` does, also new directions and resets.
-
-    ``error`` (1,) receives its residual.  Returns how many coefficients were held.
-    """
-    R, z, columns, tally, _ = form
-    d, limits = x.shape[0], SQUARE_ROOT_LIMITS
-    p, rest, noise = np.empty(d), x.copy(), np.empty(d)
-    for k in range(d):
-        noise[k] = abs(x[k])
-    level = noise_level(limits, d, tally)
-    new = forward_solve(R, rest, p, columns, level, noise)
-    error[0] = y[0]
-    theta = np.empty((1, d))
-    if forget > 0 and new < 0:
-        for k in range(d):
-            error[0] -= z[0, k] * p[k]
-        scratch = noise, rest, np.empty(1), theta
-        return absorb(form, x, y, forget, weight, limits, scratch)
-    solve_factor(R, z, level, theta)
-    for k in range(d):
-        error[0] -= theta[0, k] * x[k]
-    _, held = absorb_alone(form, np.empty((0, 0)), x, y, forget, weight, limits)
-    return held
-
-
-@kernel(forceinline=True)
-def solve_factor(R, z, noise, theta):
-    """Solve ``R theta = z`` (1, d), with minimum norm where pivots are zero."""
-    d = R.shape[0]
-    known, full = np.empty(d, np.bool_), True
-    for j in range(d):
-        known[j] = R[j, j] != 0
-        full = full and known[j]
-    if full:
-        back_substitute(R, z, theta)
-    else:
-        minimum_norm(
-            R.copy().reshape(1, d, d),
-            z.copy().reshape(1, 1, d),
-            known,
-            np.full(1, noise),
-            0,
-            theta.reshape(1, 1, d),
-        )
-
-
-@kernel(forceinline=True)
-def read_coefficients(matrix, coefs, totals, counts, theta):
-    """Write the coefficients into theta (d,), of minimum norm where they are undetermined."""
-    d = matrix.shape[0]
-    if counts[FORM] == COVARIANCE:
-        for k in range(d):
-            theta[k] = coefs[0, k]
-    else:
-        level = noise_level(SQUARE_ROOT_LIMITS, d, totals[:LOSS])
-        solve_factor(matrix, coefs, level, theta.reshape(1, d))
-
-
-@kernel(forceinline=True)
-def predict_row(matrix, coefs, totals, counts, x):
-    """Return the prediction for x (d,); NaN where x has a missing value."""
-    d = matrix.shape[0]
-    if counts[FORM] == COVARIANCE:
-        total = predicted(coefs[0], x, False)
-    else:
+    d, form, error = x.shape[0], form_of(state), np.empty((1, 1))
+    rows = x.reshape(1, d), np.full((1, 1), y), np.full(1, forget), np.full(1, weight)
+    basis = 0, np.empty((d, d)), np.full(1, -1)
+    _, held = take_carefully(form, rows, 0, LIMITS, basis, False, error)
+    if held < 0:
         theta = np.empty(d)
-        read_coefficients(matrix, coefs, totals, counts, theta)
-        total = predicted(theta, x, False)
+        read_coefficients(form[0], form[1], totals, theta)
+        error[0, 0] = y
+        for k in range(d):
+            error[0, 0] -= theta[k] * x[k]
+        _, held = take_carefully(form, rows, 0, LIMITS, basis, True, error)
+    counts[HELD] += held
+    count_learned(totals, counts, forget, weight)
+    return error[0, 0]
+
+
+@kernel(makes_arrays=True)
+def solve_singular(F, D, noise, theta):
+    """Solve ``U theta = T`` (d,) with minimum norm where pivots are zero."""
+    d = D.shape[0]
+    R, z = np.empty((1, d, d)), np.empty((1, 1, d))
+    known = np.empty(d, np.bool_)
+    for i in range(d):
+        root, known[i] = math.sqrt(D[i]), D[i] > 0
+        z[0, 0, i] = root * F[i, d]
+        for k in range(d):
+            R[0, i, k] = root * F[i, k]
+    minimum_norm(R, z, known, np.full(1, noise), 0, theta.reshape(1, 1, d))
+
+
+@kernel(forceinline=True, makes_arrays=True)
+def read_coefficients(F, D, totals, theta):
+    """Write the coefficients into theta (d,), of minimum norm where they are undetermined."""
+    if is_determined(D):
+        solve(F, D, theta.reshape(1, theta.shape[0]))
+    else:
+        solve_singular(F, D, noise_level(LIMITS, D.shape[0], totals[:LOSS]), theta)
+
+
+@kernel(forceinline=True, makes_arrays=True)
+def predict_row(F, D, totals, x):
+    """Return the prediction for x (d,); NaN where x has a missing value."""
+    d = D.shape[0]
+    theta, total = np.empty(d), 0.0
+    read_coefficients(F, D, totals, theta)
+    for k in range(d):
+        total += theta[k] * x[k]
     # only a total that is not finite needs a look at every entry of x
     if not abs(total) < math.inf:
         for k in range(d):

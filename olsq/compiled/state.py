@@ -13,35 +13,31 @@ from olsq.arrays.brief import brief_repr
 # forgotten sum of the logarithms of the weights.
 TALLY, LOSS, LOG_WEIGHTS = slice(0, 4), 4, 5
 N_TOTALS = 6
-# Entries of ``counts``: which form holds the state, whether it may change over to the other one,
-# coefficients held by wind-up protection, rows learned, and the clock of ``FormSwitch`` (3).
-FORM, SWITCHES, HELD, SEEN, CLOCK = 0, 1, 2, 3, 4
-N_COUNTS = 7
+# Entries of ``counts``: coefficients held by wind-up protection, rows learned.
+HELD, SEEN = 0, 1
+N_COUNTS = 2
 
 
 class State(NamedTuple):
     """The state of one filter, or of n filters with a leading axis n in every array.
 
     Made by :func:`olsq.compiled.init` or :func:`olsq.compiled.from_estimator`, changed in place by
-    :func:`olsq.compiled.update`.  The entries are those of the covariance form, ``P`` and
-    ``theta``, or of the square-root form, ``R`` and ``z`` with ``R theta = z``, which takes over
-    where the other would lose digits: read the coefficients with :func:`olsq.compiled.coef`.
+    :func:`olsq.compiled.update`: read the coefficients with :func:`olsq.compiled.coef`.
 
     Attributes
     ----------
-    matrix : float64 array (d, d)
-        The inverse information matrix P, or the triangular factor R of the information matrix.
-    coefs : float64 array (1, d)
-        The coefficients, or the rotated targets z.
+    factor : float64 array (d, d + 1)
+        U unit upper triangular and T: ``U^T D U`` is the information matrix, ``U coef = T``.
+    pivots : float64 array (d,)
+        The diagonal D; 0 where nothing is known of a coefficient given the ones before it.
     columns : float64 array (2, d)
         Diagonal of the information matrix, now and when each regressor was last excited.
     ridge : float64 array (d,)
         The ridge at the start.
     totals : float64 array (6,)
         Forgotten counts of rows (4), the minimised objective, the sum of the log weights.
-    counts : int64 array (7,)
-        Form, whether the form may change, coefficients held, rows learned, and the clock (3) that
-        decides when the form changes.
+    counts : int64 array (2,)
+        Coefficients held, rows learned.
     scratch : float64 array (d + 2,)
         Working memory of one update.
 
@@ -49,11 +45,11 @@ class State(NamedTuple):
     --------
     >>> from olsq import compiled
     >>> [array.shape for array in compiled.init(3)]
-    [(3, 3), (1, 3), (2, 3), (3,), (6,), (7,), (5,)]
+    [(3, 4), (3,), (2, 3), (3,), (6,), (2,), (5,)]
     """
 
-    matrix: NDArray[np.float64]
-    coefs: NDArray[np.float64]
+    factor: NDArray[np.float64]
+    pivots: NDArray[np.float64]
     columns: NDArray[np.float64]
     ridge: NDArray[np.float64]
     totals: NDArray[np.float64]
@@ -65,7 +61,7 @@ class State(NamedTuple):
 
 def shapes(d: int) -> tuple[tuple[int, ...], ...]:
     """Return the shapes of the arrays of one filter of d coefficients."""
-    return (d, d), (1, d), (2, d), (d,), (N_TOTALS,), (N_COUNTS,), (d + 2,)
+    return (d, d + 1), (d,), (2, d), (d,), (N_TOTALS,), (N_COUNTS,), (d + 2,)
 
 
 def check_state(state: Any, name: str = "state", *, many: bool = False) -> int:
@@ -84,12 +80,12 @@ def check_state(state: Any, name: str = "state", *, many: bool = False) -> int:
             raise TypeError(
                 f"{name}.{field} must be a C-contiguous, writable array of {wanted.__name__}"
             )
-    batch = state.matrix.shape[:-2]
+    batch = state.factor.shape[:-2]
     if len(batch) == 1 and not many:
         raise ValueError(
             f"{name} holds {batch[0]} filters: choose one with olsq.compiled.state_at({name}, i)"
         )
-    d = state.coefs.shape[-1] if state.coefs.ndim else 0
+    d = state.pivots.shape[-1] if state.pivots.ndim else 0
     found = tuple(array.shape for array in state)
     if len(batch) > 1 or d == 0 or found != tuple((*batch, *shape) for shape in shapes(d)):
         raise ValueError(f"the arrays of {name} do not have shapes that fit together: {found}")

@@ -29,11 +29,11 @@ _REALS, _COUNTS, _REAL = types.CPointer(types.float64), types.CPointer(types.int
     "olsq_compiled_update",
     _REAL(_REALS, _REALS, _REALS, _REALS, _COUNTS, _REALS, _REALS, types.intp, _REAL, _REAL, _REAL),
 )
-def update_at(matrix, coefs, columns, totals, counts, scratch, x, d, y, forget, weight):
+def update_at(factor, pivots, columns, totals, counts, scratch, x, d, y, forget, weight):
     """Absorb a row of d regressors and return its residual."""
     state = (
-        carray(matrix, (d, d)),
-        carray(coefs, (1, d)),
+        carray(factor, (d, d + 1)),
+        carray(pivots, (d,)),
         carray(columns, (2, d)),
         carray(totals, (N_TOTALS,)),
         carray(counts, (N_COUNTS,)),
@@ -48,30 +48,24 @@ def update_at(matrix, coefs, columns, totals, counts, scratch, x, d, y, forget, 
     )
 
 
-@external_kernel(
-    "olsq_compiled_predict", _REAL(_REALS, _REALS, _REALS, _COUNTS, _REALS, types.intp)
-)
-def predict_at(matrix, coefs, totals, counts, x, d):
+@external_kernel("olsq_compiled_predict", _REAL(_REALS, _REALS, _REALS, _REALS, types.intp))
+def predict_at(factor, pivots, totals, x, d):
     """Predict a row of d regressors."""
     return kernels.predict_row(
-        carray(matrix, (d, d)),
-        carray(coefs, (1, d)),
+        carray(factor, (d, d + 1)),
+        carray(pivots, (d,)),
         carray(totals, (N_TOTALS,)),
-        carray(counts, (N_COUNTS,)),
         carray(x, (d,)),
     )
 
 
-@external_kernel(
-    "olsq_compiled_coef", types.intp(_REALS, _REALS, _REALS, _COUNTS, _REALS, types.intp)
-)
-def coef_at(matrix, coefs, totals, counts, theta, d):
+@external_kernel("olsq_compiled_coef", types.intp(_REALS, _REALS, _REALS, _REALS, types.intp))
+def coef_at(factor, pivots, totals, theta, d):
     """Write the d coefficients into theta; return 0."""
     kernels.read_coefficients(
-        carray(matrix, (d, d)),
-        carray(coefs, (1, d)),
+        carray(factor, (d, d + 1)),
+        carray(pivots, (d,)),
         carray(totals, (N_TOTALS,)),
-        carray(counts, (N_COUNTS,)),
         carray(theta, (d,)),
     )
     return 0
@@ -104,8 +98,8 @@ def addresses(typing: Any, state: Any, x: Any) -> Any:
             return context.get_constant(types.intp, value)
 
         wanted = (
-            (d, d),
-            (integer(1), d),
+            (d, builder.add(d, integer(1))),
+            (d,),
             (integer(2), d),
             (d,),
             (integer(N_TOTALS),),
