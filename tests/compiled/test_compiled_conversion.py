@@ -66,8 +66,6 @@ def test_without_a_row_in_between_nothing_is_lost(method):
     again = compiled.from_estimator(compiled.to_estimator(state))
     for one, two in zip(state[:-1], again[:-1], strict=True):
         np.testing.assert_array_equal(one, two)
-    default = compiled.to_estimator(state)
-    assert default._resolved_method == ("sqrt" if method == "sqrt" else "covariance")
 
 
 def test_a_prior_and_moments_are_where_a_state_begins():
@@ -188,8 +186,8 @@ def test_parameters_that_no_compiled_state_is_of(parameters, error, match):
         (lambda s: compiled.init(2, ridge=np.ones(3)), ValueError, "one number per feature"),
         (lambda s: compiled.init(2, ridge=1e305), ValueError, "ridge must be at most"),
         (
-            lambda s: compiled.coef(s._replace(coefs=s.coefs.astype("f4"))), TypeError,
-            "state.coefs must be a C-contiguous, writable array of float64",
+            lambda s: compiled.coef(s._replace(pivots=s.pivots.astype("f4"))), TypeError,
+            "state.pivots must be a C-contiguous, writable array of float64",
         ),
     ],
 )  # fmt: skip

@@ -200,7 +200,7 @@ def test_precisions(state, data):
     bank = olsq.FilterBank(N, forget=0.98, state_dtype=state)
     bank.partial_fit(X[:, :30], y[:, :30]).partial_fit(X[:, 30:], y[:, 30:])
     assert bank.coef_.dtype == bank.residual_.dtype == bank.predict(X).dtype == data
-    assert bank._state.matrix.dtype == state
+    assert bank._state.factor.dtype == state
     for i in range(N):
         est = olsq.RecursiveLeastSquares(forget=0.98, state_dtype=state)
         est.partial_fit(X[i, :30], y[i, :30]).partial_fit(X[i, 30:], y[i, 30:])
@@ -391,10 +391,10 @@ def test_a_damaged_file_is_refused(tmp_path):
     written(lambda h, a: h["parameters"].update(strange=3))
     written(lambda h, a: h["parameters"].update(missing="never"))
     written(lambda h, a: h.update(n_features=0))
-    written(lambda h, a: a.pop("clock"))
-    written(lambda h, a: a["clock"].fill(0))
-    written(lambda h, a: a["forms"].fill(2))
-    written(lambda h, a: a["matrix"].fill(np.nan))
+    written(lambda h, a: a.pop("pivots"))
+    written(lambda h, a: a["pivots"].fill(-1.0))
+    written(lambda h, a: a["factor"].fill(1.0))
+    written(lambda h, a: a["factor"].fill(np.nan))
     written(lambda h, a: a["loss"].fill(-1.0))
     written(lambda h, a: a.update(tally=a["tally"][:1]))
 

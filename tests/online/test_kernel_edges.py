@@ -16,6 +16,7 @@ from olsq.online.forms.factor import snapshots as factor_snapshots
 from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.singular_path import Snapshots, absorb_undetermined
+from olsq.online.many import decision_kernels as decisions
 from olsq.online.many import kernels as bank
 from olsq.online.windows import block_kernels as rolling_blocks
 from olsq.online.windows import row_kernels as rolling
@@ -145,23 +146,39 @@ def calls(traced):
         _, _, columns, tally, _ = state()
         yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N), np.zeros(D)]
     turns = np.array([1, 0]), np.array([0, 3]), np.array([3, N])
-    settings = LIMITS, roundings, True, False, True
-    scratch = np.zeros(D), np.zeros((D, D) if traced else (0, 0))
-    two = filters(2, with_path)
-    yield bank.learn, [two, turns, rows(), settings, residual, robust, scratch]
+    two, unknown = filters(2, with_path), filters(2, with_path, 0.0)
     if traced:
-        snapshots = tuple(Snapshots.empty(2 * N, M, D, True))
-        yield bank.take_undetermined, [two, turns, rows(), settings, robust, snapshots]
+        yield bank.learn_path, [two, turns, rows(), roundings, residual, robust]
+        taken = tuple(factor_snapshots.Snapshots.empty(2 * N, M, D, True))
+        yield bank.learn_path_carefully, [
+            unknown, turns, rows(), roundings, False, residual, robust, taken, np.zeros(2, bool),
+        ]  # fmt: skip
+        yield bank.record, [two, np.array([1, 0]), np.array([0, 3]), roundings, robust]
         one = state()
+        snapshots = tuple(Snapshots.empty(2 * N, M, D, True))
         yield absorb_undetermined, [one, spread, rows(), span, roundings, robust, snapshots, 0]
+        return
+    yield bank.learn, [two, turns, rows(), roundings, residual]
+    yield bank.learn_carefully, [
+        unknown, turns, rows(), roundings, True, residual, np.zeros(2, bool),
+    ]  # fmt: skip
+    yield bank.take_known, [unknown, turns, rows(), roundings, True, residual]
+    some, theta = np.array([1, 0]), np.zeros((2, M, D))
+    yield bank.solve_filters, [*two[:2], some, theta]
+    bare = np.tile(np.eye(D), (2, 1, 1)), *two[1:4]  # these read no targets
+    yield decisions.leverage, [*bare, some, roundings, np.ones((2, D)), False, np.zeros(2)]
+    draws = np.zeros((4, 2, M, D))
+    yield decisions.draw, [
+        *two[:4], some, roundings, theta, np.ones((2, M)), draws, draws.copy(),
+    ]  # fmt: skip
+    yield factor_form.variances_each, [*bare, roundings, np.zeros((2, D))]
 
 
-def filters(n, spread):
-    """forms, five arrays of every filter's state, held, clock, seen, spread (or None)"""
-    form = tuple(np.stack([array] * n) for array in state())
-    clock = np.ones((n, 3), int)
-    counts = np.zeros(n, int), clock, np.zeros(n, int)
-    return np.zeros(n, int), *form, *counts, np.vstack([spread] * n) if spread is not None else None
+def filters(n, spread, ridge=1.0):
+    """The five arrays of every filter's state, held, seen, spread (or None)"""
+    form = tuple(np.stack([array] * n) for array in factor(ridge))
+    spreads = np.vstack([spread] * n) if spread is not None else None
+    return *form, np.zeros(n, int), np.zeros(n, int), spreads
 
 
 def shorter(array):
@@ -194,7 +211,7 @@ def arrays_of(argument):
     return [a for part in argument for a in arrays_of(part)] if isinstance(argument, tuple) else []
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(19 - 6 * traced)]
+CALLS = [(traced, i) for traced in (False, True) for i in range(len(list(calls(traced))))]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)

@@ -8,7 +8,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 import olsq
-from olsq import compiled
 from olsq.online.files.invariants import check_orthonormal
 from olsq.online.forms import solved_moments, square_root
 from olsq.online.forms.information import InformationForm
@@ -208,21 +207,6 @@ def test_variances_carried_along_a_path_are_those_of_the_state(kind, ridge):
         est.partial_fit(X[t : t + 1], y[t : t + 1])
         if t % 7 == 0 or 60 < t < 80:
             assert_allclose(path.stderr[t], est.coef_stderr_, rtol=1e-9, err_msg=f"row {t}")
-
-
-@pytest.mark.parametrize("front", ["bank", "compiled"])
-def test_a_small_ridge_does_not_keep_states_in_square_root_form(front):
-    X, y = wide_rows("white", WIDE + 8)
-    if front == "bank":
-        bank = olsq.FilterBank(1, ridge=1e-3, fit_intercept=False)
-        bank.partial_fit(X, y, which=np.zeros(len(X), int))
-        form = ["sqrt", "covariance"][bank._state.forms[0]]
-    else:
-        state = compiled.init(WIDE, ridge=1e-3)
-        for x, target in zip(X, y, strict=True):
-            compiled.update(state, x, target, 1.0, 1.0)
-        form = ["sqrt", "covariance"][state.counts[0]]
-    assert form == "covariance"
 
 
 @pytest.mark.parametrize("ridge_mode", ["discounted", "fixed"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.factor import one_row
-from olsq.online.forms.factor.path import hide_held
+from olsq.online.forms.factor.path import hide_held, is_determined
 from olsq.online.forms.factor.solving import variances
 from olsq.online.forms.square_root_kernels import DECAY, noise_level
 
@@ -101,11 +101,10 @@ def predict(theta, filters, X, intercept, begin, end, out):
 
 
 @kernel()
-def leverage(factor, pivots, columns, tally, filters, limits, X, intercept, places, out):
-    """Compute ``x P x`` of every row into out (N,), for the filters at some ``places``.
+def leverage(factor, pivots, columns, tally, filters, limits, X, intercept, out):
+    """Compute ``x P x`` of every row into out (N,), of filters whose coefficients are determined.
 
-    Rows as in :func:`predict`; the coefficients of these filters are determined.  inf along a
-    coefficient that wind-up protection holds.
+    Rows as in :func:`predict`.  inf along a coefficient that wind-up protection holds.
     """
     n, k = pivots.shape
     first, b = 1 if intercept else 0, max(filters.shape[0], 1)
@@ -116,14 +115,17 @@ def leverage(factor, pivots, columns, tally, filters, limits, X, intercept, plac
         or out.shape != (b * each,)
         or not (shared or X.shape[0] == out.shape[0])
         or factor.shape[:2] != (n, k)
+        or factor.shape[2] < k
         or columns.shape != (n, 2, k)
-        or tally.shape[0] != n
+        or tally.shape != (n, 4)
     ):
         raise ValueError("the shapes of rows and leverages do not fit the bank")
     x, w = np.ones(k), np.empty(k)
-    for i in places:
-        if not (0 <= i < filters.shape[0] and 0 <= filters[i] < n):
+    for i in range(filters.shape[0]):
+        if not 0 <= filters[i] < n:
             raise ValueError("a filter is outside of the bank")
+        if not is_determined(pivots[filters[i]]):
+            continue
         F, D, lengths, counts = (
             factor[filters[i]],
             pivots[filters[i]],
@@ -152,11 +154,11 @@ def leverage(factor, pivots, columns, tally, filters, limits, X, intercept, plac
 
 
 @kernel(makes_arrays=True)
-def draw(factor, pivots, columns, tally, filters, limits, theta, scale, u, places, out):
-    """Draw ``theta + scale U^-1 D^-1/2 u`` into out (size, b, m, k), of the filters at ``places``.
+def draw(factor, pivots, columns, tally, filters, limits, theta, scale, u, out):
+    """Draw ``theta + scale U^-1 D^-1/2 u`` into out (size, b, m, k), where that is determined.
 
-    theta (b, m, k), scale (b, m) and standard normal u (size, b, m, k).  The coefficients of these
-    filters are determined; NaN where wind-up protection holds one.
+    theta (b, m, k), scale (b, m) and standard normal u (size, b, m, k).  NaN where wind-up
+    protection holds a coefficient.
     """
     size, b, m, k = out.shape
     n = pivots.shape[0]
@@ -165,18 +167,20 @@ def draw(factor, pivots, columns, tally, filters, limits, theta, scale, u, place
         or scale.shape != (b, m)
         or u.shape != out.shape
         or filters.shape != (b,)
-        or factor.shape[:2] != (n, k)
+        or factor.shape != (n, k, k + m)
         or pivots.shape[1] != k
         or columns.shape != (n, 2, k)
-        or tally.shape[0] != n
+        or tally.shape != (n, 4)
     ):
         raise ValueError("the shapes of draws and coefficients do not fit the bank")
     root, v = np.empty(k), np.empty(k)
     variance, inverse = np.empty(k), np.empty((k, k))
-    for i in places:
-        if not (0 <= i < b and 0 <= filters[i] < n):
-            raise ValueError("a filter is outside of the bank")
+    for i in range(b):
         f = filters[i]
+        if not 0 <= f < n:
+            raise ValueError("a filter is outside of the bank")
+        if not is_determined(pivots[f]):
+            continue
         F, unknown = factor[f], 0
         if tally[f, DECAY] < 1:
             variances(F, pivots[f], inverse, variance)

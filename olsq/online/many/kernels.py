@@ -19,9 +19,9 @@ from olsq.online.forms.edges import check_trace
 from olsq.online.forms.factor import careful, learning, path, snapshots, solving
 
 
-@kernel(called=True)
-def check(state, turns, rows, residual, trace):
-    """Raise ValueError unless all shapes fit together and every index is within its array."""
+@kernel(forceinline=True)
+def check_state(state):
+    """Raise ValueError unless the shapes of a bank's arrays fit together."""
     factor, pivots, columns, tally, loss, held, seen, spread = state
     n, k = pivots.shape
     m = loss.shape[1]
@@ -35,6 +35,14 @@ def check(state, turns, rows, residual, trace):
     ):
         raise ValueError("the arrays of a bank do not have shapes that fit together")
     check_spreads(spread, pivots)
+
+
+@kernel(called=True)
+def check(state, turns, rows, residual, trace):
+    """Raise ValueError unless all shapes fit together and every index is within its array."""
+    check_state(state)
+    n, k = state[1].shape
+    m = state[4].shape[1]
     X, Y, gates, weights = rows
     N = X.shape[0]
     if X.shape != (N, k) or Y.shape != (N, m) or gates.shape != (N,) or weights.shape != (N,):
@@ -222,7 +230,10 @@ def record(state, filters, at, limits, trace):
     factor, pivots, _, _, _, _, _, spread = state
     n, k = pivots.shape
     m = factor.shape[2] - k
+    check_state(state)
     check_trace(trace, trace[0].shape[0], k, m)
+    if at.shape != filters.shape:
+        raise ValueError("the shape of the rows does not fit the filters")
     theta, variance, inverse = np.empty((m, k)), np.empty(k), np.empty((k, k))
     if trace[1].shape[0] == 0:
         variance = np.empty(0)

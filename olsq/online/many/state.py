@@ -266,7 +266,7 @@ class BankState:
             rest = np.arange(filters.size)
         elif known.size:
             arguments = *self.in_kernels[:4], filters, kind.limits.square_root
-            decision_kernels.draw(*arguments, theta, np.ascontiguousarray(scale), u, known, out)
+            decision_kernels.draw(*arguments, theta, np.ascontiguousarray(scale), u, out)
         for part, form in self.stacks(filters[rest], kind):
             # As many products for each filter as there are draws: one of matrices.
             places = rest[part]
@@ -297,7 +297,7 @@ class BankState:
             rest = np.arange(filters.size)
         elif known.size:
             arguments = *self.in_kernels[:4], filters, kind.limits.square_root
-            decision_kernels.leverage(*arguments, rows, kind.intercept, known, out)
+            decision_kernels.leverage(*arguments, rows, kind.intercept, out)
         for part, form in self.stacks(filters[rest], kind):
             if x is None:
                 x = with_ones(np.broadcast_to(rows, (n, rows.shape[1])), kind.intercept)
