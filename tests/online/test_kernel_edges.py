@@ -166,7 +166,8 @@ def calls(traced):
     some, theta = np.array([1, 0]), np.zeros((2, M, D))
     yield bank.solve_filters, [*two[:2], some, theta]
     bare = np.tile(np.eye(D), (2, 1, 1)), *two[1:4]  # these read no targets
-    yield decisions.leverage, [*bare, some, roundings, np.ones((2, D)), False, np.zeros(2)]
+    three = np.array([1, 0, 1])
+    yield decisions.leverage, [*bare, three, roundings, np.ones((3, D)), False, np.zeros(3)]
     draws = np.zeros((4, 2, M, D))
     yield decisions.draw, [
         *two[:4], some, roundings, theta, np.ones((2, M)), draws, draws.copy(),

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.covariance_kernels import LONGEST_WAIT
 from olsq.online.forms.lapack import dpotrf
 from olsq.online.forms.schema import Fields
 
@@ -179,17 +178,6 @@ def check_row_counts(name: str, counts: NDArray) -> None:
     want(bool(((counts >= 0) & (counts <= MOST_ROWS)).all()), name, counts.ravel()[:8].tolist())
 
 
-def check_clock(clock: NDArray, n_coefficients: int) -> None:
-    """Raise ValueError unless (..., 3) are waits that the form switch makes, and a count of rows.
-
-    The waits are how many rows its loop takes at a time, and double at every failed attempt.
-    """
-    retry, wait, since = clock[..., 0], clock[..., 1], clock[..., 2]
-    longest = max(LONGEST_WAIT, 2 * n_coefficients + 16)
-    fits = (retry >= 0) & (retry <= longest) & (wait >= 1) & (wait <= longest)
-    want(bool((fits & (since >= 0) & (since <= MOST_ROWS)).all()), "clock", clock.tolist())
-
-
 def check_place(place: NDArray, slots: int) -> None:
     """Raise ValueError unless count and slot lie within a ring of so many slots."""
     count, slot, _ = place
@@ -209,6 +197,5 @@ CHECKS: dict[str, Callable[[str, NDArray, dict[str, int]], None]] = {
     "orthonormal": lambda name, array, _: check_orthonormal(name, array),
     "tally": lambda name, array, _: check_tally(name, array),
     "row counts": lambda name, array, _: check_row_counts(name, array),
-    "clock": lambda _, array, sizes: check_clock(array, sizes["d"]),
     "place": lambda _, array, sizes: check_place(array, sizes["w"]),
 }

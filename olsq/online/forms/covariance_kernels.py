@@ -19,40 +19,22 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms import limits as thresholds
 from olsq.online.forms.edges import (
     check_call,
-    check_form,
     check_spread,
     check_trace,
     wants_sandwich,
 )
 from olsq.online.forms.square_root_kernels import (
-    COUNT,
     EPS,
     absorb_squares,
     count_row,
     record,
 )
-from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
 
-# A state enters this form only that far within its bounds; in the first rows only if its inflation
-# factors are small: where the ridge is far from the rows' units they are large until every
-# coefficient has had some rows, and the digits that P loses then stay lost.  Columns of 1e-6 to
-# 1e6, scaled condition below 10: errors of 9e-11 with the first bound alone, 7e-13 with both (the
-# square-root form: 1e-15).
-MARGIN, EARLY_INFLATION = 16.0, 1e3
-
-SQUARE_ROOT, COVARIANCE = 0, 1  # which form holds a state
-# The clock of a state: rows until the next attempt to return to the covariance form, how many they
-# were at first, and rows since the last change of form.
-TO_RETRY, WAIT, IN_FORM = range(3)
-LONGEST_WAIT = 4096  # rows between attempts at most
-
+COVARIANCE = 1  # how files before the factor name the form of a filter
 UNEXCITED = 1e-9  # a column whose information has shrunk this far is winding up
 SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
-
-rows_to_determine = kernel(forceinline=True)(thresholds.rows_to_determine)
 
 
 @kernel(forceinline=True)
@@ -65,15 +47,6 @@ def trusted(P, columns, limits):
         within = (variance > 0) & (variance < largest_variance) & (variance * now < inflation)
         outside += 0 if within & (now >= UNEXCITED * columns[1, j]) else 1
     return outside == 0
-
-
-@kernel(forceinline=True)
-def largest_on_entry(inflation, waited, d):
-    """Compute the largest inflation factor with which a state enters the covariance form.
-
-    ``inflation`` is the bound within the form, ``waited`` the rows since the last attempt.
-    """
-    return inflation / MARGIN if waited >= 2 * d else EARLY_INFLATION
 
 
 @kernel()
@@ -132,89 +105,6 @@ def take_roots(P, theta, R, z):
         raise ValueError("R and z do not have the shapes of P and theta")
     for i in range(n):
         take_root(P[i], theta[i], R[i], z[i])
-
-
-@kernel(forceinline=True)
-def set_clock(clock, wait, tally, d):
-    """Start to wait for so many rows, and at least until they can determine d coefficients."""
-    clock[WAIT] = max(wait, rows_to_determine(d) - math.floor(tally[COUNT]))
-    clock[TO_RETRY] = clock[WAIT]
-    clock[IN_FORM] = 0
-
-
-@kernel(forceinline=True)
-def count_leaving(clock, tally, d):
-    """Set the clock when a state of d coefficients leaves the covariance form."""
-    if clock[IN_FORM] < clock[WAIT]:  # it came back too early
-        wait = min(2 * clock[WAIT], LONGEST_WAIT)
-    else:  # few rows are there at first, and after a gap
-        wait = 16 if tally[COUNT] < d else max(16, 2 * d)
-    set_clock(clock, wait, tally, d)
-
-
-@kernel(forceinline=True)
-def count_refusal(clock, tally, d):
-    """Set the clock when the covariance form does not take a state: it waits twice as long."""
-    set_clock(clock, min(2 * clock[WAIT], LONGEST_WAIT), tally, d)
-
-
-@kernel()
-def leave(form, clock):
-    """Convert P and theta to R and z in place, and set the clock."""
-    matrix, coefs, _, tally, _ = form
-    take_root(matrix, coefs, matrix, coefs)
-    count_leaving(clock, tally, matrix.shape[0])
-
-
-@kernel()
-def enter(form, clock, limits):
-    """Convert R and z to P and theta in place, and set the clock; False where digits would be lost.
-
-    ``covariance.from_square_root`` does the same by LAPACK.
-    """
-    matrix, coefs, columns, tally, _ = form
-    d = matrix.shape[0]
-    inverse, P = np.zeros((d, d)), np.empty((d, d))
-    fits = True
-    for j in range(d):
-        fits = fits and matrix[j, j] != 0
-    if fits:
-        inverse_diagonal(matrix, inverse, np.empty(d))
-        bound = math.sqrt(limits[2] / d)
-        for i in range(d):
-            for k in range(i, d):
-                fits = fits and abs(inverse[i, k]) < bound
-    # P = R^-1 R^-T, symmetric by construction
-    if fits:
-        for i in range(d):
-            for k in range(i + 1):
-                total = 0.0
-                for j in range(i, d):
-                    total += inverse[i, j] * inverse[k, j]
-                P[i, k] = P[k, i] = total
-        inflation = largest_on_entry(limits[1], clock[WAIT], d)
-        fits = trusted(P, columns, (limits[0], inflation, limits[2]))
-    if not fits:
-        count_refusal(clock, tally, d)
-        return False
-    theta = np.empty(coefs.shape)
-    back_substitute(matrix, coefs, theta)
-    for k in range(d):  # copies of whole arrays take seconds to compile
-        for i in range(d):
-            matrix[i, k] = P[i, k]
-        for target in range(coefs.shape[0]):
-            coefs[target, k] = theta[target, k]
-    clock[IN_FORM] = 0
-    return True
-
-
-@kernel(forceinline=True)
-def retry(form, clock, rows, limits):
-    """Count rows learned in square-root form; enter the covariance form if that is due, and True
-    if it could be.
-    """
-    clock[TO_RETRY] -= rows
-    return clock[TO_RETRY] == 0 and enter(form, clock, limits)
 
 
 @kernel(forceinline=True)
@@ -372,44 +262,6 @@ def absorb_row(form, x, y, gate, weight, limits, h, error):
             row[k] = (row[k] - hi * h[k]) * inverse_gate
     count_row(tally, gate, weight)
     return innovation
-
-
-@kernel(forceinline=True)
-def predicted(theta, x, intercept):
-    """Return the prediction for a row x (d,) by coefficients (k,), the intercept's first if any."""
-    first = 1 if intercept else 0
-    total = theta[0] if intercept else 0.0
-    for j in range(x.shape[0]):
-        total += theta[first + j] * x[j]
-    return total
-
-
-@kernel(forceinline=True)
-def take_row(form, x, y, settings, limits, residual, prediction):
-    """Learn as :func:`learn_row` does, a row x (d,) with targets y (m,); fill ``residual`` and
-    ``prediction`` (m,).
-
-    ``settings`` = (gate, intercept, settled).
-    """
-    check_form(form)
-    gate, intercept, settled = settings
-    theta = form[1]
-    (m, k), first = theta.shape, 1 if intercept else 0
-    if x.shape[0] + first != k or not (y.shape == prediction.shape == residual.shape == (m,)):
-        raise ValueError("the shape of the row does not fit the state")
-    squares, fine = 0.0, True
-    for j in range(k - first):
-        squares += x[j] * x[j]
-    for target in range(m):
-        fine = fine and y[target] * y[target] <= settled
-    if not (squares <= settled and fine):
-        return False
-    for target in range(m):
-        prediction[target] = predicted(theta[target], x, intercept)
-    row, scratch = np.ones(k), np.empty(k)
-    for j in range(k - first):
-        row[first + j] = x[j]
-    return absorb_row(form, row, y, gate, 1.0, limits, scratch, residual) > 0
 
 
 # From Python the arrays come one by one: a tuple of them takes 0.3 of 4.4 microseconds.

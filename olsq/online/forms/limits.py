@@ -72,8 +72,3 @@ def limits_for(state: DTypeLike, data: DTypeLike = np.float64) -> Limits:
         inflation=1e8,
         variance=1e302,
     )
-
-
-def rows_to_determine(d: int) -> int:
-    """Return how many rows determine d coefficients well, unless they repeat one another."""
-    return d + max(8, d // 8)

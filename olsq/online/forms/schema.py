@@ -102,7 +102,7 @@ PAST: Fields = {
     "past_spread": Field((0, 0)),
     "old": Field(("d",), invariant="not negative"),
 }
-SWITCH: Fields = {"clock": Field((3,), "int64", "clock", optional=True)}  # of files of 0.2
+SWITCH: Fields = {"clock": Field((3,), "int64", optional=True)}  # of earlier files
 SPAN: Fields = {"span": Field(("t",), "time", optional=True)}  # t is 2, or 0 before any row
 WINDOW: Fields = {
     "ring_X": Field(("w", "d"), "state"),
@@ -139,7 +139,7 @@ EARLIER_BANK: Fields = {
     **{name: field._replace(shape=("b", *field.shape)) for name, field in COUNTERS.items()},
     "loss": Field(("b", "m"), invariant="not negative"),
     "held": Field(("b",), "int64", "row counts"),
-    "clock": Field(("b", 3), "int64", "clock"),
+    "clock": Field(("b", 3), "int64"),
     "seen": Field(("b",), "int64", "row counts"),
     "spread": Field(("b", "s", "s"), "state", "upper triangular"),
     "ridge": Field(("b", "d"), invariant="not negative"),

@@ -180,6 +180,9 @@ def learn_path_carefully(state, turns, rows, limits, intercept, residual, trace,
     each = factors.shape[0] // max(members.shape[0], 1)
     if lacking.shape != members.shape:
         raise ValueError("the shape of lacking does not fit the members")
+    n = factors.shape[0]
+    if pivots.shape[0] != n or columns.shape[0] != n or spreads.shape[0] != n:
+        raise ValueError("the shapes of the snapshots do not fit together")
     for i in range(members.shape[0]):
         f, begin, first, last = members[i], position[i], i * each, (i + 1) * each
         form, (squares,) = form_of(state, f), spread_of(spread, f)
