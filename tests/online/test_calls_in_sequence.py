@@ -98,7 +98,7 @@ def test_a_window_of_rows_is_not_one_of_time_of_the_same_number(kind, times):
         est.set_params(window=wrong)
         with pytest.raises(ValueError, match=f"window is .*9.* now, but .* window={right}, on"):
             est.to_bytes()
-        with pytest.raises(ValueError, match="window is .*9.* now"):
+        with pytest.raises(ValueError, match=r"window is .*9.* now"):
             est.partial_fit(X, Y, **more)
     same = np.int64(9) if times is None else np.float64(9)
     assert est.set_params(window=same).to_bytes() == before
