@@ -255,8 +255,8 @@ class PredictRun:
         if self.lags and self.source.table.time is None and name in self.source.header:
             console.print(
                 f"olsq: --lags: the rows of {self.source.name} were taken as those that follow the "
-                f"last one learned, whatever column {name!r} holds: give --time {shlex.quote(name)} "
-                "to have it checked",
+                f"last one learned, whatever column {name!r} holds: give --time "
+                f"{shlex.quote(name)} to have it checked",
                 soft_wrap=True,
                 markup=False,
                 highlight=False,
