@@ -110,7 +110,7 @@ def exponent_error(sizes: LocalSizes, d: int, eps: float) -> Any:
 
 
 def local_error_bounds(
-    sizes: LocalSizes, ridge: Any, d: int, count: int, eps: float, out_eps: float
+    sizes: LocalSizes, ridge: Any, d: int, count: Any, eps: float, out_eps: float
 ) -> Any:
     """Bound the errors of x and of o, with the ridge as the least eigenvalue that M can have.
 

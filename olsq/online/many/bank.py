@@ -230,7 +230,8 @@ class FilterBank(BankMaking, BankUncertainty):
                 asked = "_state" in self.__dict__ or self.prior is not None
                 std = self._deviation_before(X, sample_weight, which) if asked else np.inf
                 before, residual = self.step(X, y, sample_weight=sample_weight, which=which)
-                return before, residual, std if asked else np.where(np.isnan(before), before, std)
+                std = np.asarray(std) if asked else np.where(np.isnan(before), np.nan, np.inf)
+                return before, residual, std[()]
             if sample_weight is None and (short := learn_one_row(self, X, y, which)) is not None:
                 return short[0][()], short[1].copy()  # a number where there is one
             convert = complex_rows.complex_array if self._is_complex(X=X, y=y) else real_array

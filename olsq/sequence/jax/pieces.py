@@ -152,8 +152,9 @@ def cumulate(
     symbol gives no number of levels, and entries are combined one after another.
     """
     if isinstance(jax.tree.leaves(x)[0].shape[axis], int):
-        scanned = jax.lax.associative_scan if known is None else known
-        return scanned(*([combine] if known is None else []), x, axis=axis)
+        if known is not None:
+            return known(x, axis=axis)
+        return jax.lax.associative_scan(combine, x, axis=axis)
     rows = jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), x)
 
     def step(carry: tuple[Any, Tree], row: Tree) -> tuple[tuple[Any, Tree], Tree]:
