@@ -20,7 +20,17 @@ def capacity_of(state: Any, capacity: int | None, t: int) -> int:
         return jnp.shape(state.present)[2]
     if capacity is None:
         return t
-    if capacity < t:
+    try:
+        is_short = capacity < t
+    except Exception:  # JAX's, whose name moved from version to version
+        if isinstance(t, int):
+            raise
+        raise ValueError(
+            f"capacity={capacity} and a time axis of unknown length {t}: give jax.export a "
+            f"constraint, symbolic_shape(..., constraints=['{t} <= {capacity}']), or leave "
+            "capacity out"
+        ) from None
+    if is_short:
         raise ValueError(f"capacity must be at least the length {t}, got {capacity}")
     return capacity
 

@@ -101,7 +101,7 @@ def _attend_to_window(
     past, order, kept = keep_recent(k, v, start, state, before, layout)
     n, t = q.shape[:2]
     pieces = pieces_of(t)
-    if state is None and pieces == 1 and t > 1:
+    if state is None and pieces == 1 and not (isinstance(t, int) and t <= 1):
         order = None if start is None else order
         streams = _streams(q, k, v, scale, order=order, **options)
         return solve_after(streams, window=window), kept

@@ -38,6 +38,7 @@ from olsq.problem import Moments, Solution
 from olsq.sequence.jax.control import custom_linear_solve
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.iterations import UNSOUND, conjugate_gradient
+from olsq.sequence.jax.pieces import cumulate
 from olsq.sequence.jax.platform import given_target
 from olsq.sequence.jax.solve import certify, online_lstsq, restore_batch, solve_stream
 from olsq.sequence.jax.solver import Chunks, JaxSolver, system_diagonal, system_product
@@ -56,7 +57,7 @@ def running_signs(gates: Array, axis: int) -> Array:
 
     It is exact, and constant for derivatives.
     """
-    odd = jnp.cumsum((gates < 0).astype(jnp.int32), axis) % 2
+    odd = cumulate(jnp.add, (gates < 0).astype(jnp.int32), axis, jnp.cumsum) % 2
     return (1 - 2 * odd).astype(gates.dtype)
 
 

@@ -34,7 +34,7 @@ def snapshot(builder: Any, state: Any, metadata: Any) -> tuple[dict[str, Any], d
         if json.loads(json.dumps(metadata)) != metadata or not isinstance(metadata, dict):
             raise TypeError("metadata must be a dictionary of lists, numbers and text")
         # the check that a reader will make, now, while the builder is still there
-        _construct_builder(header["features"])
+        _construct_builder(header["features"])._check_parameters()
     except (TypeError, ValueError) as error:
         raise ValueError(f"{type(builder).__name__} cannot be saved: {error}") from None
     return header, arrays

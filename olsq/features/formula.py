@@ -195,7 +195,10 @@ class Formula:
                 tail[name] = _missing_like(tail[name])
         else:
             tail = self._tail
-        return pd.concat([tail, block], ignore_index=True) if len(tail) else block
+        if not len(tail):
+            return block
+        tail = tail.assign(**{name: _as_exact(block[name], tail[name]) for name in needs})
+        return pd.concat([tail, block], ignore_index=True)
 
     def _compute_sides(self, spec: Any, joined: Any, n: int, targets: bool) -> tuple[Any, Any]:
         """Compute regressors and targets of the last n rows."""
@@ -349,6 +352,32 @@ def _missing_like(column: Any) -> Any:
     return column.where(np.zeros(len(column), bool))
 
 
+def _as_exact(column: Any, above: Any = None) -> Any:
+    """Return whole numbers that float64 cannot hold as pandas' nullable ones, which may be missing.
+
+    Those of float64, ``above`` them, are converted to the dtype of the ``column``.
+    """
+    if column.dtype.kind not in "iu":
+        return column if above is None else above
+    numbers = column.dropna().tolist()
+    if not _is_large(numbers):
+        return column if above is None else above
+    if above is None:
+        return column.astype(_exact_dtype(numbers))
+    return above.astype(_exact_dtype(numbers)) if above.dtype.kind == "f" else above
+
+
+def _exact_dtype(numbers: list[Any]) -> str:
+    """Return pandas' dtype for whole numbers; unsigned ones it compares as float64."""
+    return "UInt64" if max(n for n in numbers if n is not None) >= 2**63 else "Int64"
+
+
+def _is_large(numbers: list[Any]) -> bool:
+    """Test whether float64 cannot hold all whole numbers as large as these, or None."""
+    numbers = [number for number in numbers if number is not None]
+    return bool(numbers) and max(-min(numbers), max(numbers)) > 2**53
+
+
 def _find_missing(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
     """List the columns of every factor with the rows (n,) that have no value for it.
 
@@ -407,12 +436,21 @@ def _to_pandas(data: Any) -> tuple[Any, str, Any]:
     import pandas as pd
 
     if isinstance(data, pd.DataFrame):
-        return data.reset_index(drop=True), "pandas", data.index
+        table = data.reset_index(drop=True)
+        for place, dtype in enumerate(table.dtypes):
+            if dtype.kind in "iu":
+                table.isetitem(place, _as_exact(table.iloc[:, place]))
+        return table, "pandas", data.index
     import narwhals as nw
 
     frame = nw.from_native(data, eager_only=True)
     kind = "polars" if type(data).__module__.startswith("polars") else "pandas"
-    columns = {name: frame[name].to_list() for name in frame.columns}
+    columns: dict[str, Any] = {}
+    for name in frame.columns:
+        values = frame[name].to_list()
+        if frame[name].dtype.is_integer() and _is_large(values):
+            values = pd.Series(values, dtype=_exact_dtype(values))
+        columns[name] = values
     return pd.DataFrame(columns), kind, None
 
 

@@ -186,10 +186,11 @@ def convolve_causally(
             same = segment_ids == delay(segment_ids, earlier, i)
             tap = jnp.where(same[..., None], tap, 0)
         total = total + kernel[i] * tap
-    kept = jnp.concatenate([recent, x[:, max(t - before, 0) :]], 1)
+    first = max(t - before, 0) if isinstance(t, int) else 0  # of a symbol of jax.export all
+    kept = jnp.concatenate([recent, x[:, first:]], 1)
     kept = kept[:, kept.shape[1] - before :]
     if segment_ids is not None and t:
-        ids = jnp.concatenate([earlier, segment_ids[:, max(t - before, 0) :]], 1)
+        ids = jnp.concatenate([earlier, segment_ids[:, first:]], 1)
         same = ids[:, ids.shape[1] - before :] == segment_ids[:, -1:]
         kept = jnp.where(same[..., None], kept, 0)
     return total, kept

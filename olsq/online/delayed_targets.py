@@ -73,7 +73,14 @@ class DelayedTargets:
         """Return how many rows wait to be learned."""
         return len(self._waiting)
 
-    def predict(self, x: Any, *, sample_weight: float | None = None, time: Any = None) -> Any:
+    def predict(
+        self,
+        x: Any,
+        *,
+        sample_weight: float | None = None,
+        time: Any = None,
+        return_std: bool = False,
+    ) -> Any:
         """Predict a row, which then waits for its target.
 
         Parameters
@@ -83,11 +90,17 @@ class DelayedTargets:
             Weight of the row when it is learned.
         time : date or number, optional
             When the row is, for a horizon, window or half-life in time.
+        return_std : bool, default False
+            Whether to return the standard deviation of the prediction's error too, as
+            ``estimator.step`` does.
 
         Returns
         -------
-        number or array (m,)
+        prediction : number or array (m,)
             As ``estimator.step`` predicts: 0, or the prior's, while nothing is known.
+        std : number or array (m,)
+            Only with ``return_std``: known when the row comes; inf while the rows learned so far do
+            not determine it.
 
         Raises
         ------
@@ -96,6 +109,9 @@ class DelayedTargets:
             row one horizon before has not been given; nothing has changed then.
         """
         now, timing = self._read(time), self._check_row(x, sample_weight, time)
+        X, std = np.atleast_2d(x), None
+        if return_std:  # refused before anything is learned where there is none
+            self.estimator._deviation_before(X, sample_weight)
         due = self._due(now)
         for row in due:
             if row[-1] is None:
@@ -107,14 +123,18 @@ class DelayedTargets:
             self._learn_oldest()
         prediction: Any = 0.0
         if self.estimator._has_estimate():
-            prediction = self.estimator._predict_or_zero(np.atleast_2d(x))
+            prediction = self.estimator._predict_or_zero(X)
             prediction = prediction if np.ndim(prediction) else prediction.item()
+        if return_std:
+            std = self.estimator._deviation_before(X, sample_weight)
+            std = np.full(np.shape(prediction), std)
+            std = std if std.ndim else std.item()
         options: dict[str, Any] = {"sample_weight": sample_weight}
         if timing is not None:
             options["time"] = time
         self._latest, self._timing = now, timing
         self._waiting.append([copy.copy(x), prediction, options, now, None])
-        return prediction
+        return (prediction, std) if return_std else prediction
 
     def learn(self, y: Any) -> Any:
         """Give the target of the oldest row that has none; return the error of its forecast.
@@ -148,17 +168,29 @@ class DelayedTargets:
         return error
 
     def step(
-        self, x: Any, y: Any, *, sample_weight: float | None = None, time: Any = None
-    ) -> tuple[Any, Any]:
+        self,
+        x: Any,
+        y: Any,
+        *,
+        sample_weight: float | None = None,
+        time: Any = None,
+        return_std: bool = False,
+    ) -> tuple[Any, ...]:
         """Predict a row and give its target, which is learned one horizon later.
 
         Returns
         -------
         prediction, residual : number or array (m,)
             As of ``coefficient_path(horizon=)``.
+        std : number or array (m,)
+            Only with ``return_std``; see :meth:`predict`.
         """
         self._numbers(y)  # refused before anything changes
-        prediction = self.predict(x, sample_weight=sample_weight, time=time)
+        options: dict[str, Any] = {"sample_weight": sample_weight, "time": time}
+        if return_std:
+            prediction, std = self.predict(x, **options, return_std=True)
+            return prediction, self.learn(y), std
+        prediction = self.predict(x, **options)
         return prediction, self.learn(y)
 
     def _check_row(self, x: Any, sample_weight: Any, time: Any) -> Timing | None:

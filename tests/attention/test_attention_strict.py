@@ -1,4 +1,4 @@
-"""Rules where dtypes are not promoted silently, and where the batch has no size yet."""
+"""Rules where dtypes are not promoted silently, and where batch and time have no size yet."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from attention_cases import ROWS, arrays_of, call, timed, window
 from jax import export
 
+from olsq import attention
 from tests.tiers import leading
 
 pytestmark = pytest.mark.sparse
@@ -16,12 +17,13 @@ pytestmark = pytest.mark.sparse
 DTYPES = (jnp.bfloat16, jnp.float64)  # a constant in single precision is refused beside either
 
 
-def shapes(row, dtype, batch=2, token=False):
+def shapes(row, dtype, batch=2, token=False, length=9):
     arrays = window(row, arrays_of(row)[0], 9)
     names = timed(row, arrays)
 
     def shape(n, a):
-        return (batch, *a.shape[2 if token else 1 :]) if n in names else a.shape
+        time = () if token else (length,)
+        return (batch, *time, *a.shape[2:]) if n in names else a.shape
 
     return {n: jax.ShapeDtypeStruct(shape(n, a), dtype) for n, a in arrays.items()}
 
@@ -68,3 +70,32 @@ def test_a_batch_of_any_size(row):
                     for n, x in shapes(row, jnp.float32, size).items()}  # fmt: skip
             made = {n: x.astype(np.float32) for n, x in made.items()}
             np.testing.assert_allclose(exported.call(made), f(made), rtol=2e-5)
+
+
+# One rule for each way to go along time: they are run, too, for streams of several lengths.
+RUN = {"gla", "mlstm log", "softmax", "local_linear window", "mesa", "mesa_window", "ttt_linear"}
+
+
+@leading(ROWS)
+def test_a_time_axis_of_any_length(row):
+    room = row.options.get("capacity") or row.mine.get("capacity")
+    limits = [f"t <= {room}"] if room else []
+    batch, length = export.symbolic_shape("b, t", constraints=limits)
+    given = shapes(row, jnp.float32, batch, length=length)
+    f = jax.jit(lambda a: call(row, a)[0])
+    exported = export.export(f)(given)
+    assert exported.out_avals[0].shape[:2] == (batch, length)
+    rng = np.random.default_rng(0)
+    for size in (1, 70) if row.name in RUN else ():
+        made = {n: rng.uniform(-1, 0, x.shape) if "log" in n else rng.uniform(0.5, 1, x.shape)
+                for n, x in shapes(row, jnp.float32, 2, length=size).items()}  # fmt: skip
+        made = {n: x.astype(np.float32) for n, x in made.items()}
+        np.testing.assert_allclose(exported.call(made), f(made), rtol=2e-4, atol=1e-5)
+
+
+def test_a_capacity_that_the_time_axis_may_exceed_is_refused():
+    length = export.symbolic_shape("b, t")[1]
+    x = jax.ShapeDtypeStruct((2, length, 1, 4), jnp.float32)
+    f = jax.jit(lambda x: attention.softmax(x, x, x, capacity=8)[0])
+    with pytest.raises(ValueError, match=r"capacity=8 .* time axis .*constraints=\['t <= 8'\]"):
+        export.export(f)(x)

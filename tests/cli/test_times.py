@@ -323,3 +323,51 @@ def test_a_run_in_a_zone_resumes_to_the_same_bytes(tmp_path, olsq_command):
         predicted.append(text)
     assert predicted[0].splitlines()[1][:25] == "2024-10-28 15:00:00+01:00"
     assert predicted[0][:40] == predicted[1][:40]
+
+
+@pytest.mark.parametrize("by", [None, "ab"], ids=["one", "groups"])
+def test_a_new_table_begins_after_the_last_time_learned(by, tmp_path, olsq_command):
+    """Also where it overlaps in one row, equal or corrected; not where rows often have one time."""
+    times = [f"{time:%Y-%m-%d}" for time in dates("2024-01-01", 40)]
+    labels = None if by is None else [by[i % 2] for i in range(40)]
+    more = () if by is None else ("--by", "g")
+
+    def table(name, rows, seed=0):
+        chosen = None if labels is None else [labels[i] for i in rows]
+        return write(tmp_path / name, [times[i] for i in rows], by=chosen, seed=seed)
+
+    options = ("--target", "y", "--time", "t", *more)
+    learned = tmp_path / "learned.olsq"
+    assert olsq_command("fit", table("d.csv", range(30)), *options, "--state", learned)[0] == 0
+    state = tmp_path / "s.olsq"
+    for rows, seed in (([29, 30, 31], 0), ([29, 31], 1), ([29], 2)):
+        state.write_bytes(learned.read_bytes())
+        new = table("n.csv", rows, seed)
+        where = " of its group" if by else ""
+        refused(
+            olsq_command("fit", new, "--continue", "--state", state),
+            "row 1 of ",
+            f"has the time of the last row that was learned{where} (2024-01-30)",
+        )
+        assert state.read_bytes() == learned.read_bytes()
+    new = table("n.csv", [30, 31, 32])
+    assert olsq_command("fit", new, "--continue", "--state", state)[0] == 0
+    if by is None:  # ticks: some rows have the time of the one before
+        times[:] = [f"2024-01-{1 + i // 3:02d}" for i in range(40)]
+        state.unlink()
+        assert olsq_command("fit", table("d.csv", range(29)), *options, "--state", state)[0] == 0
+        new = table("n.csv", [29, 30, 31], 1)
+        assert olsq_command("fit", new, "--continue", "--state", state)[0] == 0
+
+
+def test_forecasts_whose_times_are_not_checked_say_so(tmp_path, olsq_command):
+    times = [f"{time:%Y-%m-%d}" for time in dates("2024-01-01", 40)]
+    data, state = write(tmp_path / "d.csv", times[:30]), tmp_path / "s.olsq"
+    options = ("--target", "y", "--time", "t", "--lags", 1, "--state", state)
+    assert olsq_command("fit", data, *options)[0] == 0
+    new = write(tmp_path / "n.csv", times[35:37])
+    code, _, err = olsq_command("predict", state, new)
+    assert code == 0
+    assert "whatever column 't' holds: give --time t to have it checked" in err
+    new = write(tmp_path / "n.csv", times[30:32])
+    assert olsq_command("predict", state, new, "--time", "t")[2] == ""

@@ -233,3 +233,37 @@ def test_polynomials_of_too_few_values_are_refused(value):
             Formula(f"y ~ {code}").partial_transform(data)
     X, _ = Formula("y ~ poly(b) + poly(k, raw=True)").partial_transform(data)
     assert np.isfinite(X.to_numpy()).all()
+
+
+LARGE = [2**53, 2**53 + 1, None, 2**53 + 2, 2**53 + 1, 2**53]
+
+
+@pytest.mark.parametrize("formula", ["y ~ C(id)", "y ~ C(id) + lag(y)", "y ~ C(lag(id))"])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "no nulls", "unsigned"])
+def test_labels_beyond_float64_keep_their_last_digit(kind, formula):
+    pa = pytest.importorskip("pyarrow")
+    ids = [2**53 + i % 3 for i in range(6)] if kind == "no nulls" else LARGE
+    columns = {"id": ids, "y": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
+    whole = pd.array(ids, "UInt64" if kind == "unsigned" else "Int64")
+    frame = {
+        "polars": pl.DataFrame(columns),
+        "arrow": pa.table(columns),
+        "no nulls": pd.DataFrame(columns),
+    }.get(kind, pd.DataFrame(columns | {"id": whole}))
+    small = [None if i is None else i - 2**53 for i in ids]  # the same labels, which float64 holds
+    same = pl.DataFrame(columns | {"id": [None if i is None else str(i) for i in small]})
+    ours, theirs = Formula(formula), Formula(formula)
+    for cut in (slice(0, 6), slice(0, 2), slice(2, 6)):
+        piece = frame.slice(cut.start, cut.stop - cut.start) if kind == "arrow" else frame[cut]
+        X, _ = ours.partial_transform(piece)
+        want, _ = theirs.partial_transform(same[cut])
+        np.testing.assert_array_equal(np.asarray(X, float), np.asarray(want, float))
+    assert any(str(2**53 + 1) in name for name in ours.feature_names_)
+
+
+def test_large_labels_may_follow_small_ones():
+    """They are none that were learned, and become none by rounding."""
+    formula = Formula("y ~ C(id) + lag(y)")
+    formula.partial_transform(pd.DataFrame({"id": [1, 2, 2**53], "y": [1.0, 2.0, 3.0]}))
+    X, _ = formula.partial_transform(pd.DataFrame({"id": [2**53 + 1, 2**53], "y": [1.0, 2.0]}))
+    np.testing.assert_array_equal(np.isnan(X.iloc[:, 1]), [True, False])

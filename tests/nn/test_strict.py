@@ -1,4 +1,4 @@
-"""Layers where dtypes are not promoted silently, and where the batch has no size yet."""
+"""Layers where dtypes are not promoted silently, and where batch and time have no size yet."""
 
 from __future__ import annotations
 
@@ -46,3 +46,12 @@ def test_a_batch_of_any_size(row):
     (batch,) = export.symbolic_shape("b")
     made, x = case(row), jax.ShapeDtypeStruct((batch, 7, DIM), jnp.float32)
     assert jax.jit(run(made)).trace(made.arrays, x).out_info.shape == (batch, 7, DIM)
+
+
+@leading(ROWS + VARIANTS)
+def test_a_time_axis_of_any_length(row):
+    batch, length = export.symbolic_shape("b, t")
+    made, x = case(row), jax.ShapeDtypeStruct((batch, length, DIM), jnp.float32)
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), made.arrays)
+    exported = export.export(jax.jit(run(made)))(shapes, x)
+    assert exported.out_avals[0].shape == (batch, length, DIM)

@@ -83,3 +83,28 @@ def test_delayed_targets_refuse_at_once(horizon):
             live.step(x, y, **options)
         assert len(live) == waiting
     live.step(X[1], 2.0)
+
+
+@pytest.mark.parametrize("kind", [olsq.RollingLeastSquares, olsq.GroupedRollingLeastSquares])
+@pytest.mark.parametrize("times", [None, np.arange(12.0)], ids=["rows", "time"])
+def test_a_window_of_rows_is_not_one_of_time_of_the_same_number(kind, times):
+    more = {} if times is None else {"times": times}
+    if kind is olsq.GroupedRollingLeastSquares:
+        more["by"] = ["a"] * 12
+    right, other = (9, 9.0) if times is None else (9.0, 9)
+    est = kind(right).fit(X, Y, **more)
+    before = est.to_bytes()
+    for wrong in (other, type(other)(9) if times is not None else np.float32(9)):
+        est.set_params(window=wrong)
+        with pytest.raises(ValueError, match=f"window is .*9.* now, but .* window={right}, on"):
+            est.to_bytes()
+        with pytest.raises(ValueError, match=r"window is .*9.* now"):
+            est.partial_fit(X, Y, **more)
+    same = np.int64(9) if times is None else np.float64(9)
+    assert est.set_params(window=same).to_bytes() == before
+    olsq.loads(before)
+    apart = kind(other)
+    rows = {name: value for name, value in more.items() if name != "times"}
+    apart.fit(X, Y, **rows, **({"times": np.arange(12.0)} if times is None else {}))
+    with pytest.raises(ValueError, match="window"):
+        olsq.merge(est, apart)

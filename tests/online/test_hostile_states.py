@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 import time
 import tracemalloc
 from functools import cache
 
+import numpy as np
 import pytest
 
 import olsq
 from olsq import features
 
 from .fuzz_states import content_of, fuzz
+from .random_parameters import VALUES
 from .state_kinds import (  # fmt: skip
     BANKS,
     BUILDERS,
@@ -45,6 +48,29 @@ def test_a_thousand_edited_states(kind):
     counts, broken = fuzz(kind, 1000, 0)
     assert broken == []
     assert counts.total() == 1000
+
+
+def spellings(value):
+    """Other values that compare as equal to a parameter: 9.0 for 9, True for 1."""
+    if isinstance(value, (list, tuple)):
+        return [type(value)([other, *value[1:]]) for v in value[:1] for other in spellings(v)]
+    kinds = (int, float, bool, np.int64, np.float32, np.float64, np.array)
+    numbers = [value] if type(value) in (int, float, bool) and value < np.inf else []
+    return [kind(v) for v in numbers for kind in kinds if kind(v) == v]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_after_a_change_of_parameters_is_loaded(kind):
+    """Whatever the values: a change is refused before a file is written, or the file is read."""
+    for name in olsq.loads(kept(kind))._parameter_names():
+        value = getattr(olsq.loads(kept(kind)), name)
+        for other in spellings(value) + VALUES.get(name, []):
+            learned = olsq.loads(kept(kind)).set_params(**{name: copy.deepcopy(other)})
+            try:
+                content = learned.to_bytes()
+            except (ValueError, TypeError):
+                continue
+            assert olsq.loads(content).to_bytes() == content
 
 
 def with_words(content, name, words):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
 import numpy as np
@@ -565,3 +566,74 @@ def test_a_step_gives_the_deviation_of_its_prediction():
             np.testing.assert_allclose(np.square(found), variance, rtol=1e-9)
     with pytest.raises(TypeError, match="leave return_std out"):
         olsq.TotalLeastSquares().step(X[0], y[0], return_std=True)
+
+
+BANK_OPTIONS = [
+    {},
+    {"ridge": 0.5},
+    {"ridge": 0.5, "noise_variance": 2.0},
+    {"method": "sqrt", "cov": "sandwich"},
+    {"prior": (np.zeros(4), np.ones(4)), "noise_variance": 2.0},
+]
+
+
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+@pytest.mark.parametrize("targets", [0, 2])
+@pytest.mark.parametrize("options", BANK_OPTIONS, ids=repr)
+def test_a_step_of_a_bank_gives_the_deviations_of_its_filters(options, targets, is_complex):
+    if is_complex and ("cov" in options or "prior" in options):
+        return  # not offered, or tested with real numbers
+    if targets and "prior" in options:
+        options = options | {"prior": (np.zeros((2, 4)), np.ones(4))}
+    rng = np.random.default_rng(5)
+    shape = (14, 3, targets) if targets else (14, 3)
+    X, Y, w = (
+        rng.standard_normal((14, 3, 3)),
+        rng.standard_normal(shape),
+        rng.uniform(1, 2, (14, 3)),
+    )
+    X[8, 1, 0] = np.nan
+    if is_complex:
+        X, Y = X + 1j * rng.standard_normal(X.shape), Y + 1j * rng.standard_normal(Y.shape)
+    bank = olsq.FilterBank(3, forget=0.9, **options)
+    alone = [olsq.RecursiveLeastSquares(forget=0.9, **options) for _ in range(3)]
+    plain = olsq.FilterBank(3, forget=0.9, **options)
+    for x, y, weight in zip(X, Y, w, strict=True):
+        found = bank.step(x, y, sample_weight=weight, return_std=True)
+        for ours, theirs in zip(found, plain.step(x, y, sample_weight=weight), strict=False):
+            np.testing.assert_array_equal(ours, theirs)
+        want = [
+            est.step(a, b, sample_weight=c, return_std=True)
+            for est, a, b, c in zip(alone, x, y, weight, strict=True)
+        ]
+        np.testing.assert_allclose(found[2], [part[2] for part in want], rtol=1e-7)
+        assert found[2].shape == found[0].shape
+    one = bank.step(x[0], y[0], which=0, return_std=True)  # one row of one filter, and of two
+    np.testing.assert_allclose(one[2], alone[0].step(x[0], y[0], return_std=True)[2], rtol=1e-7)
+    two = bank.step(x[1:], y[1:], which=[1, -1], return_std=True)
+    want = [alone[i].step(x[i], y[i], return_std=True)[2] for i in (1, 2)]
+    np.testing.assert_allclose(two[2], want, rtol=1e-7)
+    before = bank.to_bytes()
+    with pytest.raises(ValueError, match="sample_weight"):
+        bank.step(x, y, sample_weight=-w[0], return_std=True)
+    assert bank.to_bytes() == before
+
+
+@pytest.mark.parametrize("horizon", [None, 1, 3])
+def test_a_step_with_a_late_target_gives_the_deviation_of_its_prediction(horizon):
+    X, y, w = data()
+    for target in (y, np.column_stack([y, -2 * y])):
+        late = olsq.DelayedTargets(olsq.RecursiveLeastSquares(ridge=0.1), horizon)
+        plain, known = olsq.RecursiveLeastSquares(ridge=0.1), horizon or 1
+        for t in range(12):
+            if t >= known:
+                plain.step(X[t - known], target[t - known], sample_weight=w[t - known])
+            found = late.step(X[t], target[t], sample_weight=w[t], return_std=True)
+            want = copy.deepcopy(plain).step(X[t], target[t], sample_weight=w[t], return_std=True)
+            np.testing.assert_array_equal(found[2], np.inf if t < known else want[2])
+            np.testing.assert_allclose(found[0], want[0], rtol=1e-12)
+            assert type(found[2]) is type(found[0])
+    total = olsq.DelayedTargets(olsq.TotalLeastSquares())
+    with pytest.raises(TypeError, match="leave return_std out"):
+        total.step(X[0], y[0], return_std=True)
+    assert len(total) == 0

@@ -1,4 +1,4 @@
-"""Solvers where dtypes are not promoted silently, and where the batch has no size yet."""
+"""Solvers where dtypes are not promoted silently, and where batch and time have no size yet."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ DTYPES = (jnp.bfloat16, jnp.float64)  # a constant in single precision is refuse
 WIDTHS = {"keys": (T, D), "values": (T, M), "queries": (T, D), "forget": (T,), "weight": (T,)}
 
 
-def shapes(batch, dtype):
-    streams = {n: jax.ShapeDtypeStruct((batch, *s), dtype) for n, s in WIDTHS.items()}
+def shapes(batch, dtype, length=T):
+    streams = {n: jax.ShapeDtypeStruct((batch, length, *s[1:]), dtype) for n, s in WIDTHS.items()}
     return streams | {"ridge": jax.ShapeDtypeStruct((D,), dtype)}
 
 
@@ -87,3 +87,18 @@ def test_an_exported_solver_serves_every_batch():
         given = {n: rng.uniform(0.5, 1, x.shape).astype(np.float32)
                  for n, x in shapes(size, jnp.float32).items()}  # fmt: skip
         np.testing.assert_allclose(exported.call(given), plain(given), rtol=2e-5)
+
+
+@pytest.mark.parametrize(("row", "mode"), LED)
+def test_a_time_axis_of_any_length(row, mode):
+    batch, length = export.symbolic_shape("b, t")
+    exported = export.export(jax.jit(run(row, mode)))(shapes(batch, jnp.float32, length))
+    assert exported.out_avals[0].shape == (batch, length, M)
+
+
+def test_local_regression_of_any_length():
+    batch, length = export.symbolic_shape("b, t")
+    x = jax.ShapeDtypeStruct((batch, length, D), jnp.float32)
+    for options in ({}, {"window": 5}, {"causal": False}, {"forget": 0.9}):
+        f = jax.jit(lambda x, o=options: olsq.local_lstsq(x, x, x, ridge=1.0, **o).value)
+        assert export.export(f)(x).out_avals[0].shape == (batch, length, D)

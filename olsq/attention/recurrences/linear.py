@@ -21,6 +21,7 @@ from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products, states_before
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
+    divide_into_tiles,
     join_pieces,
     multiply_gates,
     pieces_of,
@@ -97,12 +98,11 @@ def _gated_linear(
     streams |= {"weight": weight, "shift": shift}
 
     def choose(target: Target) -> tuple[Any, int]:
-        if target.cpu or length <= CHUNK:
+        if target.cpu or not isinstance(length, int) or length <= CHUNK:
             return _chunk, chunk_size(length, chunk_length(on=target))
         numbers = memory.size if isinstance(memory.shape[0], int) else prod(memory.shape[1:])
         count, most = -(-length // CHUNK), max(1, target.tile_bytes // (WIDEST * numbers))
-        tiles = -(-count // most)
-        return _tile, -(-count // tiles) * CHUNK
+        return _tile, divide_into_tiles(count, most)[1] * CHUNK
 
     def run(choice: tuple[Any, int]) -> tuple[Array, Array]:
         step, size = choice

@@ -29,6 +29,7 @@ from jax import Array
 from olsq.attention.recurrences.window import map_blocks
 from olsq.sequence.jax.gates import lost_tokens, squarable
 from olsq.sequence.jax.pieces import (
+    cumulate,
     cut_into_pieces,
     join_pieces,
     pieces_of,
@@ -117,8 +118,8 @@ def log_decays(older: Array, logs: Array, first: Array) -> Array:
 
 def sum_after(logs: Array) -> Array:
     """Sum logs (N, L) over the tokens after each token, adding from the end."""
-    sums = jnp.flip(jnp.cumsum(jnp.flip(logs, 1), 1), 1)
-    return jnp.pad(sums[:, 1:], ((0, 0), (0, min(logs.shape[1], 1))))
+    sums = jnp.flip(cumulate(jnp.add, jnp.flip(logs, 1), 1, jnp.cumsum), 1)
+    return jnp.pad(sums[:, 1:], ((0, 0), (0, 1)))[:, : logs.shape[1]]
 
 
 def sum_after_in_pieces(logs: Array) -> Array:

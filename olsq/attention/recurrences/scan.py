@@ -11,6 +11,7 @@ from jax import Array
 
 from olsq.attention.arguments import Heads, fold_heads, repeat_heads
 from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.pieces import chunk_count
 from olsq.sequence.jax.platform import Target, by_platform, chunk_length
 
 Carry = TypeVar("Carry")
@@ -119,7 +120,7 @@ def _cut(x: Any, fill: float, chunk: int, alone: bool = False) -> Any:
         return None
     length = x.shape[1]
     size = chunk_size(length, chunk)
-    count = max(1, -(-length // size))
+    count = chunk_count(length, size)
     pad = [(0, 0), (0, count * size - length)] + [(0, 0)] * (x.ndim - 2)
     x = jnp.pad(x, pad, constant_values=fill)
     if alone:
@@ -135,6 +136,8 @@ def _join(x: Array) -> Array:
 
 def chunk_size(length: int, chunk: int) -> int:
     """Return the length of a chunk: a short stream is one chunk, rounded up to a multiple of 8 from
-    8 on.
+    8 on; ``chunk`` where the length is a symbol of ``jax.export``.
     """
+    if not isinstance(length, int):
+        return chunk
     return max(1, length) if length < 8 else min(chunk, -(-length // 8) * 8)

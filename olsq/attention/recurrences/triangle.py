@@ -19,7 +19,7 @@ from jax import Array
 
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.gates import lost_tokens, squarable
-from olsq.sequence.jax.pieces import running_sum
+from olsq.sequence.jax.pieces import chunk_count, running_sum
 from olsq.sequence.jax.platform import Target, by_platform
 from olsq.sequence.jax.tiles import CACHED
 
@@ -44,11 +44,12 @@ def triangle_attention(
     k, v = (jnp.where(lost[..., None], 0, x) for x in (k, v))
     v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
     order = None if reset is None else running_sum(reset)
-    pairs = max(1, -(-length // (2 * ROWS)))
-    size = -(-length // (16 * pairs)) * 8  # of 2 pairs blocks
+    pairs = chunk_count(length, 2 * ROWS)
+    is_known = isinstance(length, int)  # else a symbol of jax.export
+    size = -(-length // (16 * pairs)) * 8 if is_known else ROWS  # of 2 pairs blocks
 
     def choose(target: Target) -> bool:
-        if not target.cpu or jax.device_count() > 1 or not isinstance(count, int):
+        if not target.cpu or jax.device_count() > 1 or not is_known or not isinstance(count, int):
             return False
         return count * (2 * pairs + 1) * size**2 > CACHED
 

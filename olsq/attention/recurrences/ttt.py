@@ -35,7 +35,7 @@ from olsq.attention.recurrences.scan import scan_chunks
 from olsq.attention.states import check_state, drop_unwritten, mark_lost, restore_layout
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.pieces import pieces_of, run_in_turns
+from olsq.sequence.jax.pieces import chunk_count, pieces_of, run_in_turns
 
 GROUP = 16  # mini-batches (or 64 single tokens) whose weights the backward pass recomputes together
 
@@ -206,7 +206,7 @@ def _learn(
     q, k, v, rates, segments = sequences
     n, length, _ = q.shape
     streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
-    single = segments is not None or length <= 1
+    single = segments is not None or (isinstance(length, int) and length <= 1)
     size = 1 if single else mini_batch
     offset = jnp.zeros((n,), jnp.int32)
     if not (single or fresh):
@@ -214,7 +214,7 @@ def _learn(
         streams = {name: shift(x, offset, mini_batch - 1) for name, x in streams.items()}
     if segments is not None:
         streams["again"] = segments
-    count = max(1, -(-streams["q"].shape[1] // size))
+    count = chunk_count(streams["q"].shape[1], size)
 
     def cut(x: Array) -> Array:
         pad = [(0, 0), (0, count * size - x.shape[1])] + [(0, 0)] * (x.ndim - 2)

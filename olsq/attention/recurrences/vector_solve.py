@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.recurrences.scan import chunk_size
 from olsq.sequence.jax.control import (
     compile_once,
     cond,
@@ -38,7 +39,9 @@ from olsq.sequence.jax.control import (
 from olsq.sequence.jax.factor import Factor, apply_inverses, factorise_roughly, save_factors
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient
 from olsq.sequence.jax.pieces import (
+    chunk_count,
     cut_into_pieces,
+    divide_into_tiles,
     join_pieces,
     multiply_gates,
     pieces_of,
@@ -87,7 +90,7 @@ def solve_keys(
     """
     logs = None if logs is None else jax.lax.stop_gradient(logs)
     weight = jnp.ones(k.shape[:2], k.dtype) if weight is None else weight
-    if k.shape[1] == 1:
+    if isinstance(k.shape[1], int) and k.shape[1] == 1:
         last_logs = None if logs is None else logs[:, 0]
         return _solve_key(k[:, 0], gates[:, 0], weight, ridge, gram, last_logs)
     pieces = pieces_of(k.shape[1])
@@ -143,19 +146,19 @@ def _solve_keys(
 ) -> tuple[Array, Array]:
     """Run :func:`solve_keys` on a whole stream, tile by tile."""
     n, length, width = k.shape
-    c = length if length < 8 else min(CHUNK, -(-length // 8) * 8)
-    chunks = max(1, -(-length // c))
+    c = chunk_size(length, CHUNK)
+    chunks = chunk_count(length, c)
     streams = n if isinstance(n, int) else 1  # a batch of any size, a symbol
 
-    def tile_count(target: Target) -> int:
+    def tiles_of(target: Target) -> tuple[int, int]:
         budget = CACHED if target.cpu else target.tile_bytes // WIDEST
         most = max(1, min(MOST_CHUNKS, budget // (streams * c * SMALLEST * width)))
-        return -(-chunks // most)
+        return divide_into_tiles(chunks, most)
 
-    def run(tiles: int) -> tuple[Array, Array]:
+    def run(tiles: tuple[int, int]) -> tuple[Array, Array]:
         return _solve_in_tiles(k, gates, weight, ridge, gram, logs, only_gram, tiles, c)
 
-    return by_platform(tile_count, run)
+    return by_platform(tiles_of, run)
 
 
 def _solve_in_tiles(
@@ -166,12 +169,12 @@ def _solve_in_tiles(
     gram: Array,
     logs: Any,
     only_gram: bool,
-    tiles: int,
+    tiles_and_chunks: tuple[int, int],
     c: int,
 ) -> tuple[Array, Array]:
-    """Run :func:`solve_keys` on a whole stream in ``tiles`` tiles of chunks of ``c`` tokens."""
+    """Run :func:`solve_keys` on a whole stream in tiles of some chunks of ``c`` tokens."""
     n, length, width = k.shape
-    chunks = -(-max(1, -(-length // c)) // tiles)
+    tiles, chunks = tiles_and_chunks
 
     def tiled(x: Any, fill: float) -> Any:
         if x is None:

@@ -10,7 +10,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import chunk_size
-from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, prepend_window
+from olsq.sequence.jax.pieces import (
+    chunk_count,
+    cut_into_pieces,
+    join_pieces,
+    pieces_of,
+    prepend_window,
+)
 
 
 def map_windows(
@@ -44,7 +50,7 @@ def map_blocks(
     first = jax.tree.leaves(rows)[0]
     n, length = first.shape[:2]
     size = chunk_size(length, chunk)
-    count = max(1, -(-length // size))
+    count = chunk_count(length, size)
 
     def pad(x: Array) -> Array:
         return jnp.pad(x, [(0, 0), (0, count * size - length)] + [(0, 0)] * (x.ndim - 2))

@@ -220,7 +220,7 @@ def _read(q: Array, order: Array, held: tuple[Array, ...], gates: Any, scale: An
         visible = present[:, None] & (place <= taken + at[:, :, None])
         visible = visible & (orders[:, None] == order[..., None])
         first = at[:, 0].max(initial=0)
-        fade = log_decays(_log_decay_until(first, gates, len(place)), logs, taken + first)
+        fade = log_decays(_log_decay_until(first, gates, place.shape[0]), logs, taken + first)
         return attend(q, k, v, visible, sample_lost, scale, fade)
 
     at = jnp.broadcast_to(jnp.arange(q.shape[1], dtype=taken.dtype), q.shape[:2])

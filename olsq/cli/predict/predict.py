@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,7 +73,7 @@ class Model:
             self.targets = ("y",) if m == 1 else tuple(f"y{j}" for j in range(m))
             self.design: dict[str, Any] | None = None
             self.lags, self.by = 0, None
-            self.times = self.time_zone = None
+            self.times = self.time_zone = self.time_name = None
         else:
             self.features = tuple(notes["columns"]["features"])
             self.targets = tuple(notes["columns"]["targets"])
@@ -81,6 +82,7 @@ class Model:
             self.by = notes["options"]["--by"]
             self.groups, self.times = notes["table"]["groups"], notes["table"]["time"]
             self.time_zone = notes["options"].get("--time-zone")
+            self.time_name = notes["options"].get("--time")
             levels, open_ = (notes["table"]["categories"][key] for key in ("levels", "open"))
             self.categorical = {
                 name: (*levels[name], *(["*"] if open_[name] else [])) for name in levels
@@ -144,6 +146,7 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
         try:
             run.run(interrupts, progress_console)
             done = True
+            run.warn_of_unchecked_times(progress_console)
             run.warn_of_unknown_groups(progress_console)
         except BrokenPipeError:
             raise
@@ -161,7 +164,7 @@ class PredictRun:
     def __init__(self, options: PredictOptions, model: Model, source: Source) -> None:
         self.options, self.source = options, source
         self.estimator, self.lags = model.estimator, model.lags
-        self.targets = model.targets
+        self.targets, self.learned_time = model.targets, model.time_name
         columns = source.columns._replace(targets=model.targets)
         self.design = Design(
             columns, source.table, model.lags, intercept=self.estimator.fit_intercept
@@ -245,6 +248,19 @@ class PredictRun:
             markup=False,
             highlight=False,
         )
+
+    def warn_of_unchecked_times(self, console: Console) -> None:
+        """Print that rows were taken as the next ones, whatever their times, if these are there."""
+        name = self.learned_time
+        if self.lags and self.source.table.time is None and name in self.source.header:
+            console.print(
+                f"olsq: --lags: the rows of {self.source.name} were taken as those that follow the "
+                f"last one learned, whatever column {name!r} holds: give --time "
+                f"{shlex.quote(name)} to have it checked",
+                soft_wrap=True,
+                markup=False,
+                highlight=False,
+            )
 
     def _stop(self, interrupts: Interrupts) -> NoReturn:
         raise Interrupted("stopped", interrupts.signum or 2)

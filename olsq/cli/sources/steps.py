@@ -48,6 +48,11 @@ class Steps:
             count, least = self.classes.get(exponent, (0, math.inf))
             self.classes[exponent] = (count + of_class.size, min(least, float(of_class.min())))
 
+    @property
+    def are_counted(self) -> bool:
+        """True if there was a step, and it was counted: files of olsq 0.2 have none."""
+        return self.ties > 0 or bool(self.classes)
+
     def ties_are_usual(self, ties: int, steps: int) -> bool:
         """Test whether rows often have the same time, with more ``ties`` among more ``steps``."""
         total = self.ties + sum(count for count, _ in self.classes.values()) + steps

@@ -60,6 +60,8 @@ class TimeColumn:
         self._steps = Steps()
         # the last times and the steps of rows that the table's must follow without a gap
         self._followed: tuple[NDArray[np.float64], Steps] | None = None
+        # the last times of a table before, after which those of this one have to come
+        self._learned: NDArray[np.float64] | None = None
 
     def settle(self, cells: pl.Series) -> None:
         """Determine the times' format from the first cells, unless it is known."""
@@ -203,10 +205,12 @@ class TimeColumn:
         if self._local:
             times = self._to_utc(times, lasts, first_row + rows + 1, where)
         before = np.where(np.isnan(lasts), np.roll(times, 1), lasts)
+        of = "" if groups is None else " of its group"
         if self._followed is not None:
             self._check_steps(times, before, codes, first_row + rows + 1, where)
-        of = "" if groups is None else " of its group"
         self._check_ascent(times, before, first_row + rows + 1, where, of)
+        if self._learned is not None:
+            self._check_later(times, before, codes, first_row + rows + 1, where, of)
         self.lasts[codes] = times  # of several, the last stays
         self._steps.add((times - before)[np.isfinite(before)])
         in_utc = np.full(new_times.size, np.nan)
@@ -267,6 +271,28 @@ class TimeColumn:
         if set_back:
             advice += ", or give --time-zone if the clocks were set back (Europe/Berlin, say)"
         raise InputError(f"{row} is earlier than the one above it{of} ({above}): {advice}")
+
+    def _check_later(
+        self,
+        times: NDArray,
+        before: NDArray,
+        codes: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        where: str,
+        of: str,
+    ) -> None:
+        """Raise InputError for the first row that has the time of the last one learned."""
+        learned = self._learned
+        assert learned is not None
+        learned = np.append(learned, np.full(max(self.lasts.size - learned.size, 0), -np.inf))
+        tied = np.flatnonzero((times == before) & (before == learned[codes]))
+        if tied.size:
+            first = tied[np.argmin(numbers[tied])]
+            raise InputError(
+                f"--time: row {numbers[first]:,} of {where} has the time of the last row that was "
+                f"learned{of} ({self.shown(float(times[first]))}): leave out the rows that were "
+                "learned"
+            )
 
     def follow(self, saved: dict[str, Any]) -> None:
         """Take only rows that follow those of :meth:`as_dict` step by step."""
@@ -398,6 +424,8 @@ class TimeColumn:
         kind, pattern = self.kind, self.pattern
         self.restore(saved)
         self._kind_before, self.kind, self.pattern = self.kind, kind, pattern
+        if self._steps.are_counted and not self._steps.ties_are_usual(0, 0):
+            self._learned = self.lasts.copy()
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Restore what :meth:`as_dict` saved."""

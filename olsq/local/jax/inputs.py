@@ -17,6 +17,7 @@ from olsq.local.checks import (
     check_segment_ids,
 )
 from olsq.sequence.jax.inputs import flatten, output_dtype, working_dtype
+from olsq.sequence.jax.pieces import cumulate
 
 
 class Streams(NamedTuple):
@@ -84,6 +85,6 @@ def check(
         logs = jnp.where(start, 0, logs)
     named = {"keys": keys, "values": values, "queries": queries}
     k, v, q = (flatten(n, x, batch, x.shape[-2:], dtype, "batch, T, d") for n, x in named.items())
-    order = None if start is None else jnp.cumsum(start.astype(jnp.int32), 1)
+    order = None if start is None else cumulate(jnp.add, start.astype(jnp.int32), 1, jnp.cumsum)
     streams = Streams(k, v, q, ridge, scale, log_weight, logs, order)
     return streams, sizes, output_dtype(keys, values, queries)

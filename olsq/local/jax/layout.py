@@ -19,6 +19,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.sequence.jax.pieces import chunk_count
+
 ROWS = 128  # tokens of a block, at most
 
 
@@ -53,12 +55,13 @@ def plan_layout(queries: int, keys: int, window: int | None, causal: bool) -> La
     if not causal:
         (q_blocks, q_size), (k_blocks, k_size) = _cut(queries), _cut(keys)
         return Layout("all", q_size, k_size, q_blocks, k_blocks, q_blocks, 1, k_blocks, False, None)
-    pairs = max(1, -(-queries // (2 * ROWS)))
-    size = -(-queries // (16 * pairs)) * 8
+    pairs = chunk_count(queries, 2 * ROWS)
+    is_known = isinstance(queries, int)  # else a symbol of jax.export
+    size = -(-queries // (16 * pairs)) * 8 if is_known else ROWS
     blocks = 2 * pairs
     if window is not None:
-        band = min(-(-(window - 1) // size) + 1, blocks)
-        if 2 * band < blocks + 1:
+        band = -(-(window - 1) // size) + 1
+        if not is_known or 2 * band < blocks + 1:
             return Layout(
                 "band", size, size, blocks, blocks, blocks, 1, band, True, window, first=1 - band
             )
@@ -97,7 +100,9 @@ def plan_layout_after(queries: int, keys: int, window: int | None, offset: int =
 
 def _cut(length: int) -> tuple[int, int]:
     """Return the number and size of blocks for ``length`` rows; one token, decoded, is one row."""
-    count = max(1, -(-length // ROWS))
+    count = chunk_count(length, ROWS)
+    if not isinstance(length, int):  # a symbol of jax.export
+        return count, ROWS
     return count, 1 if length == 1 else max(8, -(-length // (8 * count)) * 8)
 
 

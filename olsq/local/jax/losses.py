@@ -12,6 +12,7 @@ from olsq.local.checks import largest_squares, largest_value
 from olsq.local.jax.inputs import Streams
 from olsq.local.jax.layout import Layout
 from olsq.sequence.jax.gates import squarable
+from olsq.sequence.jax.pieces import cumulate
 
 
 class Cleaned(NamedTuple):
@@ -124,11 +125,11 @@ def _sees(lost: Array, order: Array | None, layout: Layout, place: Array | None)
     if not layout.causal:
         return lost.any(1, keepdims=True)
     key = jnp.arange(lost.shape[1])
-    latest = jax.lax.cummax(jnp.where(lost, key, -1), axis=1)
+    latest = cumulate(jnp.maximum, jnp.where(lost, key, -1), 1, jax.lax.cummax)
     first = jnp.zeros_like(latest)
     if order is not None:
         started = jnp.diff(order, axis=1, prepend=order[:, :1]) > 0
-        first = jax.lax.cummax(jnp.where(started, key, 0), axis=1)
+        first = cumulate(jnp.maximum, jnp.where(started, key, 0), 1, jax.lax.cummax)
     if place is not None:
         key, latest, first = place, latest[:, place], first[:, place]
     if layout.window is not None:
@@ -139,6 +140,6 @@ def _sees(lost: Array, order: Array | None, layout: Layout, place: Array | None)
 def _largest_seen(x: Array, length: int, layout: Layout, place: Array | None) -> Array:
     """Bound from above the largest ``x`` (B, N) among the keys that each query sees, (B, T)."""
     if layout.causal:
-        most = jax.lax.cummax(x, axis=1)
+        most = cumulate(jnp.maximum, x, 1, jax.lax.cummax)
         return most if place is None else most[:, place]
-    return jnp.broadcast_to(x.max(1, keepdims=True, initial=0), (len(x), length))
+    return jnp.broadcast_to(x.max(1, keepdims=True, initial=0), (x.shape[0], length))

@@ -21,6 +21,7 @@ from olsq.problem import Stats, certificate
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.inputs import flatten
 from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.pieces import count_as_number
 from olsq.sequence.jax.platform import Target, by_platform, in_full_precision
 
 NO_SOLVE = Rule(None, 0, "none", 0)  # where the direction is given
@@ -196,7 +197,8 @@ def certify(
     """Compute residuals and error bounds (B, T) of outputs that will be rounded to ``dtype``."""
     ridge, value, sizes = jax.lax.stop_gradient((streams.ridge, value, sizes))
     eps, out_eps = float(jnp.finfo(ridge.dtype).eps), float(jnp.finfo(dtype).eps)
-    d, count = streams.keys.shape[2], streams.keys.shape[1]
+    d, count = streams.keys.shape[2], count_as_number(streams.keys.shape[1], ridge.dtype)
+    count = max(count, d) if isinstance(count, int) else jnp.maximum(count, d)
     bounds = local_error_bounds(sizes, ridge, d, count, eps, out_eps)
     is_bounded = jnp.isfinite(value).all(-1) & (ridge > 0) & (exponent_error(sizes, d, eps) < 1)
     return Stats(steps, *certificate(sizes.left, sizes.right, bounds, is_bounded, jnp))

@@ -24,6 +24,7 @@ from olsq.local.jax.systems import (
     to_tiles,
 )
 from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.pieces import cumulate
 
 
 class Row(NamedTuple):
@@ -194,14 +195,14 @@ class Fades(NamedTuple):
 
 def sum_fades(logs: Array) -> Fades:
     """Sum ``logs`` (P, C) within blocks and between them."""
-    blocks = len(logs)
+    blocks = logs.shape[0]
     after = jnp.cumsum(logs[:, ::-1], 1)[:, ::-1]
     after = jnp.pad(after[:, 1:], ((0, 0), (0, 1)))
     r, c = jnp.arange(blocks)[:, None], jnp.arange(blocks)
     # entry [r, c] holds block c + 1 where that lies before r; then add up from the diagonal down
     following = jnp.pad(logs.sum(1)[1:], (0, 1))
     between = jnp.where(c + 1 < r, following, 0)
-    between = jnp.cumsum(between[:, ::-1], 1)[:, ::-1]
+    between = cumulate(jnp.add, between[:, ::-1], 1, jnp.cumsum)[:, ::-1]
     return Fades(jnp.cumsum(logs, 1), after, between, logs)
 
 

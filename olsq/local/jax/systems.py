@@ -67,7 +67,7 @@ def sum_tiles(x: Array, step: Step) -> Array:
     if rows == 1:
         return x.sum(0, keepdims=True)
     mine = (step.row == jnp.arange(rows)[:, None]).astype(x.dtype)
-    return (mine @ x.reshape(len(x), -1)).reshape(rows, *x.shape[1:])
+    return (mine @ x.reshape(x.shape[0], -1)).reshape(rows, *x.shape[1:])
 
 
 def centred_weights(systems: Systems, x: Array) -> Array:

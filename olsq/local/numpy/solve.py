@@ -156,7 +156,7 @@ def local_lstsq(
                 rows.left,
                 np.linalg.norm(rows.value, axis=-1),
             )
-            bounds = local_error_bounds(parts, stream.ridge, d, count, eps, out_eps)
+            bounds = local_error_bounds(parts, stream.ridge, d, max(count, d), eps, out_eps)
             is_known &= (stream.ridge > 0) & (exponent_error(parts, d, eps) < 1)
             stats[:, b] = certificate(rows.left, rows.right, bounds, is_known)
     shaped = (x.reshape(*batch, length) for x in (steps, *stats))

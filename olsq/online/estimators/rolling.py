@@ -22,10 +22,9 @@ from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.durations import (
     NUMBERS,
     Duration,
+    any_duration,
     half_life_duration,
-    is_duration,
-    number_duration,
-    parse_duration,
+    is_window_of_time,
 )
 from olsq.online.rows.options import forget_or_half_life
 from olsq.online.windows import fading
@@ -120,11 +119,7 @@ class RollingLeastSquares(WindowParameters, Inference):
 
     def _window_in_time(self) -> Duration | None:
         """Return the window as a length of time; None if it counts rows."""
-        if is_duration(self.window):
-            return parse_duration(self.window, "window")
-        if isinstance(self.window, (float, np.floating)):
-            return number_duration(self.window, "window")
-        return None
+        return any_duration(self.window, "window") if is_window_of_time(self.window) else None
 
     def _half_life_in_time(self, timed: bool) -> Duration | None:
         window = self._window_in_time()

@@ -11,7 +11,7 @@ import numpy as np
 
 from olsq.forgetting.base import Forgetting
 from olsq.online.rows.complex_rows import unpacked
-from olsq.online.rows.durations import is_duration, parse_duration
+from olsq.online.rows.durations import any_duration, is_window_of_time
 from olsq.problem import Moments
 
 IMMUTABLE = {float, str, int, bool, type(None)}
@@ -106,10 +106,13 @@ def _has_fingerprint(value: Any) -> bool:
 def equal(name: str, new: Any, old: Any) -> bool:
     """Test whether two values of a parameter mean the same, however they are written.
 
-    "60h" and "2.5D" are one window, and a ridge of 2.0 is one of [2.0, 2.0].
+    "60h" and "2.5D" are one window, and a ridge of 2.0 is one of [2.0, 2.0]; a window of 9 rows is
+    not one of 9.0, a length of time.
     """
-    if name == "window" and is_duration(new) and is_duration(old):
-        return parse_duration(new, name) == parse_duration(old, name)
+    if name == "window" and is_window_of_time(new) and is_window_of_time(old):
+        return any_duration(new, name) == any_duration(old, name)
+    if name == "window" and is_window_of_time(new) != is_window_of_time(old):
+        return False
     if name == "ridge":  # a number, (d,), or (n, d) of a bank
         new, old = np.asarray(new), np.asarray(old)
         try:

@@ -199,19 +199,26 @@ class FilterBank(BankMaking, BankUncertainty):
         *,
         sample_weight: ArrayLike | None = None,
         which: ArrayLike | None = None,
-    ) -> tuple[NDArray, NDArray]:
+        return_std: bool = False,
+    ) -> tuple[NDArray, ...]:
         """Predict a row for each filter, then learn it.
 
         Parameters
         ----------
         X, y, sample_weight, which
             As in :meth:`partial_fit`, one row for each filter; no filter twice in ``which``.
+        return_std : bool, default False
+            Whether to return the standard deviations of the predictions' errors too, as
+            :meth:`RecursiveLeastSquares.step` does.
 
         Returns
         -------
         prediction, residual : arrays shaped as y
             The prediction is made before the row is learnt; 0, or the prior's, before the first
             one.  NaN where the row has a missing value.
+        std : array shaped as y
+            Only with ``return_std``: known before the row is learned; inf while the filter's rows
+            before do not determine it.
 
         Raises
         ------
@@ -219,6 +226,12 @@ class FilterBank(BankMaking, BankUncertainty):
             As :meth:`partial_fit`.
         """
         with self._locked():
+            if return_std:
+                asked = "_state" in self.__dict__ or self.prior is not None
+                std = self._deviation_before(X, sample_weight, which) if asked else np.inf
+                before, residual = self.step(X, y, sample_weight=sample_weight, which=which)
+                std = np.asarray(std) if asked else np.where(np.isnan(before), np.nan, np.inf)
+                return before, residual, std[()]
             if sample_weight is None and (short := learn_one_row(self, X, y, which)) is not None:
                 return short[0][()], short[1].copy()  # a number where there is one
             convert = complex_rows.complex_array if self._is_complex(X=X, y=y) else real_array

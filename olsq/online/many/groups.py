@@ -25,7 +25,7 @@ from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
-from olsq.online.rows.durations import DATES, NUMBERS, is_duration
+from olsq.online.rows.durations import DATES, NUMBERS, is_duration, is_window_of_time
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.inputs import no_usable_row
 from olsq.online.rows.times import (
@@ -110,7 +110,7 @@ def _in_time(
         if times is None and not is_duration(options["half_life"]):
             raise ValueError("forget=ByTime(number) needs times=, numbers in its unit")
     half_life, window = options["half_life"], options["window"]
-    lengths = is_duration(half_life) or is_duration(window) or isinstance(window, float)
+    lengths = is_duration(half_life) or is_window_of_time(window)
     lengths = lengths or (half_life is not None and window is None and times is not None)
     forget = options["forget"]
     lengths = lengths or (isinstance(forget, Forgetting) and forget.length is not None)

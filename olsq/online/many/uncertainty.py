@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.reals import real_array
+from olsq.online.estimators.prediction import clip_to_finite
+from olsq.online.estimators.uncertainty import noise_of_rows
 from olsq.online.forms.rows import split_intercept
 from olsq.online.forms.student import deviations, half_widths
 from olsq.online.many.reading import BankReading
@@ -54,6 +56,47 @@ class BankUncertainty(BankReading):
         leverages = leverages.reshape(asked.axes)
         return leverages[0] if asked.single else leverages
 
+    def _deviation_before(
+        self, X: ArrayLike, sample_weight: ArrayLike | None, which: ArrayLike | None
+    ) -> NDArray:
+        """Return the standard deviations of the observations that rows X come with, one for each
+        filter asked, shaped as predictions.
+        """
+        asked = self._asked(X, which)
+        rows, filters = asked.rows, asked.filters
+        if self._kind.is_complex:
+            rows = complex_rows.embed_first(with_ones(rows, bool(self._first), np.complex128))
+        rows = np.broadcast_to(rows, (filters.size, rows.shape[1]))
+        weights = None if sample_weight is None else np.reshape(sample_weight, -1)
+        noise = noise_of_rows(weights, filters.size)
+        out, _, _ = self._deviations(rows, filters, noise)
+        if self._kind.is_complex:
+            out = math.sqrt(2.0) * out
+        if self.prior is None:
+            out[(asked.state.seen[filters] == 0) & ~np.isnan(out[:, 0])] = np.inf
+        out = clip_to_finite(out, self._dtype)
+        out = out[:, 0] if self._n_targets == 0 else out
+        return out[0] if asked.single else out
+
+    def _deviations(
+        self, rows: NDArray, filters: NDArray[np.int64], noise_of_row: NDArray[np.float64] | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Compute standard deviations (n, m) at rows (n, d), each of its filter; return them, the
+        degrees of freedom (b, m) of the filters asked, and each row's place (n,) among those.
+
+        ``noise_of_row`` (n,) is the variance of each one's noise in units of ``sigma2_``; None for
+        the deviations of the mean.
+        """
+        state, kind, noise = self._state_or_raise(), self._kind, self._known_noise()
+        asked, place = np.unique(filters, return_inverse=True)
+        sigma2, _, fit = state.statistics(asked, kind, state.estimates(asked, kind), noise)
+        regressors, sandwich = np.ascontiguousarray(rows, np.float64), state.spread.shape[1] > 0
+        spread = state.leverage(filters, kind, regressors, place.size, sandwich)[:, None]
+        if noise_of_row is not None:
+            spread = spread + noise_of_row[:, None]
+        freedom = np.where(np.isfinite(noise), np.inf, fit.freedom)
+        return deviations(spread, sigma2[place]), freedom, place
+
     def _reach(
         self,
         rows: NDArray,
@@ -66,24 +109,14 @@ class BankUncertainty(BankReading):
         ``noise_of_row`` (n,) is the variance of each one's noise in units of ``sigma2_``; None for
         intervals of the mean.
         """
-        state, kind = self._state_or_raise(), self._kind
-        noise = self._known_noise()
-        out = np.empty((filters.size, state.n_targets))
+        out = np.empty((filters.size, self._state_or_raise().n_targets))
         for start in range(0, filters.size, READ_AT_ONCE):
             part = slice(start, start + READ_AT_ONCE)
-            asked, place = np.unique(filters[part], return_inverse=True)
-            estimates = state.estimates(asked, kind)
-            sigma2, _, fit = state.statistics(asked, kind, estimates, noise)
-            freedom = np.where(np.isfinite(noise), np.inf, fit.freedom)
-            regressors = np.ascontiguousarray(rows[part], np.float64)
-            sandwich = state.spread.shape[1] > 0
-            spread = state.leverage(filters[part], kind, regressors, place.size, sandwich)
-            spread = spread[:, None]
-            if noise_of_row is not None:
-                spread = spread + noise_of_row[part, None]
+            noise = None if noise_of_row is None else noise_of_row[part]
+            deviation, freedom, place = self._deviations(rows[part], filters[part], noise)
             quantile = half_widths(np.ones(freedom.shape), freedom, level)  # one for each filter
             with np.errstate(invalid="ignore"):
-                out[part] = quantile[place] * deviations(spread, sigma2[place])
+                out[part] = quantile[place] * deviation
         out[np.isnan(out)] = np.inf  # no spread at all, and nothing to tell it from
         return out
 

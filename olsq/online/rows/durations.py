@@ -63,6 +63,11 @@ def is_duration(value: Any) -> bool:
     return isinstance(value, (str, datetime.timedelta, np.timedelta64))
 
 
+def is_window_of_time(window: Any) -> bool:
+    """Test whether a window is a length of time: 9 is a number of rows, 9.0 one of time."""
+    return is_duration(window) or isinstance(window, (float, np.floating))
+
+
 def parse_duration(value: Any, name: str) -> Duration:
     """Parse a length of time between dates from text or a timedelta.
 

@@ -18,12 +18,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+MOST_OF_UNKNOWN = 4
 Tree = TypeVar("Tree")
 
 _pieces: ContextVar[int] = ContextVar("pieces of time", default=1)
@@ -49,7 +51,33 @@ def pieces_of(length: int, shortest: int = 1) -> int:
     ``shortest``.
     """
     count = count_of_pieces()
+    if count == 1 or not isinstance(length, int):  # a symbol of jax.export
+        return 1
     return count if length % count == 0 and length // count >= shortest else 1
+
+
+def chunk_count(length: int, size: int) -> int:
+    """Return the number of chunks of ``size`` that ``length`` tokens take: one at least."""
+    count = -(-length // size)
+    return max(1, count) if isinstance(count, int) else count  # of a symbol, which is positive
+
+
+def divide_into_tiles(chunks: int, most: int) -> tuple[int, int]:
+    """Return the number of tiles, and of chunks per tile, at most ``most``: as even as can be.
+
+    A number that is a symbol is divided into tiles of at most ``MOST_OF_UNKNOWN`` chunks, since a
+    short stream pays for a whole tile.
+    """
+    if not isinstance(chunks, int):
+        each = min(most, MOST_OF_UNKNOWN)
+        return -(-chunks // each), each
+    tiles = -(-chunks // most)
+    return tiles, -(-chunks // tiles)
+
+
+def count_as_number(length: Any, dtype: Any) -> Any:
+    """Return a number of tokens to compute with; an array () of ``dtype`` where it is a symbol."""
+    return length if isinstance(length, int) else jnp.asarray(length, dtype)
 
 
 def cut_into_pieces(x: Array, pieces: int) -> Array:
@@ -112,11 +140,38 @@ def multiply_gates(gates: Array, logs: Array | None = None) -> Array:
     return rounded + jax.lax.stop_gradient(value - rounded)
 
 
+def cumulate(
+    combine: Callable[[Tree, Tree], Tree],
+    x: Tree,
+    axis: int,
+    known: Callable[..., Tree] | None = None,
+) -> Tree:
+    """Combine entries along an axis, whose size may be a symbol of ``jax.export``.
+
+    Of a known size ``jax.lax.associative_scan``, or ``known(x, axis=axis)``, which is the same.  A
+    symbol gives no number of levels, and entries are combined one after another.
+    """
+    if isinstance(jax.tree.leaves(x)[0].shape[axis], int):
+        if known is not None:
+            return known(x, axis=axis)
+        return jax.lax.associative_scan(combine, x, axis=axis)
+    rows = jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), x)
+
+    def step(carry: tuple[Any, Tree], row: Tree) -> tuple[tuple[Any, Tree], Tree]:
+        started, before = carry
+        after = jax.tree.map(partial(jnp.where, started), combine(before, row), row)
+        return (jnp.array(True), after), after
+
+    start = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows)
+    _, out = jax.lax.scan(step, (jnp.array(False), start), rows)
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), out)
+
+
 def running_max(x: Array) -> Array:
     """Compute ``jax.lax.cummax`` of whole numbers >= 0 along time, (N, T), piece by piece."""
     pieces = pieces_of(x.shape[1])
     if pieces == 1:
-        return jax.lax.cummax(x, axis=1)
+        return cumulate(jnp.maximum, x, 1, jax.lax.cummax)
     x = x.reshape(x.shape[0], pieces, -1)
     inside = jax.lax.cummax(x, axis=2)
     ends = jax.lax.cummax(inside[:, :, -1], axis=1)
@@ -137,7 +192,7 @@ def scan_time(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> 
     first = jax.tree.leaves(x)[0]
     pieces = pieces_of(first.shape[1])
     if pieces == 1:
-        return jax.lax.associative_scan(combine, x, axis=1)
+        return cumulate(combine, x, 1)
     n, length = first.shape[0], first.shape[1] // pieces
     inside = jax.tree.map(lambda x: x.reshape(n, pieces, length), x)
     inside = jax.lax.associative_scan(combine, inside, axis=2)

@@ -20,6 +20,8 @@ from olsq.sequence.jax.control import in_shard_map
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import Stream, check
 from olsq.sequence.jax.pieces import (
+    count_as_number,
+    cumulate,
     cut_into_pieces,
     join_pieces,
     multiply_gates,
@@ -139,9 +141,9 @@ def mask_unsolvable(stream: Stream) -> Stream:
     if stream.ridge is not None or stream.gates is None:
         return stream
     counts = jnp.ones_like(stream.gates) if stream.weight is None else stream.weight > 0
-    total = jnp.cumsum(counts.astype(jnp.int32), axis=1)
+    total = cumulate(jnp.add, counts.astype(jnp.int32), 1, jnp.cumsum)
     before = jnp.where(stream.gates == 0, total - counts.astype(jnp.int32), -1)
-    start = jax.lax.cummax(before, axis=1)
+    start = cumulate(jnp.maximum, before, 1, jax.lax.cummax)
     # fewer than d samples since the last reset
     few = (start >= 0) & (total - start < stream.keys.shape[-1])
     return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
@@ -198,7 +200,8 @@ def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stat
     parts = Sizes(query, sizes.solution, left, sizes.trace, ridge, sizes.cross, size)
     floor = least_eigenvalue(stream)
     eps, out_eps = (float(jnp.finfo(x).eps) for x in (query.dtype, dtype))
-    bounds = error_bounds(parts, floor, query.shape[1], eps, out_eps)
+    length = count_as_number(query.shape[1], query.dtype)
+    bounds = error_bounds(parts, floor, length, eps, out_eps)
     is_bounded = jnp.isfinite(value).all(-1) & (floor > 0)
     return Stats(sizes.steps, *certificate(left, query, bounds, is_bounded, jnp))
 
@@ -210,6 +213,7 @@ def least_eigenvalue(stream: Stream) -> Array:
     assert stream.floor is not None
     if stream.gates is None or stream.logs is None:
         return stream.floor[:, None]
-    left = jnp.exp(jnp.cumsum(jnp.nan_to_num(stream.logs), axis=1))
-    reset = jnp.cumsum(stream.gates == 0, axis=1) > 0
+    logs, resets = jnp.nan_to_num(stream.logs), (stream.gates == 0).astype(jnp.int32)
+    left = jnp.exp(cumulate(jnp.add, logs, 1, jnp.cumsum))
+    reset = cumulate(jnp.add, resets, 1, jnp.cumsum) > 0
     return jnp.where(reset, 0, left) * stream.floor[:, None]

@@ -21,6 +21,7 @@ from olsq.sequence.jax.gates import (
     states_before,
 )
 from olsq.sequence.jax.inputs import Stream
+from olsq.sequence.jax.pieces import divide_into_tiles
 from olsq.sequence.jax.platform import target
 from olsq.sequence.jax.solver import Chunks, cross_norm, read_out, system_product, system_trace
 
@@ -46,9 +47,10 @@ class Grid(NamedTuple):
         one group where several devices may share the batch, or its size is symbolic.
         """
         (b, length, d), on = stream.keys.shape, target()
-        c = min(chunk, -(-length // 8) * 8)
+        is_known = isinstance(length, int)  # else a symbol of jax.export
+        c = min(chunk, -(-length // 8) * 8) if is_known else chunk
         chunks, widest, groups = -(-length // c), max(c, d), 1
-        if on.cpu and isinstance(b, int) and jax.device_count() == 1:
+        if on.cpu and is_known and isinstance(b, int) and jax.device_count() == 1:
             fits = max(1, CACHED // (length * max(d, chunk)))
             groups = next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
         streams = b if groups == 1 else b // groups
@@ -58,8 +60,9 @@ class Grid(NamedTuple):
             most = min(MOST_CHUNKS, CACHED // (count * c * widest))
         else:
             most = on.tile_bytes // (WIDEST * count * widest**2)
-        tiles = tiles or -(-chunks // max(1, most))
-        return cls(groups, streams, tiles, -(-chunks // tiles), c)
+        if tiles and is_known:
+            return cls(groups, streams, tiles, -(-chunks // tiles), c)
+        return cls(groups, streams, *divide_into_tiles(chunks, max(1, most)), c)
 
     @property
     def length(self) -> int:

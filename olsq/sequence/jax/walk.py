@@ -187,7 +187,7 @@ def forward(stream: Stream, solver: JaxSolver) -> tuple[Array, Moments[Array], T
         prepared, queries = solver.prepare(chunks), finite_queries(chunks)
         x, steps = solver.solve(chunks, prepared, queries)
         results = tile_outputs(chunks, queries, x, steps)
-        if length > LONG:
+        if not isinstance(length, int) or length > LONG:
             return after, Parts((*results, None), (), carry)
         return after, Parts((*results, x), solver.saved(prepared), carry)
 
