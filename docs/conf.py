@@ -55,7 +55,6 @@ myst_links_external_new_tab = False
 
 # The API, from the docstrings
 autosummary_generate = True
-autosummary_imported_members = True
 autodoc_typehints = "none"  # the docstrings say types and shapes
 autodoc_member_order = "bysource"
 toc_object_entries_show_parents = "hide"
@@ -93,7 +92,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
     "show_prev_next": True,
 }
-html_sidebars = {"index": [], "changelog": []}
+html_sidebars = {"index": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 pygments_style = "a11y-high-contrast-light"
@@ -142,15 +141,21 @@ def keep_numbers_whole(app, doctree):
             text.parent.replace(text, new)
 
 
-def of_other_libraries(app, what, name, thing, skip, options):
-    """Leave out methods that classes inherit from river and the like: they have pages there."""
+def has_another_page(app, what, name, thing, skip, options):
+    """Leave out members that are described elsewhere, or that are no part of the interface.
+
+    These are methods inherited from river and the like, and classes that a class refers to under
+    another name: autodoc would show each as "alias of".
+    """
     module = (getattr(thing, "__module__", None) or "").partition(".")[0]
-    return True if module in ("river", "sklearn", "equinox") else None
+    foreign = module in ("river", "sklearn", "equinox")
+    alias = isinstance(thing, type) and thing.__name__ != name.rpartition(".")[2]
+    return True if foreign or alias else None
 
 
 def setup(app):
     """Called by Sphinx."""
-    app.connect("autodoc-skip-member", of_other_libraries)
+    app.connect("autodoc-skip-member", has_another_page)
     app.connect("build-finished", copy_mathjax)
     app.connect("doctree-read", mark_wide_figures)
     app.connect("doctree-read", keep_numbers_whole)

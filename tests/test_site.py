@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import olsq
 
 DOCS = Path(__file__).parents[1] / "docs"
 TREE = re.compile(r"^```\{toctree\}\n(.*?)^```", re.S | re.M)
 LISTED = re.compile(r"^   (olsq\.[\w.]+)$", re.M)
+DATA = re.compile(r"^\.\. py:data:: (olsq\.[\w.]+)$", re.M)  # constants, described on the page itself
 # Rooms whose names are those of olsq itself, or which are not meant to be imported by users.
 WITHIN = {"online", "problem", "reference", "tuning"}
 
 
 def public():
-    """Every public name, once: an object that two rooms export counts where it was made."""
+    """Every public name, once: an object that two rooms export counts where it was made.
+
+    A module that a room exports counts by its own names.
+    """
     names = {f"olsq.{name}": getattr(olsq, name) for name in olsq.__all__}
     seen = {id(value) for value in names.values()}
-    for room in sorted(olsq._SUBMODULES - WITHIN):
-        module = importlib.import_module(f"olsq.{room}")
+    modules = [importlib.import_module(f"olsq.{room}") for room in sorted(olsq._SUBMODULES - WITHIN)]
+    while modules:
+        module = modules.pop()
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
-            if id(value) not in seen:
-                names[f"olsq.{room}.{name}"] = value
+            if isinstance(value, ModuleType):
+                modules.append(value)
+            elif id(value) not in seen:
+                names[f"{module.__name__}.{name}"] = value
     return names
 
 
-def listed():
-    """Names on the API's pages."""
-    return [n for page in (DOCS / "api").glob("*.md") for n in LISTED.findall(page.read_text())]
+def listed(pattern=LISTED):
+    """Names on the API's pages that have a page of their own."""
+    return [n for page in (DOCS / "api").glob("*.md") for n in pattern.findall(page.read_text())]
 
 
 def test_every_public_name_has_a_page():
-    known = {id(found(name)) for name in listed()}
+    known = {id(found(name)) for name in listed() + listed(DATA)}
     missing = [name for name, value in public().items() if id(value) not in known]
     assert not missing, "add them to a page of docs/api"
 
@@ -58,6 +68,39 @@ def test_names_on_the_pages_exist_once():
     assert len(names) == len(set(names)) > 200
     values = [id(found(name)) for name in names if callable(found(name))]
     assert len(values) == len(set(values))
+
+
+def test_only_what_has_a_docstring_of_its_own_has_a_page_made_from_it():
+    """The docstring of a constant is that of `int` or `tuple`; a module's is a list of imports."""
+    plain = [name for name in listed() if not callable(found(name))]
+    assert not plain, "describe constants by py:data, and list the names of a module"
+    assert not [name for name in listed(DATA) if callable(found(name))]
+
+
+def test_what_the_page_on_extending_imports_has_a_page():
+    text = (DOCS / "extending.md").read_text()
+    wanted = {
+        f"{module}.{name.partition(' as ')[0].strip()}"
+        for module, names in re.findall(r">>> from (olsq[\w.]*) import (.+)", text)
+        for name in names.split(",")
+    }
+    known = {id(found(name)) for name in listed()}
+    assert wanted
+    assert not [name for name in wanted if id(found(name)) not in known]
+
+
+def test_members_that_refer_to_another_class_are_not_shown_as_members():
+    spec = importlib.util.spec_from_file_location("docs_conf", DOCS / "conf.py")
+    names = {
+        node.name: node for node in ast.parse(spec.loader.get_source("docs_conf")).body
+        if isinstance(node, ast.FunctionDef)
+    }  # fmt: skip
+    namespace = {}
+    exec(ast.unparse(names["has_another_page"]), namespace)
+    skip = namespace["has_another_page"]
+    estimator = olsq.RecursiveLeastSquares
+    assert skip(None, "class", "ENGINE", estimator.ENGINE, False, None)
+    assert skip(None, "class", "fit", estimator.fit, False, None) is None
 
 
 def test_every_public_name_says_what_it_is():
