@@ -158,7 +158,7 @@ SHEET = [
             ("$ olsq fit data.csv --target y --half-life 50 --out path.csv --plot fit.png", ""),
             ("$ olsq fit data.parquet --target y --by stock --window 60", ""),
             ("$ olsq predict state.olsq new.csv", ""),
-            ("$ olsq compile", "kernels beforehand"),
+            ("$ olsq compile --all", "kernels beforehand"),
         ],
     ),
 ]

@@ -19,7 +19,6 @@ ELSEWHERE = {  # pages of sessions, or of an example's code, and who runs them
     "extending.md": "test_extending.py",
     "features.md": "features/test_builder_conventions.py",
     "forecasting.md": "online/test_horizon.py",
-    "five-streams.md": "examples/test_gallery.py",
     "in-context-learning.md": "icl/test_icl_page.py",
     "layers-interop.md": "nn/test_flax.py",
     "many-regressions.md": "online/test_groups.py",

@@ -14,7 +14,9 @@ import olsq
 DOCS = Path(__file__).parents[1] / "docs"
 TREE = re.compile(r"^```\{toctree\}\n(.*?)^```", re.S | re.M)
 LISTED = re.compile(r"^   (olsq\.[\w.]+)$", re.M)
-DATA = re.compile(r"^\.\. py:data:: (olsq\.[\w.]+)$", re.M)  # constants, described on the page itself
+DATA = re.compile(
+    r"^\.\. py:data:: (olsq\.[\w.]+)$", re.M
+)  # constants, described on the page itself
 # Rooms whose names are those of olsq itself, or which are not meant to be imported by users.
 WITHIN = {"online", "problem", "reference", "tuning"}
 
@@ -26,7 +28,9 @@ def public():
     """
     names = {f"olsq.{name}": getattr(olsq, name) for name in olsq.__all__}
     seen = {id(value) for value in names.values()}
-    modules = [importlib.import_module(f"olsq.{room}") for room in sorted(olsq._SUBMODULES - WITHIN)]
+    modules = [
+        importlib.import_module(f"olsq.{room}") for room in sorted(olsq._SUBMODULES - WITHIN)
+    ]
     while modules:
         module = modules.pop()
         for name in getattr(module, "__all__", ()):

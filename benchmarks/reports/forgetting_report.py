@@ -1,4 +1,4 @@
-"""Tables and figure of ``docs/forgetting.md``, from what ``forgetting.py`` stored."""
+"""Tables and figure of ``docs/measurements/rows.md``, from what ``forgetting.py`` stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..support.marked import replace_between
 from .forgetting_streams import PHASE, PHASES
 from .numerics_figures import BLUE, DOCS, GREY, STYLE
 
-PAGE = DOCS / "forgetting.md"
+PAGE = DOCS / "measurements" / "rows.md"
 FIGURE = DOCS / "img" / "forgetting.png"
 USUAL = "Exponential(.99)"
 
