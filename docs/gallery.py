@@ -46,9 +46,10 @@ SEQUENCES = {
 
 INTRODUCTION = """# Gallery
 
-For readers who learn from whole programs. Every script solves one problem, compares the result with another method where there is one, and
-asserts what its text says. The scripts are in the folder `examples/gallery` of the repository; run one with, for instance,
-`python examples/gallery/bandit.py`. Each takes `--figure FILE` to draw the figure that you see here.
+For readers who learn from whole programs. Every script solves one problem, compares the result
+with another method where there is one, and asserts what its text says. The scripts are in the
+folder `examples/gallery` of the repository; run one with, for instance,
+`python examples/gallery/bandit.py`. Each takes `--figure FILE` to draw the figure that you see.
 
 """
 

@@ -1,6 +1,4 @@
-"""The tables of docs/measurements/accelerators.md about accelerators: counts, predictions, and times where there are
-any.
-"""
+"""Tables of docs/measurements/accelerators.md: counts, predictions, times where there are any."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
 
 Keys, ridges and weights over up to twelve decades, repeats, subspaces, resets.  The error of every
 token, |o - o*|, is put in units of what its own system allows, ``eps cond(M) |G| |x|``, and judged
-where that leaves a digit.  Results: ``benchmarks/results/hard_tokens.json``; docs/measurements/sequences.md
-shows them.
+where that leaves a digit.  Results: ``benchmarks/results/hard_tokens.json``;
+docs/measurements/sequences.md shows them.
 """
 
 from __future__ import annotations

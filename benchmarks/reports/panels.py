@@ -2,9 +2,9 @@
 
     python -m benchmarks.reports.panels [--rounds 2]
 
-Writes ``benchmarks/results/panels.json`` and the table of docs/measurements/rows.md.  Every cell is a process
-of its own: processor seconds of the regression, all threads, the least of the rounds, and the
-largest memory of the process.  The data frames of the other libraries are made before the clock
+Writes ``benchmarks/results/panels.json`` and the table of docs/measurements/rows.md.  Every cell is
+a process of its own: processor seconds of the regression, all threads, the least of the rounds, and
+the largest memory of the process.  The data frames of the other libraries are made before the clock
 starts.  Coefficients and errors are compared, to 1e-8, before anything is written.
 """
 

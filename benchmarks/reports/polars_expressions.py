@@ -2,9 +2,9 @@
 
     python -m benchmarks.reports.polars_expressions [--rows 200000] [--rounds 5]
 
-Writes ``benchmarks/results/polars_expressions.json`` and the table of docs/measurements/rows.md.  Both sides
-of a ratio run in turn in one process on one thread; each number is the least processor time of the
-rounds.  Nothing is timed before olsq's coefficients agree with dense solves to 1e-9.
+Writes ``benchmarks/results/polars_expressions.json`` and the table of docs/measurements/rows.md.
+Both sides of a ratio run in turn in one process on one thread; each number is the least processor
+time of the rounds.  Nothing is timed before olsq's coefficients agree with dense solves to 1e-9.
 """
 
 from __future__ import annotations

@@ -91,29 +91,31 @@ def short(found: dict[str, Any]) -> list[float]:
 
 
 LONGEST = "float64 cond 1e+08 forget 0.99"
-SCALING, CLI = "docs/measurements/scaling.md", "docs/cli.md"
+CLI, SCALING = "docs/cli.md", "docs/measurements/scaling.md"
+ACCURACY, ROWS = "docs/measurements/accuracy.md", "docs/measurements/rows.md"
+SEQUENCES, SPEED = "docs/measurements/sequences.md", "docs/measurements/speed.md"
 QUOTES = (
     Quote("README.md", "A Python call costs some {} us", "speed",
           lambda s: [speed_of(s, "olsq partial_fit", 4) / 1e3]),
     Quote("README.md", "Without forgetting conjugate gradient takes {}x.", "sequence",
           lambda s: [s["speed|H8 T4096 d64|1.0"]["CG, 30 steps"][0]
                      / s["speed|H8 T4096 d64|1.0"]["default"][0]], 0.1),
-    Quote("docs/measurements/sequences.md",
+    Quote(SEQUENCES,
           "JAX take {} to {} times as long in float64 and {} to {} times in float32",
           "sequence_numpy",
           lambda s: [f(sides(s, t)) for t in ("float64", "float32") for f in (min, max)], 0.1),
-    Quote("docs/measurements/sequences.md", "(d 2), where both take {} to {} ms", "sequence_numpy",
+    Quote(SEQUENCES, "(d 2), where both take {} to {} ms", "sequence_numpy",
           lambda s: [f(float(c.split()[0]) for r in s if "d2" in r[0] and r[1] == "float32"
                        for c in r[3:5]) for f in (min, max)], 0.2),
-    Quote("docs/measurements/sequences.md", "Errors are at most {} with both", "sequence_gates",
+    Quote(SEQUENCES, "Errors are at most {} with both", "sequence_gates",
           lambda s: [max(max(row[4:6]) for row in s["rows"])]),
-    Quote("docs/measurements/sequences.md", "still {} to {} % off", "limited_moments",
+    Quote(SEQUENCES, "still {} to {} % off", "limited_moments",
           lambda s: [sketches(s)[0], sketches(s)[-1]], 0.1),
-    Quote("docs/measurements/sequences.md", "predicts {} to {} times worse where", "limited_moments",
+    Quote(SEQUENCES, "predicts {} to {} times worse where", "limited_moments",
           lambda s: sorted(r[3] for r in s["errors"] if "best of rank 32" in r[0])[1:], 0.1),
-    Quote("docs/measurements/sequences.md", "{} of a `gla` token in decoding", "limited_moments",
+    Quote(SEQUENCES, "{} of a `gla` token in decoding", "limited_moments",
           lambda s: [s["times"]["mesa"] - s["times"]["gla"]]),
-    Quote("docs/measurements/rows.md", "are wrong by {} (d = 4) and {} (d = 16), those of the "
+    Quote(ROWS, "are wrong by {} (d = 4) and {} (d = 16), those of the "
           "textbook recursion by {} and {}.", "compiled",
           lambda s: [s["cases"][d][n]["error"] for n in ("compiled", "hand")
                      for d in ("4", "16")]),
@@ -125,15 +127,15 @@ QUOTES = (
           "cli_speed",
           lambda s: [*s["processor_seconds"].values(), s["fit_over_its_parts"],
                      s["start_of_olsq_fit"]]),
-    Quote("docs/measurements/accuracy.md", "coefficients are within {} *standard errors*", "forgetting",
+    Quote(ACCURACY, "coefficients are within {} *standard errors*", "forgetting",
           lambda s: [max(x for row in s["rounding"].values() for x in row.values())]),
-    Quote("docs/measurements/accuracy.md", "wrong by {} after 1,000 rows, the square root by {}.",
+    Quote(ACCURACY, "wrong by {} after 1,000 rows, the square root by {}.",
           "random_walk_forms",
           lambda s: [float(x) for x in s["tables"][0].splitlines()[-1].split("|")[2:4]]),
-    Quote("docs/measurements/rows.md", "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
+    Quote(ROWS, "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
           lambda s: [float(x) for k in (10, 300)
                      for x in re.findall(rf"\| 300 \| {k} \| ([\d.]+),", s["tables"][1])]),
-    Quote("docs/measurements/accuracy.md", "within {} standard errors of the same rows in float64 after ten "
+    Quote(ACCURACY, "within {} standard errors of the same rows in float64 after ten "
           "million rows", "long_float32",
           lambda s: [max(float(x) for row in s["tables"][0].splitlines()[2:]
                          for x in row.split("|")[4:6])]),
@@ -141,11 +143,11 @@ QUOTES = (
           "`method=\"sqrt\"` is within {} of the noise", "stability",
           lambda s: [s["cells"][LONGEST]["textbook"]["lost_at"],
                      s["cells"][LONGEST]["olsq sqrt"]["error"]]),
-    Quote("docs/measurements/rows.md", "agree with dense solves to {}.", "polars_expressions",
+    Quote(ROWS, "agree with dense solves to {}.", "polars_expressions",
           lambda s: [max(e for case in s["cases"] if case["d"] == 8 for e in case["errors"])]),
-    Quote("docs/measurements/speed.md", "against a dense solve are below {}.", "many_coefficients",
+    Quote(SPEED, "against a dense solve are below {}.", "many_coefficients",
           lambda s: [max(float(e) for e in re.findall(r"\((\S+)\)", s["tables"][0]))]),
-    Quote("docs/measurements/rows.md", "1/{} of a fresh `nnls`, and 1/{} of a fresh `svd`", "variants",
+    Quote(ROWS, "1/{} of a fresh `nnls`, and 1/{} of a fresh `svd`", "variants",
           lambda s: [s["methods"][fresh]["microseconds"] / s["methods"][ours]["path_microseconds"]
                      for fresh, ours in (("SciPy nnls", "ConstrainedLeastSquares, >= 0"),
                                          ("NumPy svd", "TotalLeastSquares"))]),

@@ -16,6 +16,9 @@ from typing import Any
 
 from .traced import ROOT
 
+ACCURACY_PAGE, ROWS_PAGE = "measurements/accuracy.md", "measurements/rows.md"
+SEQUENCES_PAGE, SPEED_PAGE = "measurements/sequences.md", "measurements/speed.md"
+SCALING_PAGE = "measurements/scaling.md"
 RESULTS = Path(__file__).parents[1] / "results"
 Blocks = dict[tuple[str, str | None], str]  # (page, marker) -> text; marker None: the whole page
 
@@ -62,37 +65,31 @@ class Report:
 def stability(found: dict) -> Blocks:
     from .stability_report import tables
 
-    return {("measurements/accuracy.md", marker): text for marker, text in tables(found).items()}
+    return {(ACCURACY_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def speed(found: dict) -> Blocks:
     from .speed_report import tables
 
-    return {("measurements/speed.md", marker): text for marker, text in tables(found).items()}
+    return {(SPEED_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def busy(found: dict) -> Blocks:
     from .busy import table
 
-    return {("measurements/speed.md", "busy"): table(found)}
+    return {(SPEED_PAGE, "busy"): table(found)}
 
 
 def first_call(found: dict) -> Blocks:
     from .first_call import table
 
-    return {("measurements/speed.md", "first call"): table(found)}
-
-
-def versions(found: dict) -> Blocks:
-    from .versions import table
-
-    return {("project/testing-and-measuring.md", "versions"): table(found)}
+    return {(SPEED_PAGE, "first call"): table(found)}
 
 
 def forgetting(found: dict) -> Blocks:
     from .forgetting_report import tables
 
-    return {("measurements/rows.md", marker): text for marker, text in tables(found).items()}
+    return {(ROWS_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def text_of(module: str, page: str, marker: str) -> Callable[[Any], Blocks]:
@@ -108,54 +105,52 @@ def text_of(module: str, page: str, marker: str) -> Callable[[Any], Blocks]:
 def hard_tokens(found: dict) -> Blocks:
     from .hard_tokens import table
 
-    return {("measurements/sequences.md", "hard"): table(found)}
+    return {(SEQUENCES_PAGE, "hard"): table(found)}
 
 
 def channel_gates(found: dict) -> Blocks:
     from .channel_gates import form_table, solve_table
 
     return {
-        ("measurements/sequences.md", "channel forms"): form_table(found["forms"]),
-        ("measurements/sequences.md", "channel solves"): solve_table(
-            found["solves"], found["date"]
-        ),
+        (SEQUENCES_PAGE, "channel forms"): form_table(found["forms"]),
+        (SEQUENCES_PAGE, "channel solves"): solve_table(found["solves"], found["date"]),
     }
 
 
 def numpy_solvers(found: dict) -> Blocks:
     from .numpy_solvers import table
 
-    return {("measurements/sequences.md", "numpy solvers"): table(found["rows"])}
+    return {(SEQUENCES_PAGE, "numpy solvers"): table(found["rows"])}
 
 
 def sequence_gates(found: dict) -> Blocks:
     from .sequence_gates import table
 
-    return {("measurements/sequences.md", "gates"): table(found["rows"])}
+    return {(SEQUENCES_PAGE, "gates"): table(found["rows"])}
 
 
 def long_sequence(found: dict) -> Blocks:
     from .long_sequence import table
 
-    return {("measurements/sequences.md", "long"): table(found["rows"])}
+    return {(SEQUENCES_PAGE, "long"): table(found["rows"])}
 
 
 def training_step(found: dict) -> Blocks:
     from .training_step import table
 
-    return {("measurements/sequences.md", "step"): table(found)}
+    return {(SEQUENCES_PAGE, "step"): table(found)}
 
 
 def sequence(found: dict) -> Blocks:
     from .sequence_report import tables
 
-    return {("measurements/sequences.md", marker): text for marker, text in tables(found).items()}
+    return {(SEQUENCES_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def attention(found: dict) -> Blocks:
     from .attention_report import costs_of_rules
 
-    return {("measurements/sequences.md", "attention costs"): costs_of_rules(found)}
+    return {(SEQUENCES_PAGE, "attention costs"): costs_of_rules(found)}
 
 
 def cli_memory(found: dict) -> Blocks:
@@ -185,15 +180,15 @@ def dask_rows(found: dict) -> Blocks:
     from . import how_far
 
     return {
-        ("measurements/scaling.md", "constants"): how_far.constants(found),
-        ("measurements/scaling.md", "partition memory"): how_far.memory(found),
+        (SCALING_PAGE, "constants"): how_far.constants(found),
+        (SCALING_PAGE, "partition memory"): how_far.memory(found),
     }
 
 
 def devices(found: dict) -> Blocks:
     from . import how_far
 
-    return {("measurements/scaling.md", "received"): how_far.received(found)}
+    return {(SCALING_PAGE, "received"): how_far.received(found)}
 
 
 def accelerator(found: dict) -> Blocks:
@@ -233,13 +228,13 @@ def columns(table: str, *kept: int) -> str:
 def interruptions(found: dict) -> Blocks:
     night, silent = found["tables"][:2]
     return {
-        ("measurements/accuracy.md", "night"): columns(night, 0, 1, 2, 3, 4),
-        ("measurements/accuracy.md", "silent start"): columns(silent, 0, 1, 3, 4, 6),
+        (ACCURACY_PAGE, "night"): columns(night, 0, 1, 2, 3, 4),
+        (ACCURACY_PAGE, "silent start"): columns(silent, 0, 1, 3, 4, 6),
     }
 
 
 def float32_states(found: dict) -> Blocks:
-    return {("measurements/accuracy.md", "float32 states"): found["tables"][1]}
+    return {(ACCURACY_PAGE, "float32 states"): found["tables"][1]}
 
 
 def linalg(found: dict) -> Blocks:
@@ -248,10 +243,7 @@ def linalg(found: dict) -> Blocks:
     unshown = re.compile(r"\| (32|\d+ \| 8) \|")
     cholesky = "\n".join(row for row in cholesky.splitlines() if not unshown.match(row))
     qr = "\n".join(row for row in qr.splitlines() if not re.match(r"\| (50, 8|128, 64)", row))
-    return {
-        ("measurements/rows.md", m): t
-        for m, t in (("cholesky", cholesky), ("qr", qr), ("batch", batch))
-    }
+    return {(ROWS_PAGE, m): t for m, t in (("cholesky", cholesky), ("qr", qr), ("batch", batch))}
 
 
 UNSHOWN = ("| 32 |", "| 128 ", "| 512 ")  # sizes between those of the page; its figure has them
@@ -261,7 +253,7 @@ def many_coefficients(found: dict) -> Blocks:
     """Every other size, with the ratio to the bound in brackets, and without the errors."""
     rows = [row for row in found["tables"][0].splitlines() if row[:6] not in UNSHOWN]
     shown = re.sub(r", ([\d.]+) times \([^)]*\)", r" (\1)", "\n".join(rows))
-    return {("measurements/speed.md", "many coefficients"): shown}
+    return {(SPEED_PAGE, "many coefficients"): shown}
 
 
 def local_preconditioners(found: dict) -> Blocks:
@@ -272,7 +264,7 @@ def local_preconditioners(found: dict) -> Blocks:
     shown = ["|".join((*row.split("|")[:5], *row.split("|")[7:])) for row in rows]
     columns_ = (0, 1, 2, 3, 6, 8, 9, 10)
     kept = ["|".join(row.split("|")[i] for i in columns_) for row in passes.splitlines()]
-    page = "measurements/sequences.md"
+    page = SEQUENCES_PAGE
     return {(page, "local steps"): "\n".join(shown), (page, "local passes"): "\n".join(kept)}
 
 
@@ -281,43 +273,42 @@ REPORTS = (
         "stability", ("stability",), stability, 0.5, 30,
         ("img/numerics-drift.png", "img/numerics-windup.png"),
     ),
-    Report("nist", ("nist",), text_of("nist", "measurements/accuracy.md", "nist"), 0.5, 1),
+    Report("nist", ("nist",), text_of("nist", ACCURACY_PAGE, "nist"), 0.5, 1),
     Report("speed", ("online_table",), speed, 0.5, 15),
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
     Report(
         "busy", ("busy",), busy, 0.3, 4
     ),
     Report("first_call", ("first_call",), first_call, 0.5, 8),
-    Report("versions", ("versions",), versions, 0.3, 25),
     Report(
-        "many", ("many",), text_of("many", "measurements/rows.md", "many"),
+        "many", ("many",), text_of("many", ROWS_PAGE, "many"),
         0.4, 2,
     ),
-    Report("panels", ("panels",), text_of("panels", "measurements/rows.md", "panels"), 0.5, 10),
+    Report("panels", ("panels",), text_of("panels", ROWS_PAGE, "panels"), 0.5, 10),
     Report(
-        "compiled", ("compiled",), text_of("compiled", "measurements/rows.md", "compiled"),
+        "compiled", ("compiled",), text_of("compiled", ROWS_PAGE, "compiled"),
         0.5, 2,
     ),
     Report(
         "complex_embedding", ("complex_embedding",),
-        text_of("complex_embedding", "measurements/rows.md", "complex"),
+        text_of("complex_embedding", ROWS_PAGE, "complex"),
         0.5, 1,
     ),
     Report(
-        "torch_calls", ("torch_calls",), text_of("torch_calls", "measurements/rows.md", "torch"),
+        "torch_calls", ("torch_calls",), text_of("torch_calls", ROWS_PAGE, "torch"),
         0.5, 2,
     ),
     Report(
         "polars_expressions", ("polars_expressions",),
-        text_of("polars_expressions", "measurements/rows.md", "polars"),
+        text_of("polars_expressions", ROWS_PAGE, "polars"),
         0.5, 5,
     ),
     Report(
-        "time_varying", ("time_varying",), text_of("time_varying", "measurements/rows.md", "time varying"),
+        "time_varying", ("time_varying",), text_of("time_varying", ROWS_PAGE, "time varying"),
         0.5, 3,
     ),
     Report(
-        "variants", ("variants",), text_of("variants", "measurements/rows.md", "variants"), 0.5, 10,
+        "variants", ("variants",), text_of("variants", ROWS_PAGE, "variants"), 0.5, 10,
         ("img/variants.png",),
     ),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
@@ -351,7 +342,7 @@ REPORTS = (
     Report(
         "accelerator_counts", ("accelerator_counts",), accelerator_counts, 0.1, 60,
     ),
-    Report("coverage", ("coverage",), printed("measurements/accuracy.md", "coverage"), 0.02, 5, printed=True),
+    Report("coverage", ("coverage",), printed(ACCURACY_PAGE, "coverage"), 0.02, 5, printed=True),
     Report(
         "interruptions", ("interruptions",), interruptions, 0.02, 1, printed=True,
     ),
@@ -370,7 +361,7 @@ REPORTS = (
         "random_walk_forms", ("random_walk_forms",), lambda found: {}, 0.5, 1, printed=True,
     ),
     Report(
-        "linalg_downdates", ("linalg_downdates",), printed("measurements/rows.md", "downdates"), 0.3, 1,
+        "linalg_downdates", ("linalg_downdates",), printed(ROWS_PAGE, "downdates"), 0.3, 1,
         printed=True,
     ),
     Report(
@@ -392,8 +383,9 @@ TYPED = {
     "docs/concepts/how-it-works.md: | `forget` | half-life in rows | effective rows |": (
         "arithmetic"
     ),
-    "docs/measurements/sequences.md: | 8 heads, gates .999, one core, processor time | factor carried "
-    "| from moments | `gla_step` |": "measured once, by hand; no script kept",
+    "docs/measurements/sequences.md: "
+    "| 8 heads, gates .999, one core, processor time | factor carried | from moments "
+    "| `gla_step` |": "measured once, by hand; no script kept",
     "docs/development.md: "
     "| package | statements | branches | | package | statements | branches |": (
         "printed by coverage.py over the whole suite, with the settings above the table"

@@ -1,6 +1,6 @@
 """Accuracy beside speed for whole sequences: writes docs/measurements/sequences.md.
 
-    python -m benchmarks.reports.sequence_table speed iterations --out docs/measurements/sequences.md
+    python -m benchmarks.reports.sequence_table speed iterations
 
 Times are the best of several rounds in which all methods take turns, in one process; read the
 ratios.  Progress is kept in ``--cache`` (JSON), so that an interrupted run goes on.

@@ -2,9 +2,10 @@
 
     python -m benchmarks.reports.time_varying [--rounds 3]
 
-Writes ``benchmarks/results/time_varying.json`` and the table of docs/measurements/rows.md.  Both sides of a
-ratio run in turn in one process on one thread; each number is the least processor time of the
-rounds.  Nothing is timed before likelihood, coefficients and errors agree at the same parameters.
+Writes ``benchmarks/results/time_varying.json`` and the table of docs/measurements/rows.md.  Both
+sides of a ratio run in turn in one process on one thread; each number is the least processor time
+of the rounds.  Nothing is timed before likelihood, coefficients and errors agree at the same
+parameters.
 """
 
 from __future__ import annotations

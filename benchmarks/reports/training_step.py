@@ -1,4 +1,4 @@
-"""A training step of layers that solve, beside one of gated linear attention: docs/measurements/sequences.md.
+"""A training step of layers that solve, compared with gated linear attention.
 
     python -m benchmarks.reports.training_step             # a few minutes; stores its results
     python -m benchmarks.reports.training_step --compile   # stores the seconds to compile alone,
