@@ -30,14 +30,16 @@ from tables import FROM_HALF, table
 from task_training import RESULTS, load_results
 
 INTRO = """\
-# Results
+# Results of studies
+
+For readers who ask when it pays to solve a regression at every token, on small tasks and models. Each row of the table is one conclusion, with the
+number of runs behind it, its page and its figure.
 
 ![Error of the best rule that solves over that of the best that does not, for each task](when-to-solve-answer.png)
 
-Each row is one sentence to quote, with the number of runs it rests on, its page and its figure. Regressions and RegBench compare the
-best rule that solves with the best that does not. `examples/experiments/report.py` makes these pages from the results of the scripts
-beside it; machine: two shared x86-64 cloud cores. Every page says how forget gates start: mostly at one half, as in the MesaNet paper, where no
-layer [starts now](../layers.md#initialisation).
+Regressions and RegBench compare the best rule that solves with the best rule that does not. `examples/experiments/report.py` makes these pages
+from the results of the scripts in the same folder; the machine had two shared x86-64 cloud cores. Every page says how forget gates started:
+mostly at one half, as in the MesaNet paper. Layers now [start near 0.99](../layers.md#initialisation).
 
 """
 
