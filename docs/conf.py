@@ -148,7 +148,7 @@ def has_another_page(app, what, name, thing, skip, options):
     another name: autodoc would show each as "alias of".
     """
     module = (getattr(thing, "__module__", None) or "").partition(".")[0]
-    foreign = module in ("river", "sklearn", "equinox")
+    foreign = module in ("river", "sklearn", "equinox", "flax")
     alias = isinstance(thing, type) and thing.__name__ != name.rpartition(".")[2]
     return True if foreign or alias else None
 
