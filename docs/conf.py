@@ -82,7 +82,7 @@ html_css_files = ["olsq.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "navbar_end": ["theme-switcher"],
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],

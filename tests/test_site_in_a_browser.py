@@ -81,8 +81,8 @@ def look(pages, profile):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         command = [
-            BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-            f"--window-size={WIDTH + 100},1000", "--virtual-time-budget=600000", "--dump-dom",
+            BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu",
+            f"--user-data-dir={profile}", f"--window-size={WIDTH + 100},1000", "--virtual-time-budget=600000", "--dump-dom",
             f"http://127.0.0.1:{server.server_address[1]}/harness",
         ]  # fmt: skip
         shown = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -82,6 +84,11 @@ def draw(result: dict) -> None:
         plt.close(figure)
 
 
+def with_zeros(text: str) -> str:
+    """Write decimals with a zero before the point: 0.99 for .99."""
+    return re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)
+
+
 def tables(result: dict) -> dict[str, str]:
     """The marked parts of the page."""
     facts = (
@@ -89,8 +96,8 @@ def tables(result: dict) -> dict[str, str]:
         f"{sentence(result['machine'], 'padasip', 'filterpy')}"
     )
     return {
-        "one-stream": table(list(PHASES), phases(result)),
-        "times": time_table(result),
+        "one-stream": with_zeros(table(list(PHASES), phases(result))),
+        "times": with_zeros(time_table(result)),
         "measured": facts,
     }
 

@@ -93,7 +93,8 @@ def table(found: dict[str, Any]) -> str:
     """The page's table; that of docs/measurements/sequences.md shows what gates cost."""
     plain, keeping = found["plain"], found["keeping"]
     lines = [
-        "| layers | ms a step | / gla | memory kept: ms a step | / gla | compiling, processor s |",
+        "| layers | ms per step | / gla | memory kept: ms per step | / gla "
+        "| compiling, processor s |",
         "|---|---|---|---|---|---|",
     ]
     for name, row in plain.items():

@@ -269,10 +269,7 @@ def page() -> str:
     rows = [*stored_rows(), recall_row(), *spending_rows(), *training_rows(),
             bounds_row(), *population_rows()]  # fmt: skip
     rows.sort(key=lambda row: (row.name[0], int(row.name.split(",")[0][1:]), row.name))
-    head = (
-        "| claim and script | the paper | criterion | verdict |\n"
-        "| --- | --- | --- | --- |\n"
-    )
+    head = "| claim and script | the paper | criterion | verdict |\n| --- | --- | --- | --- |\n"
     ran = [row for row in rows if row.passed is not None]
     seen = effects()
     said = [verdict(row.passed, seen.get(row.name, Effect("", ""))) for row in ran]
