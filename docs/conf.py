@@ -141,6 +141,16 @@ def keep_numbers_whole(app, doctree):
             text.parent.replace(text, new)
 
 
+MANY = 8  # columns; tables with more have smaller letters
+
+
+def mark_tables_of_many_columns(app, doctree):
+    """Give tables of many columns the class that the style sheet makes dense."""
+    for node in doctree.findall(nodes.tgroup):
+        if node["cols"] > MANY:
+            node.parent["classes"].append("many-columns")
+
+
 def has_another_page(app, what, name, thing, skip, options):
     """Leave out members that are described elsewhere, or that are no part of the interface.
 
@@ -159,4 +169,5 @@ def setup(app):
     app.connect("build-finished", copy_mathjax)
     app.connect("doctree-read", mark_wide_figures)
     app.connect("doctree-read", keep_numbers_whole)
+    app.connect("doctree-read", mark_tables_of_many_columns)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
