@@ -151,3 +151,9 @@ def test_every_page_is_reached_from_the_landing_page():
     made = {"_build", "generated", "gallery"}
     pages = {page for page in DOCS.rglob("*.md") if not made & {*page.parts}}
     assert pages - reached == set()
+
+
+def test_docstrings_name_no_file_of_the_documentation():
+    """A reader of `help` has no such file, and a page may move."""
+    sources = (DOCS.parent / "olsq").rglob("*.py")
+    assert not [path for path in sources if re.search(r"\bdocs/[\w/-]+\.md", path.read_text())]
