@@ -116,6 +116,31 @@ def copy_mathjax(app, error):
                 shutil.copy(source, target)
 
 
+BACK = re.compile(r'(class="viewcode-back" href=")([^"#]*)#([^"]*)(")')
+
+
+def mend_links_of_sources(app, error):
+    """Let pages of source code lead to the page of a name where that has no such anchor.
+
+    Sphinx writes the anchors of all names in a source file with one module's name, but names of one
+    file may be documented as those of several modules.
+    """
+    if error is not None or not Path(app.outdir, "_modules").exists():
+        return
+    for source in Path(app.outdir, "_modules").rglob("*.html"):
+
+        def link(found, folder=source.parent):
+            page = folder / found[2]
+            if page.exists() and f'id="{found[3]}"' not in page.read_text(encoding="utf-8"):
+                return f"{found[1]}{found[2]}{found[4]}"
+            return found[0]
+
+        text = source.read_text(encoding="utf-8")
+        mended = BACK.sub(link, text)
+        if mended != text:
+            source.write_text(mended, encoding="utf-8")
+
+
 WIDE = 1100  # pixels; one panel has some 750
 
 
@@ -167,6 +192,7 @@ def setup(app):
     """Called by Sphinx."""
     app.connect("autodoc-skip-member", has_another_page)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", mend_links_of_sources)
     app.connect("doctree-read", mark_wide_figures)
     app.connect("doctree-read", keep_numbers_whole)
     app.connect("doctree-read", mark_tables_of_many_columns)
