@@ -201,6 +201,9 @@ def section(results: dict[str, Any]) -> str:
     )
     return f"""# When is solving a regression worth it?
 
+For readers who choose between a layer that solves a regression at every token and a layer that does not, at the same size: errors on small
+tasks, and the time of a training step.
+
 ![Error of the best rule that solves over that of the best that does not, for each task]({NAME}-answer.png)
 
 Left of the line the rule that solves has the lower error. Bars span the seeds. Errors below 1 in 10,000 count as that; an arrow
