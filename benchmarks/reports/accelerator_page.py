@@ -13,7 +13,6 @@ COUNTS = Path(__file__).parents[1] / "results" / "accelerator_counts.json"
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
 PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "softmax")
-LENGTHS = (1024, 8192, 65536)
 
 
 def number(value: float, unit: float = 1) -> str:
