@@ -55,7 +55,6 @@ myst_links_external_new_tab = False
 
 # The API, from the docstrings
 autosummary_generate = True
-autosummary_imported_members = True
 autodoc_typehints = "none"  # the docstrings say types and shapes
 autodoc_member_order = "bysource"
 toc_object_entries_show_parents = "hide"
@@ -83,7 +82,7 @@ html_css_files = ["olsq.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "navbar_end": ["theme-switcher"],
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
@@ -93,7 +92,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
     "show_prev_next": True,
 }
-html_sidebars = {"index": [], "changelog": []}
+html_sidebars = {"index": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 pygments_style = "a11y-high-contrast-light"
@@ -115,6 +114,31 @@ def copy_mathjax(app, error):
                 shutil.copytree(source, target, dirs_exist_ok=True)
             else:
                 shutil.copy(source, target)
+
+
+BACK = re.compile(r'(class="viewcode-back" href=")([^"#]*)#([^"]*)(")')
+
+
+def mend_links_of_sources(app, error):
+    """Let pages of source code lead to the page of a name where that has no such anchor.
+
+    Sphinx writes the anchors of all names in a source file with one module's name, but names of one
+    file may be documented as those of several modules.
+    """
+    if error is not None or not Path(app.outdir, "_modules").exists():
+        return
+    for source in Path(app.outdir, "_modules").rglob("*.html"):
+
+        def link(found, folder=source.parent):
+            page = folder / found[2]
+            if page.exists() and f'id="{found[3]}"' not in page.read_text(encoding="utf-8"):
+                return f"{found[1]}{found[2]}{found[4]}"
+            return found[0]
+
+        text = source.read_text(encoding="utf-8")
+        mended = BACK.sub(link, text)
+        if mended != text:
+            source.write_text(mended, encoding="utf-8")
 
 
 WIDE = 1100  # pixels; one panel has some 750
@@ -142,16 +166,34 @@ def keep_numbers_whole(app, doctree):
             text.parent.replace(text, new)
 
 
-def of_other_libraries(app, what, name, thing, skip, options):
-    """Leave out methods that classes inherit from river and the like: they have pages there."""
+MANY = 8  # columns; tables with more have smaller letters
+
+
+def mark_tables_of_many_columns(app, doctree):
+    """Give tables of many columns the class that the style sheet makes dense."""
+    for node in doctree.findall(nodes.tgroup):
+        if node["cols"] > MANY:
+            node.parent["classes"].append("many-columns")
+
+
+def has_another_page(app, what, name, thing, skip, options):
+    """Leave out members that are described elsewhere, or that are no part of the interface.
+
+    These are methods inherited from river and the like, and classes that a class refers to under
+    another name: autodoc would show each as "alias of".
+    """
     module = (getattr(thing, "__module__", None) or "").partition(".")[0]
-    return True if module in ("river", "sklearn", "equinox") else None
+    foreign = module in ("river", "sklearn", "equinox", "flax")
+    alias = isinstance(thing, type) and thing.__name__ != name.rpartition(".")[2]
+    return True if foreign or alias else None
 
 
 def setup(app):
     """Called by Sphinx."""
-    app.connect("autodoc-skip-member", of_other_libraries)
+    app.connect("autodoc-skip-member", has_another_page)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", mend_links_of_sources)
     app.connect("doctree-read", mark_wide_figures)
     app.connect("doctree-read", keep_numbers_whole)
+    app.connect("doctree-read", mark_tables_of_many_columns)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

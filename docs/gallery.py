@@ -44,6 +44,16 @@ SEQUENCES = {
 }
 
 
+INTRODUCTION = """# Gallery
+
+For readers who learn from whole programs. Every script solves one problem, compares the result
+with another method where there is one, and asserts what its text says. The scripts are in the
+folder `examples/gallery` of the repository; run one with, for instance,
+`python examples/gallery/bandit.py`. Each takes `--figure FILE` to draw the figure that you see.
+
+"""
+
+
 def parts(name: str) -> tuple[str, str, str]:
     """Title, command and text of a script's docstring."""
     text = ast.get_docstring(ast.parse((SCRIPTS / f"{name}.py").read_text()))
@@ -57,6 +67,8 @@ def page(name: str, figure: str) -> str:
     return f"""# {title}
 
 {text}
+
+The script is `examples/gallery/{name}.py`.
 
 ![{title}](../img/{figure})
 
@@ -85,7 +97,7 @@ def card(name: str, figure: str) -> str:
 
 def index() -> str:
     """Markdown of the gallery's first page."""
-    text = "# Gallery\n\nScripts that assert what they say. Each takes `--figure`.\n\n"
+    text = INTRODUCTION
     for head, scripts in (("Streams of rows", STREAMS), ("Sequences and layers", SEQUENCES)):
         text += f"## {head}\n\n::::{{grid}} 1 2 3 3\n:gutter: 3\n\n"
         text += "\n".join(card(*item) for item in scripts.items()) + "\n::::\n\n"

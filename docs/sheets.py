@@ -17,18 +17,20 @@ IMAGES = Path(__file__).parent / "img"
 # Question, answer and a word about it, in the order in which they are asked.
 QUESTIONS = [
     ("Many streams at once?", "FilterBank(n)", "arrays, one filter each"),
-    ("Rows with labels of groups?", "GroupedLeastSquares()", "also panels: .pooled(), .within()"),
+    ("Groups, and only the last rows?", "GroupedRollingLeastSquares(window=)", "a window each"),
+    ("Rows with labels of groups?", "GroupedLeastSquares()", "panels: .pooled(), .within()"),
     ("Outliers in the targets?", "RobustLeastSquares()", "Huber or Student weights"),
     ("Bounds or equations on coefficients?", "ConstrainedLeastSquares()", "exact at every row"),
     ("Few of many regressors matter?", "OnlineElasticNet()", "with a duality gap"),
     ("Errors in the regressors, too?", "TotalLeastSquares()", "the SVD of all rows"),
     ("Not linear in the regressors?", "KernelLeastSquares()", "or features.RandomFourier first"),
     ("Only the last rows count?", "RollingLeastSquares(window=)", "rows or a length of time"),
+    ("Targets known only later?", "DelayedTargets(est, horizon=)", "or horizon= of a path"),
     ("Coefficients that wander?", "time_varying(X, y)", "drift found, smoothed, tested"),
     ("Sudden breaks?", "RecursiveLeastSquares(forget=ResetOnBreak())", "olsq.forgetting"),
     ("Older rows count less?", "RecursiveLeastSquares(half_life=)", "or forget=, in rows or time"),
 ]
-OTHERWISE = ("RecursiveLeastSquares()", "all rows count alike")
+OTHERWISE = ("RecursiveLeastSquares()", "all rows count alike; complex numbers too")
 BESIDE = [
     "Coefficients after every row of a table: coefficient_path(X, y, ...) with the same options",
     "Every token of a sequence: online_lstsq(keys, values, queries), olsq.attention, olsq.nn",
@@ -158,7 +160,7 @@ SHEET = [
             ("$ olsq fit data.csv --target y --half-life 50 --out path.csv --plot fit.png", ""),
             ("$ olsq fit data.parquet --target y --by stock --window 60", ""),
             ("$ olsq predict state.olsq new.csv", ""),
-            ("$ olsq compile", "kernels beforehand"),
+            ("$ olsq compile --all", "kernels beforehand"),
         ],
     ),
 ]
@@ -193,15 +195,15 @@ def draw_questions() -> Any:
         )
         axes.text(17, y, question, ha="center", va="center", fontsize=8.5)
         axes.annotate("", (39.5, y), (32, y), arrowprops=arrow)
-        axes.text(36, y + 0.2, "yes", ha="center", va="bottom", fontsize=7, color=MUTED)
+        axes.text(36, y + 0.2, "yes", ha="center", va="bottom", fontsize=8, color=MUTED)
         axes.text(40.5, y, name, va="center", bbox=answer, fontsize=8, family="monospace")
-        axes.text(99, y, word, ha="right", va="center", fontsize=7.5, color=MUTED)
+        axes.text(99, y, word, ha="right", va="center", fontsize=8, color=MUTED)
         axes.annotate("", (17, y - 0.7), (17, y - 0.3), arrowprops=arrow)
-        axes.text(18, y - 0.5, "no", va="center", fontsize=7, color=MUTED)
+        axes.text(18, y - 0.5, "no", va="center", fontsize=8, color=MUTED)
     y = -rows + 0.4
     axes.text(17, y, OTHERWISE[0], ha="center", va="center", bbox=answer, fontsize=8,
               family="monospace")  # fmt: skip
-    axes.text(40.5, y, OTHERWISE[1], va="center", fontsize=7.5, color=MUTED)
+    axes.text(40.5, y, OTHERWISE[1], va="center", fontsize=8, color=MUTED)
     for i, line in enumerate(BESIDE):
         axes.text(1, -rows - 0.5 - 0.62 * i, line, va="center", fontsize=8, color=INK)
     return figure

@@ -1,6 +1,6 @@
 """Train a small MesaNet on two novels, look at what it learned, and spend less compute on it.
 
-    pip install "online-least-squares[cli,nn]"
+    pip install ".[cli,nn]"
     python examples/train_lm.py                # some minutes on two cores
     python examples/train_lm.py gla --steps 50
 

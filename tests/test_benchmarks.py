@@ -66,6 +66,7 @@ def test_a_page_that_says_otherwise_is_found(monkeypatch, tmp_path):
     (page, marker) = next(iter(many.blocks(many.stored())))
     text = (ROOT / "docs" / page).read_text()
     number = re.search(r"\d\.\de\+\d\d", block(page, marker))[0]
+    (tmp_path / page).parent.mkdir()
     (tmp_path / page).write_text(text.replace(number, "9.9e+09"))
     monkeypatch.setattr("benchmarks.reports.traced.DOCS", tmp_path)
     assert reports.check(many)
@@ -101,6 +102,7 @@ def test_a_run_rewrites_the_page_and_says_what_moved(factor, far, monkeypatch, t
     many = next(report for report in REPORTS if report.name == "many")
     stored = many.stored()
     ((page, marker),) = many.blocks(stored)
+    (tmp_path / page).parent.mkdir()
     (tmp_path / page).write_text((ROOT / "docs" / page).read_text())
     (tmp_path / "many.json").write_text(json.dumps(stored))
     for name in ("traced.DOCS", "__main__.DOCS", "registry.RESULTS"):

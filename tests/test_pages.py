@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
 from itertools import chain
@@ -19,7 +20,6 @@ ELSEWHERE = {  # pages of sessions, or of an example's code, and who runs them
     "extending.md": "test_extending.py",
     "features.md": "features/test_builder_conventions.py",
     "forecasting.md": "online/test_horizon.py",
-    "five-streams.md": "examples/test_gallery.py",
     "in-context-learning.md": "icl/test_icl_page.py",
     "layers-interop.md": "nn/test_flax.py",
     "many-regressions.md": "online/test_groups.py",
@@ -61,3 +61,15 @@ def test_blocks_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
 def test_other_pages_with_code_are_read_by_a_test_of_their_own(page, test):
     assert page in (Path(__file__).parent / test).read_text()
+
+
+def test_the_table_of_polars_methods_has_the_options_of_each():
+    from olsq.polars import LeastSquares
+
+    page = (DOCS / "polars.md").read_text()
+    common = re.search(r"All four take (.*?), as", page, re.S)[1]
+    for name in ("ols", "expanding", "rls", "rolling"):
+        own = re.search(rf"^\| `{name}` \|[^|]*\| (.*) \|$", page, re.M)[1]
+        shown = set(re.findall(r"`(\w+)`", f"{own} {common}"))
+        options = set(inspect.signature(getattr(LeastSquares, name)).parameters)
+        assert shown == options - {"self", "regressors"}, name

@@ -37,8 +37,8 @@ def test_blocks_are_found():
 
 
 def times():
-    """Seconds a row by regressors and method, as docs/speed.md was made from."""
-    page = (ROOT / "docs" / "speed.md").read_text()
+    """Seconds a row by regressors and method, as docs/measurements/speed.md was made from."""
+    page = (ROOT / "docs" / "measurements" / "speed.md").read_text()
     table = page.partition("<!-- times:begin -->")[2].partition("<!-- times:end -->")[0]
     units = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
     found = {}
@@ -53,7 +53,7 @@ def times():
 ROWS = {
     "final coefficients": ("olsq covariance", "river, smoothing", "padasip", None),
     "after every row": ("olsq coefficient_path", None, None, "polars-ols rls"),
-    "one row a call": ("olsq partial_fit", "river, smoothing", "padasip", None),
+    "one row per call": ("olsq partial_fit", "river, smoothing", "padasip", None),
 }
 
 

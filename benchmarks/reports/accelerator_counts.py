@@ -1,4 +1,4 @@
-"""What the rules' programs for an accelerator do, counted and never run: ``docs/how-far.md``.
+"""What the rules' programs for an accelerator do, counted and never run.
 
     python -m benchmarks.reports.accelerator_counts --minutes 30
 

@@ -1,6 +1,4 @@
-"""The tables of docs/how-far.md about accelerators: counts, predictions, and times where there are
-any.
-"""
+"""Tables of docs/measurements/accelerators.md: counts, predictions, times where there are any."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ COUNTS = Path(__file__).parents[1] / "results" / "accelerator_counts.json"
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
 PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "softmax")
-LENGTHS = (1024, 8192, 65536)
 
 
 def number(value: float, unit: float = 1) -> str:
@@ -25,33 +22,18 @@ def number(value: float, unit: float = 1) -> str:
 
 
 def counts_table(found: dict[str, Any]) -> str:
-    """Table of what the rules' programs do."""
+    """Table of what the programs of some rules do."""
     lines = [
         "| rule | kernels | Gflop | GB moved | GB of temporaries |",
         "|---|---|---|---|---|",
     ]
-    for name in dict.fromkeys(key.split(", ")[0] for key in found["counts"]):
+    for name in PREDICTED:
         pair = [found["counts"].get(f"{name}, {way}, {LENGTH}") for way in WAYS]
         if None in pair:
             continue
         columns = (("kernels", 1), ("flops", 1e9), ("bytes", 1e9), ("temporary", 1e9))
         cells = [" / ".join(number(one[key], unit) for one in pair) for key, unit in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def lengths_table(found: dict[str, Any]) -> str:
-    """Table of iterations and temporaries of the forward pass by length."""
-    names = [n for n in PREDICTED if f"{n}, forward, {LENGTHS[0]}" in found["counts"]]
-    head = "".join(f" {n}: iterations | temporaries |" for n in names)
-    lines = [f"| T |{head}", "|---" * (1 + 2 * len(names)) + "|"]
-    for t in LENGTHS:
-        rows = [found["counts"].get(f"{n}, forward, {t}") for n in names]
-        cells = [
-            f"{number(row['iterations'])} | {number(row['temporary'], 1e9)} GB" if row else "| "
-            for row in rows
-        ]
-        lines.append(f"| {t:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -89,7 +71,7 @@ def prediction_table(found: dict[str, Any]) -> str:
 
 
 def measured_table(stored: dict[str, Any]) -> str:
-    """Table of measured milliseconds and errors beside the prediction for the device."""
+    """Table of measured milliseconds and errors and the prediction for the device."""
     counts = json.loads(COUNTS.read_text())["counts"] if COUNTS.exists() else {}
     device = next((n for n in DEVICES if n.split()[-1] in stored["device"]), None)
     lines = [
@@ -116,7 +98,7 @@ def errors_table(stored: dict[str, Any]) -> str:
     narrow = {f"{rule} (d 64)": e for rule, e in stored.get("narrow_errors", {}).items()}
     errors = stored["errors"] | narrow
     edges = (1e-5, 1e-3, 1.0)
-    lines = ["| largest error beside the largest output | rules |", "|---|---|"]
+    lines = ["| largest error / largest output | rules |", "|---|---|"]
     for low, high in zip((0.0, *edges), edges, strict=False):
         inside = {rule: e for rule, e in errors.items() if low <= e < high}
         if inside:
@@ -128,15 +110,14 @@ def errors_table(stored: dict[str, Any]) -> str:
 def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str | None], str]:
     """Texts of the page about what was measured on a device."""
     return {
-        ("how-far.md", "accelerator measured"): measured_table(stored),
-        ("how-far.md", "accelerator errors"): errors_table(stored),
+        ("measurements/accelerators.md", "accelerator measured"): measured_table(stored),
+        ("measurements/accelerators.md", "accelerator errors"): errors_table(stored),
     }
 
 
 def blocks(found: dict[str, Any]) -> dict[tuple[str, str | None], str]:
     """Texts of the page."""
     return {
-        ("how-far.md", "accelerator counts"): counts_table(found),
-        ("how-far.md", "accelerator lengths"): lengths_table(found),
-        ("how-far.md", "accelerator prediction"): prediction_table(found),
+        ("measurements/accelerators.md", "accelerator counts"): counts_table(found),
+        ("measurements/accelerators.md", "accelerator prediction"): prediction_table(found),
     }

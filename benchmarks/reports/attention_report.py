@@ -1,4 +1,5 @@
-"""The Markdown of docs/the-family.md: the registry and results of ``attention_table.py``."""
+"""Tables of the attention rules: the registry in docs/the-family.md, and the results of
+``attention_table.py`` in docs/measurements/sequences.md."""
 
 from __future__ import annotations
 
@@ -11,90 +12,13 @@ import numpy as np
 import olsq
 from benchmarks.reports import attention_map
 from benchmarks.reports.sequence_report import table
+from benchmarks.support.marked import replace_between
 from olsq import attention
 from olsq.attention.registry import METHODS, OBJECTIVES, RULES
 from olsq.plot.labels import label_lines
 
-INTRO = """\
-# Attention rules as online learners
-
-```python
-import jax, olsq
-
-q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 256, 2, 16))      # (batch, time, heads, dim)
-gates = {"forget": 0.99, "weight": 0.5}
-o, state = olsq.attention.gated_delta(q, k, v, **gates)
-o, state = olsq.attention.gated_delta_step(q[:, 0], k[:, 0], v[:, 0], **gates, state=state)
-```
-
-`rule(q, k, v, ...) -> (o, state)` processes a sequence, `rule_step` one token. All rules learn one
-regression online, of values on keys; they differ in the loss that they descend and in how far they
-go at a token. `v` may have a multiple of the heads of `q` and `k`, such as 32 for 16: neighbouring
-heads of values then share a key, and gates and states have the heads of `v`.
-
-![One pass over correlated keys](img/family-one-shot.png)
-
-Recall after one to thirty passes over eight correlated keys: the solve is right after one pass, the
-delta rule needs many, and steps on the dot product, or along a diagonal only, never get there.
-
-## The map
-
-![A constant or a line, fitted to all tokens or to those like the query](img/family-map.png)
-
-A fit is *global* (every token counts, however far its key is from the query) or *local*, and
-*constant* or *linear*. The red dot is the fit's answer at the query, the circle the truth. Rules
-"by steps" move towards the fit instead of solving for it.
-
-"""
-AFTER_MAP = """
-A gate shrinks the state before the step, which is weight decay of the loss. Rules further right or
-down cost more per token and remember more: a delta rule corrects what the state predicts for one
-key, a solve for all keys at once.
-
-[Local least squares](local-least-squares.md) derives `local_linear` and `parallax`,
-[chunk-exact least squares](chunk-exact.md#a-gate-per-key-dimension) `mesa_channel`.
-
-## The rules
-
-`S` (V, K) is a head's memory for keys of width K and values of width V; `o = S q` unless the row
-says otherwise. The map has the kind of each step; `kalman` takes 30 Chebyshev steps, and
-`mesa_channel` is exact without gates. Layers are those of `olsq.nn`; [weights of
-flash-linear-attention](layers-interop.md#weights-of-flash-linear-attention) are read and written
-for half of them.
-
-"""
-RECIPES = """
-## Step sizes of delta rules
-
-```python
-from jax import numpy as jnp
-
-b, eta, eps = 0.5, 1.0, 1e-6
-size = (k * k).sum(-1)  # |k|^2, (batch, time, heads)
-error_free = jnp.where(size > 0, -jnp.expm1(-b * size) / jnp.where(size > 0, size, 1), b)
-kaczmarz = eta / (size + eps)
-for step in (error_free, kaczmarz):
-    o, state = olsq.attention.gated_delta(q, k, v, forget=0.99, weight=step)
-    o, state = olsq.attention.delta(q, k, v, weight=step)  # without gates
-```
-
-*Error-free linear attention* is the delta rule with `beta = (1 - exp(-b |k|^2)) / |k|^2`: it
-follows the gradient flow `dS/dt = (v - S k) k^T` exactly for a time b, where the delta rule takes
-one Euler step of length b. *Kaczmarz' step*, `beta = eta / (|k|^2 + eps)`, with `eta = 1` moves S
-to the nearest memory that answers this key with its value. Both are stable for keys of any length;
-with `|k| = 1` they are constants.
-"""
 MEASURED = """
-## Cost of a token and of a sequence
-
-*Remembers* and *flops* count the numbers that a head keeps and one token's update and read, at
-K = V = 64 after T = 1,024 tokens, with a window of w = 256. Solves factorise at every token; a
-state of `olsq.sequence.start_decoding` needs one to three steps of 4K² instead.
-
-Times are of 4,096 tokens, 8 heads, K = V = 64, float32, over those of `gla`, which took turns with
-each rule ({date}: {cpu}, {cores} cores, JAX {jax}); *a token* is on a state after 64 others
-(`python -m benchmarks.reports.attention_table`).
-
+{date}: {cpu}, {cores} cores, JAX {jax}.
 """
 ERRORS = """
 The largest error of an output against the rule's float64 recurrence is at most {usual:.0e} of the
@@ -102,12 +26,6 @@ largest output, but {others}.
 """
 WAYS = ("forward", "both")
 USUAL = 1e-6  # an error of an output that needs no mention
-GROWTH = """
-![Time against length](img/family-time.png)
-
-One head, forward. All rules but `softmax`, `forgetting`, `local_linear` and `parallax` are linear
-in the length; fixed costs show below 2,048 tokens.
-"""
 
 
 def costs():
@@ -137,43 +55,34 @@ def map_of_rules():
 
 def rows_of_rules():
     """The registry as a table."""
-    head = "| rule | layers | a token | gates | descends | paper |"
     body = []
     for r in RULES:
-        recurrence, loss = (f"`{escape(text)}`" for text in (r.recurrence, r.loss))
         layers = ", ".join(f"`{layer.place.partition(':')[2]}`" for layer in r.layers)
-        body.append([f"`{r.name}`", layers, recurrence, r.gates, loss, r.source])
-    return table(head, body)
+        body.append([f"`{r.name}`", layers, f"`{escape(r.recurrence)}`", r.source])
+    return table("| rule | layers | a token | paper |", body)
 
 
 def escape(text):
     return text.replace("|", "\\|")
 
 
-def text(cache):
-    """The page."""
-    lines = [INTRO, *map_of_rules(), AFTER_MAP]
-    lines += rows_of_rules()
-    lines += [RECIPES, MEASURED.format(**cache["about"])]
+def costs_of_rules(cache):
+    """The counted and the measured costs of every rule, and the machine."""
     head = "| rule | remembers | flops | forward / gla | with backward / gla | a token, ms |"
-    lines += table(head, list(cost_rows(cache)))
-    lines.append(errors_text(cache))
-    if any(k.startswith("growth|") for k in cache):
-        lines.append(GROWTH)
-    text = "\n".join(lines)
-    while "\n\n\n" in text:
-        text = text.replace("\n\n\n", "\n\n")
-    return text.rstrip("\n") + "\n"
+    lines = [*table(head, list(cost_rows(cache))), errors_text(cache)]
+    return "\n".join([*lines, MEASURED.format(**cache["about"])]).strip()
 
 
-def write(cache, out):
-    """Write the page and its figures."""
-    out.parent.joinpath("img").mkdir(parents=True, exist_ok=True)
-    one_shot(out.parent / "img/family-one-shot.png")
-    attention_map.main(out.parent / "img/family-map.png")
+def write(cache, docs):
+    """Put the tables into their pages, and draw the figures."""
+    one_shot(docs / "img/family-one-shot.png")
+    attention_map.main(docs / "img/family-map.png")
     if any(k.startswith("growth|") for k in cache):
-        growth(cache, out.parent / "img/family-time.png")
-    out.write_text(text(cache))
+        growth(cache, docs / "img/family-time.png")
+    replace_between(docs / "the-family.md", "map", "\n".join(map_of_rules()))
+    replace_between(docs / "the-family.md", "rules", "\n".join(rows_of_rules()))
+    page = docs / "measurements" / "sequences.md"
+    replace_between(page, "attention costs", costs_of_rules(cache))
 
 
 def measured(cache, name):

@@ -1,4 +1,5 @@
-"""Speed and error of every attention rule: writes docs/the-family.md and its figures.
+"""Speed and error of every attention rule: writes tables of docs/the-family.md
+and docs/measurements/sequences.md, and their figures.
 
     python -m benchmarks.reports.attention_table speed growth
 
@@ -101,11 +102,11 @@ def growth(name, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kinds", nargs="*", help="speed, step, growth; none: only write the page")
+    parser.add_argument("kinds", nargs="*", help="speed, step, growth; none: only write the pages")
     parser.add_argument("--rules", default=",".join(NAMES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=4096, help="of speed")
-    parser.add_argument("--out", type=Path, default=Path("docs/the-family.md"))
+    parser.add_argument("--docs", type=Path, default=Path("docs"))
     parser.add_argument("--cache", type=Path, default=Path("benchmarks/results/attention.json"))
     given = parser.parse_args()
     cache = json.loads(given.cache.read_text()) if given.cache.exists() else {}
@@ -121,7 +122,7 @@ def main():
             cache[key] = measure[kind](name, given.rounds)
             given.cache.write_text(json.dumps(cache, indent=1))
         print(f"{i + 1}/{len(todo)} {key} {cache[key]}", flush=True)
-    write(cache, given.out)
+    write(cache, given.docs)
 
 
 if __name__ == "__main__":

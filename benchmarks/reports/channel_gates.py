@@ -6,7 +6,7 @@ Forms: one-step-ahead errors of regressions whose first coefficients stay while 
 each way to give mesa a gate per key dimension; gates and ridge are the best of a grid on some
 streams, errors are those on others.  Solves: steps of conjugate gradient, errors and times of
 ``mesa_channel`` by kind of gates.  Results: ``benchmarks/results/channel_gates.json``;
-docs/chunk-exact.md shows them.
+docs/measurements/sequences.md shows them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from olsq.attention.recurrences.vector_solve import Systems, fade_keys, solve_by
 from olsq.reference import attention_solved
 
 RESULTS = Path(__file__).parents[1] / "results" / "channel_gates.json"
-PAGE = Path(__file__).parents[2] / "docs" / "chunk-exact.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 Floats = NDArray[np.float64]
 
 # Regressions that drift.

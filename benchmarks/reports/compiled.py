@@ -2,7 +2,7 @@
 
     python -m benchmarks.reports.compiled [--rounds 40]
 
-Writes ``benchmarks/results/compiled.json`` and the table of docs/inside-your-program.md.  All are
+Writes ``benchmarks/results/compiled.json`` and the table of docs/measurements/rows.md.  All are
 timed in turn in one process, in short runs, and the least of the rounds counts, so that a busy
 machine disturbs them little.  The error is that of the coefficients after 2,000 rows of condition
 number 1e6 against one dense solve, relative to the largest.  Needs PyTorch.
@@ -31,7 +31,7 @@ from ..support.machine import describe, sentence
 from ..support.marked import replace_between
 
 RESULT = Path(__file__).parents[1] / "results" / "compiled.json"
-PAGE = Path(__file__).parents[2] / "docs" / "inside-your-program.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 SIZES, ROWS, FEW, FILTERS = (4, 16), 20_000, 200, 1_000
 CONDITION = 1e6
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.reports.complex_embedding [--rounds 10]
 
-Writes ``benchmarks/results/complex_embedding.json`` and the table of docs/complex-signals.md.  The
-textbook recursion in complex128 has no guards, statistics or residuals: a lower bound of what a
+Writes ``benchmarks/results/complex_embedding.json`` and the table of docs/measurements/rows.md.
+The textbook recursion in complex128 has no guards, statistics or residuals: a lower bound of what a
 native form would cost.  ``guarded`` is the same recursion with what the estimator does for every
 row: the guards that leave the covariance form and stop wind-up, weights, residuals, statistics, and
 a test for missing values.  Errors are the largest difference of the last coefficients to a dense
@@ -31,7 +31,7 @@ from ..support.machine import describe, sentence
 from ..support.marked import replace_between
 
 RESULT = Path(__file__).parents[1] / "results" / "complex_embedding.json"
-PAGE = Path(__file__).parents[2] / "docs" / "complex-signals.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 SIZES, ROWS, FORGET, RIDGE = (4, 8, 16, 32), 12_000, 0.99, 1e-3
 LABELS = {
     "native": "textbook recursion in complex128, Numba",

@@ -1,6 +1,6 @@
 """How often "95 %" bands hold the truth: 2,000 streams for each kind of forgetting and weights.
 
-    python -m benchmarks.reports.coverage  # some minutes; prints the table of docs/numerics.md
+    python -m benchmarks.reports.coverage  # some minutes; prints the table of the page on accuracy
 
 Noise of one variance, an intercept and three white regressors, ridge 0, 600 rows; weights are
 drawn from [.2, 3].  A coefficient counts as covered if it is within 1.96 standard errors.

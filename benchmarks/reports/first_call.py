@@ -20,7 +20,7 @@ from ..support import machine
 from ..support.marked import replace_between
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "speed.md"
+PAGE = ROOT / "docs" / "measurements" / "speed.md"
 RESULTS = Path(__file__).parents[1] / "results" / "first_call.json"
 
 PROGRAM = """
@@ -94,14 +94,12 @@ def measure(name: str, cache: str, checkout: Path = ROOT) -> tuple[float, float]
 def table(results: dict) -> str:
     """The Markdown table of the page."""
     lines = [
-        "| first call | before, s | empty cache, s | in reference kernels | full cache, s |",
-        "|---|---|---|---|---|",
+        "| first call | empty cache, s | in reference kernels | full cache, s |",
+        "|---|---|---|---|",
     ]
-    before = results.get("before", {})
     for name, r in results["calls"].items():
         units = r["empty"] / r["unit"]
-        was = f"{before[name]:.1f}" if name in before else "-"
-        lines.append(f"| {name} | {was} | {r['empty']:.1f} | {units:.0f} | {r['full']:.2f} |")
+        lines.append(f"| {name} | {r['empty']:.1f} | {units:.0f} | {r['full']:.2f} |")
     return "\n".join(lines)
 
 

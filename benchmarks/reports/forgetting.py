@@ -4,7 +4,7 @@
     python -m benchmarks.reports.forgetting --report   # page and figure from the stored numbers
 
 Results go to ``benchmarks/results/forgetting.json``, the table and the figure to
-``docs/forgetting.md``.
+``docs/measurements/rows.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Tables and figure of ``docs/forgetting.md``, from what ``forgetting.py`` stored."""
+"""Tables and figure of ``docs/measurements/rows.md``, from what ``forgetting.py`` stored."""
 
 from __future__ import annotations
+
+import re
 
 import matplotlib
 
@@ -13,7 +15,7 @@ from ..support.marked import replace_between
 from .forgetting_streams import PHASE, PHASES
 from .numerics_figures import BLUE, DOCS, GREY, STYLE
 
-PAGE = DOCS / "forgetting.md"
+PAGE = DOCS / "measurements" / "rows.md"
 FIGURE = DOCS / "img" / "forgetting.png"
 USUAL = "Exponential(.99)"
 
@@ -82,6 +84,11 @@ def draw(result: dict) -> None:
         plt.close(figure)
 
 
+def with_zeros(text: str) -> str:
+    """Write decimals with a zero before the point: 0.99 for .99."""
+    return re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)
+
+
 def tables(result: dict) -> dict[str, str]:
     """The marked parts of the page."""
     facts = (
@@ -89,8 +96,8 @@ def tables(result: dict) -> dict[str, str]:
         f"{sentence(result['machine'], 'padasip', 'filterpy')}"
     )
     return {
-        "one-stream": table(list(PHASES), phases(result)),
-        "times": time_table(result),
+        "one-stream": with_zeros(table(list(PHASES), phases(result))),
+        "times": with_zeros(time_table(result)),
         "measured": facts,
     }
 

@@ -4,8 +4,8 @@
 
 Keys, ridges and weights over up to twelve decades, repeats, subspaces, resets.  The error of every
 token, |o - o*|, is put in units of what its own system allows, ``eps cond(M) |G| |x|``, and judged
-where that leaves a digit.  Results: ``benchmarks/results/hard_tokens.json``; docs/chunk-exact.md
-shows them.
+where that leaves a digit.  Results: ``benchmarks/results/hard_tokens.json``;
+docs/measurements/sequences.md shows them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from olsq.reference import sequence as reference
 from olsq.sequence.jax import online_lstsq
 
 RESULTS = Path(__file__).parents[1] / "results" / "hard_tokens.json"
-PAGE = Path(__file__).parents[2] / "docs" / "chunk-exact.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 T, D, M = 64, 8, 2
 GATES = (1.0, 0.9999, 0.999, 0.99, 0.9, 0.5)
 

@@ -1,4 +1,4 @@
-"""The tables of docs/how-far.md, out of what dask_rows.py and devices.py stored."""
+"""The tables of docs/measurements/scaling.md, out of what dask_rows.py and devices.py stored."""
 
 from __future__ import annotations
 

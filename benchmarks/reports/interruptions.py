@@ -1,4 +1,4 @@
-"""A night without data and a silent start, beside other libraries: tables of docs/numerics.md.
+"""A night without data and a silent start, compared with other libraries.
 
     python -m benchmarks.reports.interruptions  # seconds; seed 0
 

@@ -6,7 +6,7 @@ Errors: outputs by ``G (H' + Lambda)^-1 q`` for other matrices H' against those 
 they predict, on keys whose covariance has eigenvalues ``i^-a``.  Times: a decoded token of mesa
 with a carried factor, of gla, and of gla whose query first goes through factors of rank r, which is
 less than a sketch costs: it is not kept up to date.  Results:
-``benchmarks/results/limited_moments.json``; docs/chunk-exact.md quotes them.
+``benchmarks/results/limited_moments.json``; docs/measurements/sequences.md quotes them.
 """
 
 from __future__ import annotations

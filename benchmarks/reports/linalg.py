@@ -1,4 +1,4 @@
-"""The tables of docs/linalg.md: :mod:`olsq.linalg` beside SciPy and LAPACK.
+"""The tables of docs/measurements/rows.md: :mod:`olsq.linalg` beside SciPy and LAPACK.
 
     python -m benchmarks.reports.linalg            # prints the tables: minutes
 

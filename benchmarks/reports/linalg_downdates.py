@@ -1,4 +1,4 @@
-"""Three ways to downdate a Cholesky factor, and their errors: the second table of docs/linalg.md.
+"""Three ways to downdate a Cholesky factor, and their errors.
 
     python -m benchmarks.reports.linalg_downdates
 

@@ -1,6 +1,6 @@
 """Ten million float32 rows against the same rows in float64, and what a float32 state forgets.
 
-    python -m benchmarks.reports.long_float32  # the tables of docs/numerics.md, some minutes
+    python -m benchmarks.reports.long_float32  # some minutes
     python -m benchmarks.reports.long_float32 --states  # only the second: float32 states
 
 Rows: an intercept of 3 and three white regressors with coefficients 1, -2, .5, standing ``offset``

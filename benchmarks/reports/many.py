@@ -2,7 +2,7 @@
 
     python -m benchmarks.reports.many [--rounds 15]
 
-Writes ``benchmarks/results/many.json`` and the table of docs/many-regressions.md.  Both sides of a
+Writes ``benchmarks/results/many.json`` and the table of docs/measurements/rows.md.  Both sides of a
 ratio are timed in turn in one process; each number is the least of the rounds.  Before anything is
 timed the results are compared, to 1e-9 of the largest coefficient.
 """
@@ -23,7 +23,7 @@ from ..support.machine import describe, sentence
 from ..support.marked import replace_between
 
 RESULT = Path(__file__).parents[1] / "results" / "many.json"
-PAGE = Path(__file__).parents[2] / "docs" / "many-regressions.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 FILTERS, D, FORGET = 10_000, 8, 0.99
 GROUPS, ROWS = 5_000, 40
 LEARNED = 30  # rows before a filter's time is taken: they determine its coefficients

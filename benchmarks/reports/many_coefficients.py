@@ -1,4 +1,4 @@
-"""Regressions of many coefficients beside LAPACK's routines: a table and a figure of docs/speed.md.
+"""Regressions of many coefficients compared with LAPACK's routines: a table and a figure.
 
     python -m benchmarks.reports.many_coefficients [--rows 1024]
 

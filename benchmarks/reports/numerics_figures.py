@@ -1,4 +1,4 @@
-"""The figures of ``docs/numerics.md``: drift and wind-up, drawn from fresh runs."""
+"""The figures of ``docs/measurements/accuracy.md``: drift and wind-up, drawn from fresh runs."""
 
 from __future__ import annotations
 

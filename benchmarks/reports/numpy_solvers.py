@@ -26,7 +26,7 @@ from benchmarks.support import machine, marked
 from olsq.sequence import jax as in_jax
 
 RESULTS = Path(__file__).parents[1] / "results" / "numpy_solvers.json"
-PAGE = Path(__file__).parents[2] / "docs" / "choosing-a-solver.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 SOLVERS = {
     "`ChunkExact()`": olsq.ChunkExact(),
     "`ChunkExact(corrections=2)`": olsq.ChunkExact(corrections=2),

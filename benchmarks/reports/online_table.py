@@ -1,4 +1,4 @@
-"""Time every method on one machine, in one process, in turn; write the table of ``docs/speed.md``.
+"""Time every method on one machine, in one process, in turn; write the page on speed.
 
     python -m benchmarks.reports.online_table            # measure all, write results and page
     python -m benchmarks.reports.online_table --quick    # fewer repetitions, print only

@@ -2,9 +2,9 @@
 
     python -m benchmarks.reports.panels [--rounds 2]
 
-Writes ``benchmarks/results/panels.json`` and the table of docs/panels.md.  Every cell is a process
-of its own: processor seconds of the regression, all threads, the least of the rounds, and the
-largest memory of the process.  The data frames of the other libraries are made before the clock
+Writes ``benchmarks/results/panels.json`` and the table of docs/measurements/rows.md.  Every cell is
+a process of its own: processor seconds of the regression, all threads, the least of the rounds, and
+the largest memory of the process.  The data frames of the other libraries are made before the clock
 starts.  Coefficients and errors are compared, to 1e-8, before anything is written.
 """
 
@@ -25,7 +25,7 @@ from ..support.machine import describe, sentence
 from ..support.marked import replace_between
 
 RESULT = Path(__file__).parents[1] / "results" / "panels.json"
-PAGE = Path(__file__).parents[2] / "docs" / "panels.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 D, PERIODS, BLOCK = 4, 100, 10  # regressors, rows of a group, rows of a group in a block
 SIZES = 10_000, 100_000  # groups
 COLUMNS = [f"x{j}" for j in range(D)]

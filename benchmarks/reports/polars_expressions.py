@@ -2,9 +2,9 @@
 
     python -m benchmarks.reports.polars_expressions [--rows 200000] [--rounds 5]
 
-Writes ``benchmarks/results/polars_expressions.json`` and the table of docs/polars.md.  Both sides
-of a ratio run in turn in one process on one thread; each number is the least processor time of the
-rounds.  Nothing is timed before olsq's coefficients agree with dense solves to 1e-9.
+Writes ``benchmarks/results/polars_expressions.json`` and the table of docs/measurements/rows.md.
+Both sides of a ratio run in turn in one process on one thread; each number is the least processor
+time of the rounds.  Nothing is timed before olsq's coefficients agree with dense solves to 1e-9.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..support.marked import replace_between
 
 RESULT = Path(__file__).parents[1] / "results" / "polars_expressions.json"
 SHOWN = 8  # regressors; the results have 2 too
-PAGE = Path(__file__).parents[2] / "docs" / "polars.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 GROUPS = 1, 1_000, 10_000
 CASES = [
     (method, output)

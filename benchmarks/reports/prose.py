@@ -91,29 +91,31 @@ def short(found: dict[str, Any]) -> list[float]:
 
 
 LONGEST = "float64 cond 1e+08 forget 0.99"
-HOW_FAR, CLI = "docs/how-far.md", "docs/cli.md"
+CLI, SCALING = "docs/cli.md", "docs/measurements/scaling.md"
+ACCURACY, ROWS = "docs/measurements/accuracy.md", "docs/measurements/rows.md"
+SEQUENCES, SPEED = "docs/measurements/sequences.md", "docs/measurements/speed.md"
 QUOTES = (
     Quote("README.md", "A Python call costs some {} us", "speed",
           lambda s: [speed_of(s, "olsq partial_fit", 4) / 1e3]),
     Quote("README.md", "Without forgetting conjugate gradient takes {}x.", "sequence",
           lambda s: [s["speed|H8 T4096 d64|1.0"]["CG, 30 steps"][0]
                      / s["speed|H8 T4096 d64|1.0"]["default"][0]], 0.1),
-    Quote("docs/choosing-a-solver.md",
+    Quote(SEQUENCES,
           "JAX take {} to {} times as long in float64 and {} to {} times in float32",
           "sequence_numpy",
           lambda s: [f(sides(s, t)) for t in ("float64", "float32") for f in (min, max)], 0.1),
-    Quote("docs/choosing-a-solver.md", "(d 2), where both take {} to {} ms", "sequence_numpy",
+    Quote(SEQUENCES, "(d 2), where both take {} to {} ms", "sequence_numpy",
           lambda s: [f(float(c.split()[0]) for r in s if "d2" in r[0] and r[1] == "float32"
                        for c in r[3:5]) for f in (min, max)], 0.2),
-    Quote("docs/choosing-a-solver.md", "Errors are at most {} with both", "sequence_gates",
+    Quote(SEQUENCES, "Errors are at most {} with both", "sequence_gates",
           lambda s: [max(max(row[4:6]) for row in s["rows"])]),
-    Quote("docs/chunk-exact.md", "still {} to {} % off", "limited_moments",
+    Quote(SEQUENCES, "still {} to {} % off", "limited_moments",
           lambda s: [sketches(s)[0], sketches(s)[-1]], 0.1),
-    Quote("docs/chunk-exact.md", "predicts {} to {} times worse where", "limited_moments",
+    Quote(SEQUENCES, "predicts {} to {} times worse where", "limited_moments",
           lambda s: sorted(r[3] for r in s["errors"] if "best of rank 32" in r[0])[1:], 0.1),
-    Quote("docs/chunk-exact.md", "{} of a `gla` token in decoding", "limited_moments",
+    Quote(SEQUENCES, "{} of a `gla` token in decoding", "limited_moments",
           lambda s: [s["times"]["mesa"] - s["times"]["gla"]]),
-    Quote("docs/inside-your-program.md", "are wrong by {} (d = 4) and {} (d = 16), those of the "
+    Quote(ROWS, "are wrong by {} (d = 4) and {} (d = 16), those of the "
           "textbook recursion by {} and {}.", "compiled",
           lambda s: [s["cases"][d][n]["error"] for n in ("compiled", "hand")
                      for d in ("4", "16")]),
@@ -125,15 +127,15 @@ QUOTES = (
           "cli_speed",
           lambda s: [*s["processor_seconds"].values(), s["fit_over_its_parts"],
                      s["start_of_olsq_fit"]]),
-    Quote("docs/forgetting.md", "coefficients are within {} *standard errors*", "forgetting",
+    Quote(ACCURACY, "coefficients are within {} *standard errors*", "forgetting",
           lambda s: [max(x for row in s["rounding"].values() for x in row.values())]),
-    Quote("docs/forgetting.md", "wrong by {} after 1,000 rows, the square root by {}.",
+    Quote(ACCURACY, "wrong by {} after 1,000 rows, the square root by {}.",
           "random_walk_forms",
           lambda s: [float(x) for x in s["tables"][0].splitlines()[-1].split("|")[2:4]]),
-    Quote("docs/linalg.md", "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
+    Quote(ROWS, "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
           lambda s: [float(x) for k in (10, 300)
                      for x in re.findall(rf"\| 300 \| {k} \| ([\d.]+),", s["tables"][1])]),
-    Quote("docs/numerics.md", "within {} standard errors of the same rows in float64 after ten "
+    Quote(ACCURACY, "within {} standard errors of the same rows in float64 after ten "
           "million rows", "long_float32",
           lambda s: [max(float(x) for row in s["tables"][0].splitlines()[2:]
                          for x in row.split("|")[4:6])]),
@@ -141,40 +143,40 @@ QUOTES = (
           "`method=\"sqrt\"` is within {} of the noise", "stability",
           lambda s: [s["cells"][LONGEST]["textbook"]["lost_at"],
                      s["cells"][LONGEST]["olsq sqrt"]["error"]]),
-    Quote("docs/polars.md", "agree with dense solves to {}.", "polars_expressions",
+    Quote(ROWS, "agree with dense solves to {}.", "polars_expressions",
           lambda s: [max(e for case in s["cases"] if case["d"] == 8 for e in case["errors"])]),
-    Quote("docs/speed.md", "against a dense solve are below {}.", "many_coefficients",
+    Quote(SPEED, "against a dense solve are below {}.", "many_coefficients",
           lambda s: [max(float(e) for e in re.findall(r"\((\S+)\)", s["tables"][0]))]),
-    Quote("docs/variants.md", "1/{} of a fresh `nnls`, and 1/{} of a fresh `svd`", "variants",
+    Quote(ROWS, "1/{} of a fresh `nnls`, and 1/{} of a fresh `svd`", "variants",
           lambda s: [s["methods"][fresh]["microseconds"] / s["methods"][ours]["path_microseconds"]
                      for fresh, ours in (("SciPy nnls", "ConstrainedLeastSquares, >= 0"),
                                          ("NumPy svd", "TotalLeastSquares"))]),
-    Quote(HOW_FAR, "({} ms at d = 16, {} ms at d = 256)", "dask_rows",
+    Quote(SCALING, "({} ms at d = 16, {} ms at d = 256)", "dask_rows",
           lambda s: [1e3 * row(s, "workers", d=d, workers=1)["tasks_seconds"] for d in (16, 256)]),
-    Quote(HOW_FAR, "over memory): {} to {} ms of each second", "dask_rows",
+    Quote(SCALING, "over memory): {} to {} ms of each second", "dask_rows",
           lambda s: [f(1e3 * r["upkeep"] for r in s["workers"]["table"]) for f in (min, max)]),
-    Quote(HOW_FAR, "{} rows of 8 regressors, {} GiB in {} partitions of {} MiB", "dask_rows",
+    Quote(SCALING, "{} rows of 8 regressors, {} GiB in {} partitions of {} MiB", "dask_rows",
           lambda s: [s["rows"][k] for k in ("rows", "data_GiB", "partitions", "partition_MiB")],
           0.02),
-    Quote(HOW_FAR, "grew from {} MiB to a peak of {} MiB, and took {} s of processor time "
+    Quote(SCALING, "grew from {} MiB to a peak of {} MiB, and took {} s of processor time "
           "({} million rows", "dask_rows",
           lambda s: [s["rows"]["peak_before_MiB"], s["rows"]["peak_MiB"], s["rows"]["cpu_seconds"],
                      s["rows"]["rows_per_cpu_second"] / 1e6], 0.2),
-    Quote(HOW_FAR, "take {} ms of processor time for softmax and its gradient, where one device "
+    Quote(SCALING, "take {} ms of processor time for softmax and its gradient, where one device "
           "takes {}", "devices",
           lambda s: [1e3 * s["devices"][n]["softmax"]["gradient"]["cpu_seconds"] for n in "81"]),
-    Quote(HOW_FAR, "whose pieces take turns, it is {} ms instead of {}.", "devices",
+    Quote(SCALING, "whose pieces take turns, it is {} ms instead of {}.", "devices",
           lambda s: [1e3 * s["devices"][n]["ttt_linear"]["gradient"]["cpu_seconds"] for n in "81"]),
-    Quote(HOW_FAR, "within {} standard errors of the truth", "dask_rows",
+    Quote(SCALING, "within {} standard errors of the truth", "dask_rows",
           lambda s: [s["rows"]["largest_error_in_stderr"]], 0.02),
-    Quote(HOW_FAR, "is within {} % of the formula, where arithmetic alone was short by a factor "
-          "of {} to {}.", "dask_rows", short, 0.1),
-    Quote(HOW_FAR, "Four workers are {} times as fast as one at d = 16 and {} times at d = 256.",
+    Quote(SCALING, "is within {} % of the formula. Arithmetic alone was short by a factor of {} "
+          "to {}.", "dask_rows", short, 0.1),
+    Quote(SCALING, "Four workers are {} times as fast as one at d = 16 and {} times at d = 256.",
           "dask_rows",
           lambda s: [row(s, "workers", d=d, workers=1)["busiest_worker_seconds"]
                      / row(s, "workers", d=d, workers=4)["busiest_worker_seconds"]
                      for d in (16, 256)], 0.1),
-    Quote(HOW_FAR, "1e9 / {}e3 = {} s", "dask_rows",
+    Quote(SCALING, "1e9 / {}e3 = {} s", "dask_rows",
           lambda s: [row(s, "constants", d=1024)["rows_per_second"] / 1e3,
                      1e9 / row(s, "constants", d=1024)["rows_per_second"]], 0.05),
 )  # fmt: skip

@@ -16,6 +16,9 @@ from typing import Any
 
 from .traced import ROOT
 
+ACCURACY_PAGE, ROWS_PAGE = "measurements/accuracy.md", "measurements/rows.md"
+SEQUENCES_PAGE, SPEED_PAGE = "measurements/sequences.md", "measurements/speed.md"
+SCALING_PAGE = "measurements/scaling.md"
 RESULTS = Path(__file__).parents[1] / "results"
 Blocks = dict[tuple[str, str | None], str]  # (page, marker) -> text; marker None: the whole page
 
@@ -62,37 +65,31 @@ class Report:
 def stability(found: dict) -> Blocks:
     from .stability_report import tables
 
-    return {("numerics.md", marker): text for marker, text in tables(found).items()}
+    return {(ACCURACY_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def speed(found: dict) -> Blocks:
     from .speed_report import tables
 
-    return {("speed.md", marker): text for marker, text in tables(found).items()}
+    return {(SPEED_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def busy(found: dict) -> Blocks:
     from .busy import table
 
-    return {("speed.md", "busy"): table(found)}
+    return {(SPEED_PAGE, "busy"): table(found)}
 
 
 def first_call(found: dict) -> Blocks:
     from .first_call import table
 
-    return {("speed.md", "first call"): table(found)}
-
-
-def versions(found: dict) -> Blocks:
-    from .versions import table
-
-    return {("project/testing-and-measuring.md", "versions"): table(found)}
+    return {(SPEED_PAGE, "first call"): table(found)}
 
 
 def forgetting(found: dict) -> Blocks:
     from .forgetting_report import tables
 
-    return {("forgetting.md", marker): text for marker, text in tables(found).items()}
+    return {(ROWS_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def text_of(module: str, page: str, marker: str) -> Callable[[Any], Blocks]:
@@ -108,52 +105,52 @@ def text_of(module: str, page: str, marker: str) -> Callable[[Any], Blocks]:
 def hard_tokens(found: dict) -> Blocks:
     from .hard_tokens import table
 
-    return {("chunk-exact.md", "hard"): table(found)}
+    return {(SEQUENCES_PAGE, "hard"): table(found)}
 
 
 def channel_gates(found: dict) -> Blocks:
     from .channel_gates import form_table, solve_table
 
     return {
-        ("chunk-exact.md", "channel forms"): form_table(found["forms"]),
-        ("chunk-exact.md", "channel solves"): solve_table(found["solves"], found["date"]),
+        (SEQUENCES_PAGE, "channel forms"): form_table(found["forms"]),
+        (SEQUENCES_PAGE, "channel solves"): solve_table(found["solves"], found["date"]),
     }
 
 
 def numpy_solvers(found: dict) -> Blocks:
     from .numpy_solvers import table
 
-    return {("choosing-a-solver.md", "numpy solvers"): table(found["rows"])}
+    return {(SEQUENCES_PAGE, "numpy solvers"): table(found["rows"])}
 
 
 def sequence_gates(found: dict) -> Blocks:
     from .sequence_gates import table
 
-    return {("choosing-a-solver.md", "gates"): table(found["rows"])}
+    return {(SEQUENCES_PAGE, "gates"): table(found["rows"])}
 
 
 def long_sequence(found: dict) -> Blocks:
     from .long_sequence import table
 
-    return {("chunk-exact.md", "long"): table(found["rows"])}
+    return {(SEQUENCES_PAGE, "long"): table(found["rows"])}
 
 
 def training_step(found: dict) -> Blocks:
     from .training_step import table
 
-    return {("training.md", "step"): table(found)}
+    return {(SEQUENCES_PAGE, "step"): table(found)}
 
 
 def sequence(found: dict) -> Blocks:
-    from .sequence_report import text
+    from .sequence_report import tables
 
-    return {("sequence-tables.md", None): text(found)}
+    return {(SEQUENCES_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def attention(found: dict) -> Blocks:
-    from .attention_report import text
+    from .attention_report import costs_of_rules
 
-    return {("the-family.md", None): text(found)}
+    return {(SEQUENCES_PAGE, "attention costs"): costs_of_rules(found)}
 
 
 def cli_memory(found: dict) -> Blocks:
@@ -183,15 +180,15 @@ def dask_rows(found: dict) -> Blocks:
     from . import how_far
 
     return {
-        ("how-far.md", "constants"): how_far.constants(found),
-        ("how-far.md", "partition memory"): how_far.memory(found),
+        (SCALING_PAGE, "constants"): how_far.constants(found),
+        (SCALING_PAGE, "partition memory"): how_far.memory(found),
     }
 
 
 def devices(found: dict) -> Blocks:
     from . import how_far
 
-    return {("how-far.md", "received"): how_far.received(found)}
+    return {(SCALING_PAGE, "received"): how_far.received(found)}
 
 
 def accelerator(found: dict) -> Blocks:
@@ -231,13 +228,13 @@ def columns(table: str, *kept: int) -> str:
 def interruptions(found: dict) -> Blocks:
     night, silent = found["tables"][:2]
     return {
-        ("numerics.md", "night"): columns(night, 0, 1, 2, 3, 4),
-        ("numerics.md", "silent start"): columns(silent, 0, 1, 3, 4, 6),
+        (ACCURACY_PAGE, "night"): columns(night, 0, 1, 2, 3, 4),
+        (ACCURACY_PAGE, "silent start"): columns(silent, 0, 1, 3, 4, 6),
     }
 
 
 def float32_states(found: dict) -> Blocks:
-    return {("numerics.md", "float32 states"): found["tables"][1]}
+    return {(ACCURACY_PAGE, "float32 states"): found["tables"][1].replace("a call", "per call")}
 
 
 def linalg(found: dict) -> Blocks:
@@ -246,7 +243,7 @@ def linalg(found: dict) -> Blocks:
     unshown = re.compile(r"\| (32|\d+ \| 8) \|")
     cholesky = "\n".join(row for row in cholesky.splitlines() if not unshown.match(row))
     qr = "\n".join(row for row in qr.splitlines() if not re.match(r"\| (50, 8|128, 64)", row))
-    return {("linalg.md", m): t for m, t in (("cholesky", cholesky), ("qr", qr), ("batch", batch))}
+    return {(ROWS_PAGE, m): t for m, t in (("cholesky", cholesky), ("qr", qr), ("batch", batch))}
 
 
 UNSHOWN = ("| 32 |", "| 128 ", "| 512 ")  # sizes between those of the page; its figure has them
@@ -256,7 +253,7 @@ def many_coefficients(found: dict) -> Blocks:
     """Every other size, with the ratio to the bound in brackets, and without the errors."""
     rows = [row for row in found["tables"][0].splitlines() if row[:6] not in UNSHOWN]
     shown = re.sub(r", ([\d.]+) times \([^)]*\)", r" (\1)", "\n".join(rows))
-    return {("speed.md", "many coefficients"): shown}
+    return {(SPEED_PAGE, "many coefficients"): shown}
 
 
 def local_preconditioners(found: dict) -> Blocks:
@@ -267,7 +264,7 @@ def local_preconditioners(found: dict) -> Blocks:
     shown = ["|".join((*row.split("|")[:5], *row.split("|")[7:])) for row in rows]
     columns_ = (0, 1, 2, 3, 6, 8, 9, 10)
     kept = ["|".join(row.split("|")[i] for i in columns_) for row in passes.splitlines()]
-    page = "local-least-squares.md"
+    page = SEQUENCES_PAGE
     return {(page, "local steps"): "\n".join(shown), (page, "local passes"): "\n".join(kept)}
 
 
@@ -276,43 +273,42 @@ REPORTS = (
         "stability", ("stability",), stability, 0.5, 30,
         ("img/numerics-drift.png", "img/numerics-windup.png"),
     ),
-    Report("nist", ("nist",), text_of("nist", "numerics.md", "nist"), 0.5, 1),
+    Report("nist", ("nist",), text_of("nist", ACCURACY_PAGE, "nist"), 0.5, 1),
     Report("speed", ("online_table",), speed, 0.5, 15),
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
     Report(
         "busy", ("busy",), busy, 0.3, 4
     ),
     Report("first_call", ("first_call",), first_call, 0.5, 8),
-    Report("versions", ("versions",), versions, 0.3, 25),
     Report(
-        "many", ("many",), text_of("many", "many-regressions.md", "many"),
+        "many", ("many",), text_of("many", ROWS_PAGE, "many"),
         0.4, 2,
     ),
-    Report("panels", ("panels",), text_of("panels", "panels.md", "panels"), 0.5, 10),
+    Report("panels", ("panels",), text_of("panels", ROWS_PAGE, "panels"), 0.5, 10),
     Report(
-        "compiled", ("compiled",), text_of("compiled", "inside-your-program.md", "compiled"),
+        "compiled", ("compiled",), text_of("compiled", ROWS_PAGE, "compiled"),
         0.5, 2,
     ),
     Report(
         "complex_embedding", ("complex_embedding",),
-        text_of("complex_embedding", "complex-signals.md", "complex"),
+        text_of("complex_embedding", ROWS_PAGE, "complex"),
         0.5, 1,
     ),
     Report(
-        "torch_calls", ("torch_calls",), text_of("torch_calls", "inside-your-program.md", "torch"),
+        "torch_calls", ("torch_calls",), text_of("torch_calls", ROWS_PAGE, "torch"),
         0.5, 2,
     ),
     Report(
         "polars_expressions", ("polars_expressions",),
-        text_of("polars_expressions", "polars.md", "polars"),
+        text_of("polars_expressions", ROWS_PAGE, "polars"),
         0.5, 5,
     ),
     Report(
-        "time_varying", ("time_varying",), text_of("time_varying", "drift.md", "time varying"),
+        "time_varying", ("time_varying",), text_of("time_varying", ROWS_PAGE, "time varying"),
         0.5, 3,
     ),
     Report(
-        "variants", ("variants",), text_of("variants", "variants.md", "variants"), 0.5, 10,
+        "variants", ("variants",), text_of("variants", ROWS_PAGE, "variants"), 0.5, 10,
         ("img/variants.png",),
     ),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
@@ -346,7 +342,7 @@ REPORTS = (
     Report(
         "accelerator_counts", ("accelerator_counts",), accelerator_counts, 0.1, 60,
     ),
-    Report("coverage", ("coverage",), printed("numerics.md", "coverage"), 0.02, 5, printed=True),
+    Report("coverage", ("coverage",), printed(ACCURACY_PAGE, "coverage"), 0.02, 5, printed=True),
     Report(
         "interruptions", ("interruptions",), interruptions, 0.02, 1, printed=True,
     ),
@@ -365,7 +361,7 @@ REPORTS = (
         "random_walk_forms", ("random_walk_forms",), lambda found: {}, 0.5, 1, printed=True,
     ),
     Report(
-        "linalg_downdates", ("linalg_downdates",), printed("linalg.md", "downdates"), 0.3, 1,
+        "linalg_downdates", ("linalg_downdates",), printed(ROWS_PAGE, "downdates"), 0.3, 1,
         printed=True,
     ),
     Report(
@@ -387,8 +383,9 @@ TYPED = {
     "docs/concepts/how-it-works.md: | `forget` | half-life in rows | effective rows |": (
         "arithmetic"
     ),
-    "docs/decoding.md: | 8 heads, gates .999, one core, processor time | factor carried "
-    "| from moments | `gla_step` |": "measured once, by hand; no script kept",
+    "docs/measurements/sequences.md: "
+    "| 8 heads, gates 0.999, one core, processor time | factor carried | from moments "
+    "| `gla_step` |": "measured once, by hand; no script kept",
     "docs/development.md: "
     "| package | statements | branches | | package | statements | branches |": (
         "printed by coverage.py over the whole suite, with the settings above the table"
@@ -399,18 +396,18 @@ TYPED = {
     "docs/development.md: | figure | 0.2.0 | 2026-11-26 | command |": (
         "counted by the commands in its last column"
     ),
-    "docs/index.md: | one regression, forgetting .99 | olsq | river | padasip | polars-ols |": (
+    "docs/index.md: | one regression, forgetting 0.99 | olsq | river | padasip | polars-ols |": (
         "rows of the README"
     ),
-    "docs/five-streams.md: | 2,520 days, `--assets 500` | time | error of the market beta |": (
+    "docs/measurements/rows.md: | 2,520 days, `--assets 500` | time | error of the market beta |": (
         "printed by examples/gallery/rolling_betas.py"
     ),
-    "docs/five-streams.md: | echo return loss enhancement | after one second | at the door "
+    "docs/measurements/rows.md: | echo return loss enhancement | after one second | at the door "
     "| at the end |": "printed by examples/gallery/echo_canceller.py",
-    "docs/five-streams.md: | 2,000 readers (`--peers 1`) | regret | time per step |": (
+    "docs/measurements/rows.md: | 2,000 readers (`--peers 1`) | regret | time per step |": (
         "printed by examples/gallery/bandit.py"
     ),
-    "docs/five-streams.md: | 2,067 forecasts, each made 26 weeks before | error "
+    "docs/measurements/rows.md: | 2,067 forecasts, each made 26 weeks before | error "
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
     "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
     "| most frequent next token | most that can be known |": "counted once; no script kept",

@@ -26,7 +26,7 @@ from benchmarks.support import machine, marked
 from olsq.reference import sequence as reference
 
 RESULTS = Path(__file__).parents[1] / "results" / "sequence_gates.json"
-PAGE = Path(__file__).parents[2] / "docs" / "choosing-a-solver.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 HEADS, LENGTH, WIDTH = 8, 2048, 64
 GATES = (0.3, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0, "mixed", "resets")
 RIDGES = (1.0, 0.01)

@@ -1,4 +1,4 @@
-"""NumPy arrays against JAX arrays in `online_lstsq`; docs/choosing-a-solver.md quotes the ratios.
+"""NumPy arrays against JAX arrays in `online_lstsq`.
 
     python -m benchmarks.reports.sequence_numpy
 

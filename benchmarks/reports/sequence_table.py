@@ -1,6 +1,6 @@
-"""Accuracy beside speed for whole sequences: writes docs/sequence-tables.md.
+"""Accuracy beside speed for whole sequences: writes docs/measurements/sequences.md.
 
-    python -m benchmarks.reports.sequence_table speed iterations --out docs/sequence-tables.md
+    python -m benchmarks.reports.sequence_table speed iterations
 
 Times are the best of several rounds in which all methods take turns, in one process; read the
 ratios.  Progress is kept in ``--cache`` (JSON), so that an interrupted run goes on.
@@ -203,7 +203,7 @@ def main():
     parser.add_argument(
         "what", nargs="+", choices=["speed", "memory", "growth", "small", "iterations", "decoding"]
     )
-    parser.add_argument("--out", default="docs/sequence-tables.md")
+    parser.add_argument("--out", default="docs/measurements/sequences.md")
     parser.add_argument("--cache", default="benchmarks/results/sequence.json")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="d 64 and T 2048 only")

@@ -1,4 +1,4 @@
-"""Markdown of the speed results, put into ``docs/speed.md``."""
+"""Markdown of the speed results, put into ``docs/measurements/speed.md``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from ..support import machine
 from ..support.marked import replace_between
 
-PAGE = Path(__file__).parents[2] / "docs" / "speed.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "speed.md"
 PEERS = ("numba", "padasip", "river", "filterpy", "statsmodels", "polars-ols")
 SHARED = ("olsq covariance", "olsq partial_fit", "olsq coefficient_path", "olsq rolling path")
 GROUPS = ("bound", "whole array", "one row at a time", "coefficient path", "rolling window")

@@ -1,4 +1,4 @@
-"""Measure who stays finite and exact, and write the table into ``docs/numerics.md``.
+"""Measure who stays finite and exact, and write the table into ``docs/measurements/accuracy.md``.
 
     python -m benchmarks.reports.stability  # run what is missing, then write table and figures
     python -m benchmarks.reports.stability --peers  # only the other libraries

@@ -1,4 +1,4 @@
-"""Tables and figures of the stability results, put into ``docs/numerics.md``."""
+"""Tables and figures of the stability results, put into ``docs/measurements/accuracy.md``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..support.stability_cases import CONDITIONS, special_cases, table_name
 from . import rolling_drift
 from .numerics_figures import DOCS, draw
 
-PAGE = DOCS / "numerics.md"
+PAGE = DOCS / "measurements" / "accuracy.md"
 SHOWN_FORGETS = [0.99, 1.0]  # the page's; the others fail after proportionally many rows
 FLOAT32_METHODS = [*OLSQ, *(name for name in PEERS if "textbook" in name)]
 

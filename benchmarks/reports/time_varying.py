@@ -2,9 +2,10 @@
 
     python -m benchmarks.reports.time_varying [--rounds 3]
 
-Writes ``benchmarks/results/time_varying.json`` and the table of docs/drift.md.  Both sides of a
-ratio run in turn in one process on one thread; each number is the least processor time of the
-rounds.  Nothing is timed before likelihood, coefficients and errors agree at the same parameters.
+Writes ``benchmarks/results/time_varying.json`` and the table of docs/measurements/rows.md.  Both
+sides of a ratio run in turn in one process on one thread; each number is the least processor time
+of the rounds.  Nothing is timed before likelihood, coefficients and errors agree at the same
+parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..support.marked import replace_between
 from .polars_expressions import least
 
 RESULT = Path(__file__).parents[1] / "results" / "time_varying.json"
-PAGE = Path(__file__).parents[2] / "docs" / "drift.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 SIZES = ((200, 2), (2_000, 4), (20_000, 8), (100_000, 8))
 MANY = 10_000  # rows from which one round is enough
 MOST_FITTED = 20_000  # by statsmodels, whose fit of 100,000 rows did not end in 10 minutes

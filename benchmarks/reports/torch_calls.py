@@ -2,7 +2,7 @@
 
     python -m benchmarks.reports.torch_calls [--rounds 15]
 
-Writes ``benchmarks/results/torch_calls.json`` and a table of docs/inside-your-program.md.  Needs
+Writes ``benchmarks/results/torch_calls.json`` and a table of docs/measurements/rows.md.  Needs
 PyTorch.  Calls are timed in turn in one process, and the least of the rounds counts.  Forward
 passes are beside the call for JAX arrays as a user writes it, and beside the same under
 ``jax.jit``; gradients are beside ``jax.jit(jax.grad(...))`` alone, which checks no values.
@@ -23,7 +23,7 @@ from ..support.machine import describe, sentence
 from ..support.marked import replace_between
 
 RESULT = Path(__file__).parents[1] / "results" / "torch_calls.json"
-PAGE = Path(__file__).parents[2] / "docs" / "inside-your-program.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 BATCH, TIME, HEADS, SIZE = 1, 680, 4, 32  # 3 arrays of 0.35 MB in float32
 RULES: dict[str, dict[str, Any]] = {"mesa": {"ridge": 0.5}}
 

@@ -1,4 +1,4 @@
-"""A training step of layers that solve, beside one of gated linear attention: docs/training.md.
+"""A training step of layers that solve, compared with gated linear attention.
 
     python -m benchmarks.reports.training_step             # a few minutes; stores its results
     python -m benchmarks.reports.training_step --compile   # stores the seconds to compile alone,
@@ -90,10 +90,11 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The page's table; that of docs/choosing-a-solver.md shows what gates cost."""
+    """The page's table; that of docs/measurements/sequences.md shows what gates cost."""
     plain, keeping = found["plain"], found["keeping"]
     lines = [
-        "| layers | ms a step | / gla | memory kept: ms a step | / gla | compiling, processor s |",
+        "| layers | ms per step | / gla | memory kept: ms per step | / gla "
+        "| compiling, processor s |",
         "|---|---|---|---|---|---|",
     ]
     for name, row in plain.items():

@@ -18,7 +18,7 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "asv's suite `startup` follows it",
     ),
     (
-        "docs/five-streams.md",
+        "docs/measurements/rows.md",
         "their times are a hundred times that",
         "printed by the examples, not stored",
     ),
@@ -29,12 +29,16 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
     ),
     ("docs/layers.md", "rises from 6.5 nats at width 64 to 18.3 at 1,024", ONCE),
     (
-        "docs/layers.md",
+        "docs/measurements/sequences.md",
         "then compile in 18 s instead of 50 s",
         "printed by `python -m benchmarks.reports.depth`",
     ),
-    ("docs/linalg.md", "downdate is 2.1 units of 2.2e-16", "a bound in `tests/linalg` holds it"),
-    ("docs/linalg.md", "A call costs about 14 µs of Python", ONCE),
+    (
+        "docs/measurements/rows.md",
+        "downdate is 2.1 units of 2.2e-16",
+        "a bound in `tests/linalg` holds it",
+    ),
+    ("docs/measurements/rows.md", "A call costs about 14 µs of Python", ONCE),
     (
         "docs/many-machines.md",
         "one machine's coefficients to 8e-16",
@@ -46,7 +50,7 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "run once with Spark, as the page says",
     ),
     (
-        "docs/numerics.md",
+        "docs/measurements/accuracy.md",
         "came out as 3.040 after 4 million rows",
         "an ordinary float32 state, which olsq no longer has",
     ),
@@ -55,7 +59,7 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "97 % of statements and 93 % of branches",
         "hours of tests; printed by coverage.py",
     ),
-    ("docs/project/testing-and-measuring.md", "`pip install .` takes 23 s", ONCE),
+    ("docs/measurements/speed.md", "`pip install .` takes 23 s", ONCE),
     ("docs/tasks.md", "In 2.4% of test sequences", "counted once; no script kept"),
     (
         "docs/training.md",

@@ -3,9 +3,9 @@
     python -m benchmarks.reports.variants [--seeds 2]
 
 Writes ``benchmarks/results/variants.json``, ``docs/img/variants.png`` and the table of
-docs/variants.md.  Every estimator forgets by the same factor.  An outside solver, which has no
-recursion, is fitted again every ``REFIT`` rows to all rows so far, weighted by the same forgetting,
-and its time is that of one fit: what being up to date costs.  Errors are of predictions made before
+docs/measurements/rows.md.  Every estimator forgets by the same factor.  An outside solver has no
+recursion: it is fitted again every ``REFIT`` rows to all rows so far, with the same weights, and
+its time is that of one fit: what being up to date costs.  Errors are of predictions made before
 the row, against the target without its noise; times are processor time.
 """
 
@@ -283,7 +283,7 @@ def main() -> None:
         found = measure(seeds)
     stored = {"machine": describe(), "methods": found}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
-    replace_between(DOCS / "variants.md", "variants", text(stored))
+    replace_between(DOCS / "measurements" / "rows.md", "variants", text(stored))
     figure(found)
 
 

@@ -1,6 +1,6 @@
 """Streams of rows in several versions of olsq, in turn: the time of each beside the first one's.
 
-    python -m benchmarks.reports.versions               # the commits STEPS and this tree; the page
+    python -m benchmarks.reports.versions               # the commits STEPS and this tree
     python -m benchmarks.reports.versions BEFORE .. [--only "one row"]     # checkouts; only prints
 
 A worker for each version and case imports olsq from its checkout.  In every round each worker runs
@@ -26,10 +26,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.support import machine
-from benchmarks.support.marked import replace_between
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "project" / "testing-and-measuring.md"
 RESULTS = ROOT / "benchmarks" / "results" / "versions.json"
 ROUNDS = 9
 # Before the recursion became one, and after each part: kernels that take tuples, one table of
@@ -258,7 +256,7 @@ def main() -> None:
         about = machine.describe() | {"threads": 1}  # of the workers
         results = {"machine": about, "commits": [*STEPS, "now"], "cases": cases}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        replace_between(PAGE, "versions", table(results))
+        print(table(results))
     return None
 
 

@@ -18,15 +18,19 @@ from task_training import RESULTS, load_results
 
 INTRO = """\
 # Claims of the papers, tested
+
+For readers of the papers: each claim that could be tested on two cores, the criterion for it, and
+whether it was met. Of these claims,
 """
 ABOUT = """
 B is chapter 2 of J. von Oswald's thesis ("Transformers learn in-context by gradient descent"), C
 chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet (von Oswald et al.
-2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test*: too few
-data or seeds, or too small a model, for the criterion to mean what the claim says. Criteria were
-set before the runs, but for B3, B4, C5, E2 and E3. Scripts begin with what is smaller than in the
-paper; the JSON files here hold every measured value. Forget gates of D start at one half, as in the
-paper, where the row does not say otherwise.
+2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test* means
+that there were too few data or seeds, or that the model was too small, for the criterion to say
+what the claim says. Criteria were set before the runs, except for B3, B4, C5, E2 and E3. Each
+script says first what is smaller than in the paper; the JSON files beside this page have the
+measured values and the number of runs. Forget gates of D start at one half, as in the paper, unless
+the row says otherwise.
 
 """
 
@@ -95,7 +99,7 @@ and the thesis' chapter 4.
 
 ## Figures
 
-They repeat the figures named, of the thesis where no paper is.
+Each repeats the figure that is named above it, of the thesis where no paper is named.
 """
 
 
@@ -226,14 +230,14 @@ def population_rows() -> Iterator[Row]:
 
 
 def line(row: Row, effect: Effect) -> str:
-    """One line of the table; the measured values in full are in the stored results."""
+    """One line of the table; the measured values are in the stored results."""
     said = verdict(row.passed, effect)
     said = said if said in (MET, "") else f"**{said}**"
     note = effect.too_small or (row.note if row.passed is False else "")
     path = row.script if row.script.startswith("..") else f"../../examples/experiments/{row.script}"
-    size = effect.size or row.ours
-    seen = size + (f". *{note[0].upper()}{note[1:].rstrip('.')}.*" if note else "")
-    cells = (f"[{row.name}]({path})", row.paper, row.criterion, seen, effect.n, said)
+    if note:
+        said += f": {note[0].lower() if note[1:2].islower() else note[0]}{note[1:].rstrip('.')}"
+    cells = (f"[{row.name}]({path})", row.paper, row.criterion, said)
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
@@ -265,16 +269,13 @@ def page() -> str:
     rows = [*stored_rows(), recall_row(), *spending_rows(), *training_rows(),
             bounds_row(), *population_rows()]  # fmt: skip
     rows.sort(key=lambda row: (row.name[0], int(row.name.split(",")[0][1:]), row.name))
-    head = (
-        "| claim and script | the paper | criterion | effect here | n | verdict |\n"
-        "| --- | --- | --- | --- | --- | --- |\n"
-    )
+    head = "| claim and script | the paper | criterion | verdict |\n| --- | --- | --- | --- |\n"
     ran = [row for row in rows if row.passed is not None]
     seen = effects()
     said = [verdict(row.passed, seen.get(row.name, Effect("", ""))) for row in ran]
     text = INTRO + (
-        f"\nOf {len(rows)} claims below, {len(ran)} were tried: {said.count(MET)} are met, "
-        f"{said.count(NOT_MET)} are not, and {said.count(TOO_SMALL)} are too small to test.\n"
+        f"{len(ran)} were tried: {said.count(MET)} are met, {said.count(NOT_MET)} are not, and "
+        f"{said.count(TOO_SMALL)} are too small to test.\n"
     )
     text += ABOUT + older()
     noted: set[str] = set()

@@ -111,6 +111,8 @@ def page(results: dict[str, Any], batch: int) -> str:
     return f"""\
 # Meta-learning: learning to learn sines
 
+For readers who study few-shot learning: is it better to solve the last layer exactly than to descend its gradient?
+
 ![Errors by shots and by work, frozen shares](meta-learning.png)
 
 `{run["command"]}`, {run["date"]}, {len(head["seeds"])} seeds, {run["processor_seconds"]:,.0f} s of processor time on a

@@ -30,14 +30,16 @@ from tables import FROM_HALF, table
 from task_training import RESULTS, load_results
 
 INTRO = """\
-# Results
+# Results of studies
+
+For readers who ask when it pays to solve a regression at every token, on small tasks and models. Each row of the table is one conclusion, with the
+number of runs behind it, its page and its figure.
 
 ![Error of the best rule that solves over that of the best that does not, for each task](when-to-solve-answer.png)
 
-Each row is one sentence to quote, with the number of runs it rests on, its page and its figure. Regressions and RegBench compare the
-best rule that solves with the best that does not. `examples/experiments/report.py` makes these pages from the results of the scripts
-beside it; machine: two shared x86-64 cloud cores. Every page says how forget gates start: mostly at one half, as in the MesaNet paper, where no
-layer [starts now](../layers.md#initialisation).
+Regressions and RegBench compare the best rule that solves with the best rule that does not. `examples/experiments/report.py` makes these pages
+from the results of the scripts in the same folder; the machine had two shared x86-64 cloud cores. Every page says how forget gates started:
+mostly at one half, as in the MesaNet paper. Layers now [start near 0.99](../layers.md#initialisation).
 
 """
 
@@ -53,7 +55,7 @@ def noisy_recall(results: dict[str, Any]) -> str:
 
 ![Learning curves of every mixer](noisy-recall.png)
 
-All mixers reach 99 % but the two with windows of 64 tokens. One seed and one learning rate: this is no ranking.
+All mixers reach 99 %, except the two with windows of 64 tokens. One seed and one learning rate: this is no ranking.
 `python examples/experiments/noisy_recall.py`, 2026-11-21 and 22: the MAD task at its baseline, 6,400 sequences of 127 tokens, two
 blocks of width 64 with 4 heads of 16, learning rate 3e-3, at most 1,500 steps of 32.
 {FROM_HALF}
@@ -273,6 +275,24 @@ SHARED_PAGES = {
         "Test-time compute of Mesa layers", ("test-time-compute", "heads-over-training"),
     ),
 }  # fmt: skip
+OPENINGS = {
+    "local-regression": (
+        "For readers who ask whether attention should fit a line where softmax takes a mean: errors "
+        "without training, errors of trained layers, and the direction that Parallax learns."
+    ),
+    "recall": (
+        "For readers who choose a layer for recall or for tracking a state: which mixers learn noisy "
+        "recall, how the start of the forget gates matters, and what gates below zero can learn."
+    ),
+    "language-models": (
+        "For readers who train small language models: losses of mixers with 1M and 3M parameters, "
+        "and how stable training in bfloat16 is."
+    ),
+    "test-time-compute": (
+        "For readers who run Mesa layers: how many solver steps a trained model needs, and how its "
+        "gates change in training."
+    ),
+}
 LEADS = {"local-regression": trained_conclusions}  # sentences that a page opens with
 ALONE = ("when-to-solve",)
 SOURCES = {"local-trained": "when-to-solve"}  # whose results a section reads, if not its own
@@ -299,8 +319,10 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
             pages[name] = re.sub(r"^## ", "# ", text.strip(), count=1) + "\n"
     for page, (title, names) in SHARED_PAGES.items():
         parts = [SECTIONS[name](found[name]).strip() for name in names if found[name]]
+        if parts:
+            parts.insert(0, OPENINGS[page])
         if parts and page in LEADS:
-            parts.insert(0, "\n".join(f"- {text}" for text, *_ in LEADS[page](found)))
+            parts.insert(1, "\n".join(f"- {text}" for text, *_ in LEADS[page](found)))
         if parts:
             pages[page] = f"# {title}\n\n" + "\n\n".join(parts) + "\n"
     return pages

@@ -201,6 +201,9 @@ def section(results: dict[str, Any]) -> str:
     )
     return f"""# When is solving a regression worth it?
 
+For readers who choose between a layer that solves a regression at every token and a layer that does not, at the same size: errors on small
+tasks, and the time of a training step.
+
 ![Error of the best rule that solves over that of the best that does not, for each task]({NAME}-answer.png)
 
 Left of the line the rule that solves has the lower error. Bars span the seeds. Errors below 1 in 10,000 count as that; an arrow
@@ -225,7 +228,7 @@ with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores ar
 
 - **Regression.** A token holds x_t and the pair before it. Inputs are correlated (condition number 100), the noise's deviation
   is .1, and errors are of pairs 33 to 64. Mixers that solve or step have linear keys, no convolution and no norm of what they
-  read. Forget gates start at one half (`forget_bias=0.0`), where no layer [starts now](../layers.md#initialisation); those of
+  read. Forget gates start at one half (`forget_bias=0.0`), while layers [now start near 0.99](../layers.md#initialisation); those of
   `mesa_discounted` near .975, with a floor of .9 instead of .99.
   "Small ridge" starts at .05 and may fall to .001 instead of the layer's 1 and .25; it uses knowledge of the noise.
 - **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens; a guess is

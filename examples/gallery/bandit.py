@@ -32,7 +32,6 @@ def ours(
 ) -> np.ndarray:
     """Regret of every step."""
     rng, regret = np.random.default_rng(seed), np.empty(len(X))
-    # [use]
     bank = olsq.FilterBank(ARMS, n_features=FEATURES, ridge=1.0, fit_intercept=False)
     for t, x in enumerate(X):
         if policy == "LinUCB":
@@ -41,7 +40,6 @@ def ours(
             value = bank.sample_coef(rng, sigma2=NOISE**2)[0] @ x
         arm = int(np.argmax(value)) if t >= ARMS else t  # each once, to begin with
         bank.partial_fit(x, means[t, arm] + noise[t], which=arm)
-        # [end]
         regret[t] = means[t].max() - means[t, arm]
     return regret
 

@@ -57,7 +57,6 @@ def main(arguments: list[str] | None = None) -> None:
     before, after = room(rng), room(rng)
     echo = np.where(np.arange(n) < n // 2, lfilter(before, 1, far), lfilter(after, 1, far))
     microphone = echo + 0.01 * echo.std() * rng.standard_normal(n)
-    # [use]
     padded = np.concatenate([np.zeros(TAPS - 1), far])
     X = np.lib.stride_tricks.sliding_window_view(padded, TAPS)[:, ::-1]  # newest sample first
     est = olsq.RecursiveLeastSquares(half_life=1000, ridge=1e-4, fit_intercept=False)
@@ -65,7 +64,6 @@ def main(arguments: list[str] | None = None) -> None:
     for block in range(0, n, 80):  # 10 ms, as it comes in
         est.partial_fit(X[block : block + 80], microphone[block : block + 80])
         sent = est.residual_  # what goes back: no echo
-        # [end]
         if block == 0:
             left = np.empty(n)
         left[block : block + 80] = sent

@@ -34,7 +34,6 @@ def main(arguments: list[str] | None = None) -> None:
     options = figures.options(__doc__, arguments)
     rng = np.random.default_rng(0)
     target = mackey_glass(TEACH + RUN)
-    # [use]
     J = 1.5 * rng.standard_normal((UNITS, UNITS)) / np.sqrt(UNITS)
     feedback = rng.uniform(-1, 1, UNITS)
     est = olsq.RecursiveLeastSquares(ridge=0.1, fit_intercept=False)
@@ -48,7 +47,6 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             z = est.predict(r[None])[0]
         out[t] = z
-    # [end]
     seconds = time.perf_counter() - start
     taught = np.sqrt(np.mean((out - target)[TEACH - 1000 : TEACH] ** 2))
     alone = [np.sqrt(np.mean((out - target)[TEACH : TEACH + k] ** 2)) for k in (100, 300, 1000)]

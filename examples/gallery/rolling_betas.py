@@ -45,11 +45,9 @@ def main(arguments: list[str] | None = None) -> None:
     for memory in ({"window": "365D"}, {"half_life": 120}):  # compiles, once and for all
         olsq.coefficient_path(factors, returns.iloc[:, :2], fit_intercept=True, **memory)
     start = time.perf_counter()
-    # [use]
     path = olsq.coefficient_path(factors, returns, window="365D", fit_intercept=True)
     betas = path.to_frame()  # dates down, (asset, coefficient) across
     last_year = betas.loc["2023", ("A007", "market")]
-    # [end]
     ours = time.perf_counter() - start
     start = time.perf_counter()
     fading = olsq.coefficient_path(factors, returns, half_life=120, fit_intercept=True)

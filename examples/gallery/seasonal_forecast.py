@@ -24,7 +24,6 @@ AHEAD = np.timedelta64(182, "D")
 def forecasts(table: pd.DataFrame, co2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means (weeks,) made 26 weeks before, and half widths (weeks, 2): as they are, calibrated."""
     mean, reach = np.full(len(table), np.nan), np.full((len(table), 2), np.nan)
-    # [use]
     year = features.Fourier("365.25D", order=3, of="date")
     trend = features.Trend(scale="3650D", origin="1980-01-01", of="date")
     X = features.Union([year, trend]).fit_transform(table)  # none of them looks ahead
@@ -42,7 +41,6 @@ def forecasts(table: pd.DataFrame, co2: np.ndarray) -> tuple[np.ndarray, np.ndar
             mean[later] = est.predict(x)[0]
             reach[later, 0] = est.predict_interval(x, level=0.9)[1][0] - mean[later]
             reach[later, 1] = reach[later, 0] * np.sqrt(scale.predict([[1.0]])[0])
-    # [end]
     return mean, reach
 
 

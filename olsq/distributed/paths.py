@@ -179,8 +179,8 @@ def coefficient_path(
     most two merges a partition, depth 2 log2) is the state before each; a second from there, row
     by row.  A window takes, instead of states, the rows at the end of the partitions before it
     that it still holds.  O(n d^2) time, O(partitions) tasks; of each worker the memory of its
-    partitions in progress, their paths, and states of 8 d^2 bytes, one a partition in all
-    (docs/how-far.md has it measured).  No derivatives.
+    partitions in progress, their paths, and states of 8 d^2 bytes, one a partition in all.  No
+    derivatives.
 
     Examples
     --------

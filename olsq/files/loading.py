@@ -68,8 +68,9 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
 
     Returns
     -------
-    RecursiveLeastSquares, RollingLeastSquares, FilterBank, GroupedLeastSquares or FeatureBuilder
-        It continues bit for bit; its ``metadata_`` is the dictionary given to ``to_bytes``.
+    estimator, FilterBank, GroupedLeastSquares, GroupedRollingLeastSquares or FeatureBuilder
+        Whatever has ``to_bytes``: every estimator, bank, group and feature builder of olsq.  It
+        continues bit for bit; its ``metadata_`` is the dictionary given to ``to_bytes``.
 
     Raises
     ------

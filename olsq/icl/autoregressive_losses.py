@@ -121,13 +121,13 @@ def row_loss(c: ArrayLike, p: ArrayLike, *, rotations: bool = False) -> jax.Arra
     -----
     Divided by ``lam_i^(T - 2)``, coordinate i of the output is the sum over j and
     ``u = t - T + 1`` of ``p_t C_ij (lam_j lam_i)^u``, and that of the answer ``lam_i^2``.
-    Independent eigenvalues make all monomials with u != 0 distinct, so that
+    Independent eigenvalues make all monomials with u != 0 distinct, so that::
 
         loss = (|p|^2 - p[T-1]^2) |C|^2 + p[T-1]^2 sum(C^T C) - 2 trace(C) p[T] + d.
 
     The first factor is printed as ``|p|^2``, which counts the terms with u = 0 twice; both have
     the same minimisers.  For rotations, the partner j of i has ``lam_j lam_i = 1``, and with r_i
-    the sum of row i, x_i its entry at the partner and q the sum of p but ``p[T-1]``,
+    the sum of row i, x_i its entry at the partner and q the sum of p except ``p[T-1]``::
 
         loss = sum over i of (p[T-1] r_i + q x_i)^2
                + (|p|^2 - p[T-1]^2) (|C|^2 - |x|^2) - 2 trace(C) p[T] + d.

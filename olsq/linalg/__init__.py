@@ -1,7 +1,7 @@
 """Update factorisations when rows or columns are added or removed, without starting afresh.
 
 NumPy arrays go to Numba kernels, without importing JAX, JAX arrays and tracers to functions that
-jit, vmap and differentiate.  docs/linalg.md says which to use when, and what was measured.
+jit, vmap and differentiate.
 """
 
 from olsq.linalg.cholesky import cholesky_downdate, cholesky_update

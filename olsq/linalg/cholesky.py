@@ -61,8 +61,8 @@ def cholesky_update(factor: Any, x: Any, *, lower: bool = False) -> Any:
     ``[R + E; x^T + F] = Q [R'; 0]`` and ``|(E_j, F_j)| <= c d k u |(R_j, x_j)|`` for every column
     j, with u the unit roundoff and c a small constant (Higham 2002, section 19.6).  So the errors
     of ``R'^T R'`` are of that size next to ``sqrt(A'_ii A'_jj)``, whatever the condition of A and
-    the units of its columns; measured, they are a few u (docs/linalg.md).  Nothing overflows or
-    underflows that the result does not.
+    the units of its columns; measured, they are a few u.  Nothing overflows or underflows that the
+    result does not.
 
     Cost: ``4 k d^2`` flops (one column: ``3 d^2``); the dense way takes ``k d^2 + d^3 / 3`` and
     squares the condition.  NumPy computes in float64 also for float32.  JAX: jit, vmap,
@@ -126,7 +126,7 @@ def cholesky_downdate(factor: Any, x: Any, *, lower: bool = False) -> Any:
     ``[R + E; 0] = Q [R'; x^T + F]`` and ``|(E_j, F_j)| <= c d k u |R_j|`` (Bojanczyk, Brent, Van
     Dooren & de Hoog 1987), and stays so over a sequence of updates and downdates (Stewart 1995).
     LINPACK's ``dchdd``, which is orthogonal (Stewart 1979), has a bound of the same kind; plain
-    hyperbolic rotations, applied to both rows, have none: docs/linalg.md measures the three.
+    hyperbolic rotations, applied to both rows, have none.
 
     The problem itself may be ill-conditioned.  With ``rho^2`` the least eigenvalue of
     ``1 - x^T A^-1 x`` (for a column: 1 - its leverage), ``|A'^-1| <= |A^-1| / rho^2``, and R'

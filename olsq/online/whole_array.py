@@ -130,9 +130,11 @@ def coefficient_path(
 
     Notes
     -----
-    With ``by``, all groups share one compiled loop; windows in time, weights or forgetting under a
-    window, ``method="information"``, and several targets under ``missing="skip_target"`` with a
-    window run group by group (docs/many-regressions.md: what one costs).
+    With ``by``, all groups share one compiled loop.  These options compute one group after another:
+    ``method="information"`` (the default of ``ridge_mode="fixed"`` with forgetting), strategies of
+    ``olsq.forgetting``, and ``min_samples`` without a window; with a window, a length of time,
+    weights, forgetting, robust errors, ``missing="skip_target"``, ``window_of="positions"`` where
+    rows are missing, and 32 coefficients or more.
 
     O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
     pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.

@@ -1,12 +1,10 @@
-"""The gallery's scripts hold their own claims; docs/five-streams.md shows the lines of five."""
+"""The gallery's scripts hold their own claims."""
 
 from __future__ import annotations
 
 import importlib
-import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -49,7 +47,6 @@ QUICK = {
     "class_incremental": ["--features", "512"],
     "larger_than_memory": ["--rows", "500000"],
 }
-MARKED = re.compile(r"^ *# \[use\]\n(.*?)^ *# \[end\]$", re.S | re.M)
 
 
 def test_every_script_is_tested():
@@ -90,12 +87,3 @@ def test_a_sequence_is_solved_on_several_devices(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "256 tokens on 4 devices" in done.stdout
     assert figure.stat().st_size > 10_000
-
-
-@pytest.mark.parametrize("name", FIVE)
-def test_the_page_shows_the_lines_that_use_olsq(name):
-    page = (ROOT / "docs" / "five-streams.md").read_text()
-    (use,) = MARKED.findall((SCRIPTS / f"{name}.py").read_text())
-    code = textwrap.dedent(use).rstrip()
-    assert len(code.splitlines()) <= 25
-    assert f"```python\n{code}\n```" in page

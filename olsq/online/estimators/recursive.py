@@ -145,7 +145,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     ``ridge_mode="fixed"``.
 
     Complex rows: if X or y of the first call is complex, coefficients, residuals and predictions
-    are; ``y = X @ coef_`` without a conjugate, circular noise (docs/complex-signals.md).
+    are; ``y = X @ coef_`` without a conjugate, and the noise is taken as circular.
     Strategies that do not only weigh rows are refused then.
 
     Gaps: after a gap of any number of half-lives new rows set the coefficients that they determine,

@@ -250,7 +250,7 @@ class Uncertainty(Coefficients):
             return self._as_input(X, (self._shaped_rows(lower), self._shaped_rows(upper)))
 
     def leverage(self, X: ArrayLike) -> NDArray[np.floating]:
-        """Compute ``x . P x`` of each row, the variance of its prediction in units of the noise
+        """Compute ``x^T P x`` of each row, the variance of its prediction in units of the noise
         variance.
 
         Parameters

@@ -106,9 +106,8 @@ class FilterBank(BankMaking, BankUncertainty):
 
     Notes
     -----
-    O(d^2 + m d) time and memory for a filter and row; docs/many-regressions.md has what was
-    measured.  Several threads may use one bank: each call is done as a whole.  The first use
-    compiles the kernels, which stay on disk.  No derivatives.
+    O(d^2 + m d) time and memory for a filter and row.  Several threads may use one bank: each call
+    is done as a whole.  The first use compiles the kernels, which stay on disk.  No derivatives.
 
     Complex rows make complex filters, as in :class:`RecursiveLeastSquares`.
 
