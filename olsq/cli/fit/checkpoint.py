@@ -115,6 +115,11 @@ def resume_source(options: FitOptions, source: Source, notes: dict[str, Any]) ->
     source.chunk_rows = notes["chunk_rows"]
     source.table.restore(notes["table"])
     unchanged = source.path is not None and source.identity() == notes["input"]
+    if not unchanged and notes["position"].keys() != source.position().keys():
+        raise InputError(
+            f"cannot resume: an earlier version of olsq wrote {options.state}, and it cannot be "
+            f"checked that the rows of {source.name} are the same: --continue learns new rows"
+        )
     if not source.skip_to(notes["position"], trusted=unchanged):
         raise InputError(
             f"cannot resume: the first {notes['position']['rows']:,} rows of {source.name} "
@@ -157,10 +162,7 @@ def _begins_with_learned_rows(options: FitOptions, source: Source, notes: dict[s
     with open_source(options.data, options.reading()) as again:
         again.chunk_rows = notes["chunk_rows"]
         again.table.restore(notes["table"])
-        try:
-            return again.skip_to(notes["position"], trusted=False)
-        except InputError:  # other cells than those of the state's table
-            return False
+        return again.skip_to(notes["position"], trusted=False)
 
 
 def _format_value(value: Any) -> str:

@@ -1,0 +1,139 @@
+"""Rows and cells of CSV are those of the csv module, however the bytes arrive."""
+
+import csv
+import io
+import os
+import sys
+import threading
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from olsq.cli.errors import InputError
+from olsq.cli.sources import csv as csv_source
+from olsq.cli.sources.columns import Reading
+from olsq.cli.sources.csv import CsvSource
+
+READING = Reading(targets=("a",), features=("b",))
+
+
+class Dribble(io.RawIOBase):
+    """A stream that hands out bytes in pieces of the given sizes, over and over."""
+
+    def __init__(self, data, sizes):
+        self._stream, self._sizes, self._turn = io.BytesIO(data), sizes, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        self._turn += 1
+        return self._stream.readinto(buffer[: self._sizes[self._turn % len(self._sizes)]])
+
+
+def read_rows(data, sizes, start=0, reading=READING):
+    """Cells of standard input that gives bytes in pieces, after some rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Dribble(data, sizes))))
+        return pl.concat(list(CsvSource(None, reading).read_cells(start))).rows()
+
+
+cell = st.text(alphabet='a1,"\n é', max_size=6)
+table = st.lists(st.tuples(cell, cell), max_size=12)
+
+
+@given(
+    rows=table,
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    ended=st.booleans(),
+    start=st.integers(0, 5),
+    quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+)
+def test_cells_are_those_that_were_written(rows, sizes, ended, start, quoting):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n", quoting=quoting).writerows([("b", "a"), *rows])
+    data = text.getvalue().encode()
+    if not ended:
+        data = data.removesuffix(b"\n")
+    assert read_rows(data, sizes, min(start, len(rows))) == rows[start:]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_marks_inside_cells_are_letters(seed):
+    """A quotation mark means something at the beginning of a cell only."""
+    rng = np.random.default_rng(seed)
+    cells = rng.choice(['6" tall', 'a"', '"q, ""r"""', '"two\nlines"', "", 'x""y'], (30, 2))
+    text = "b,a\n" + "\n".join(map(",".join, cells)) + "\n"
+    expected = [tuple(row) for row in csv.reader(io.StringIO(text, newline=""))][1:]
+    sizes = [int(size) for size in rng.integers(1, 40, 3)]
+    assert read_rows(text.encode(), [len(text)]) == expected
+    if not cells[0, 0].count('"') % 2:
+        assert len(read_rows(text.encode(), [*sizes, 1 << 20])) == len(expected)
+
+
+@pytest.mark.parametrize("column", ["first", "last", "unused"])
+@pytest.mark.parametrize("row", [1, 5, 9])
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_open_quotation_mark_is_refused(column, row, ended):
+    lines = ["a,b,c", *["1,2,x"] * 9]
+    lines[row] = {"first": '"1,2,x', "last": '1,2,"x', "unused": '1,2,"x'}[column]
+    reading = READING if column != "last" else Reading(targets=("a",), features=("b", "c"))
+    data = ("\n".join(lines) + "\n" * ended).encode()
+    with pytest.raises(InputError, match="a quotation mark is left open"):
+        read_rows(data, [len(data)], reading=reading)
+
+
+def test_one_endless_row_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_source, "BLOCK_BYTES", 64)
+    (tmp_path / "d.csv").write_bytes(b"a,b\n1,2\n" + b"x" * 1000 + b"\n1,2\n")
+    refused = pytest.raises(InputError, match="left open, or a row is longer than")
+    with CsvSource(tmp_path / "d.csv", READING) as source, refused:
+        list(source.chunks())
+
+
+def test_blank_lines_are_rows_without_values():
+    assert read_rows(b"a,b\n1,2\n\n3,4\n\n", [100]) == [("2", "1"), ("", ""), ("4", "3"), ("", "")]
+    assert read_rows(b"a,b\n1,2\n\n3,4\n\n", [100], start=2) == [("4", "3"), ("", "")]
+
+
+def test_a_pipe_that_stays_open_keeps_one_row_back(monkeypatch):
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        os.write(write, b"a,b\n1,2\n3,4\n5,6\n")
+        with CsvSource(None, READING) as source:
+            cells = source.read_cells(0)
+            assert next(cells).rows() == [("2", "1"), ("4", "3")]
+            threading.Timer(0.2, os.write, (write, b"7,8\n")).start()
+            assert next(cells).rows() == [("6", "5")]
+    os.close(write)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("seed", range(5))
+def test_resuming_counts_rows(end, seed, tmp_path):
+    """Blank lines, quoted line ends and comments before the place do not move it."""
+    rng = np.random.default_rng(seed)
+    kinds = ["1.5,2,x", '"2",3,"two\nlines"', "", "# 1,2,3", '3,"4",6" by 7" tall', '# "a,b']
+    text = end.join(["a,b,c", *rng.choice(kinds, 200)]) + end
+    (tmp_path / "d.csv").write_bytes(text.encode())
+    reading = Reading(targets=("a",), features=("b",), comment="#", chunk_rows=7)
+    with CsvSource(tmp_path / "d.csv", reading) as whole:
+        chunks = list(whole.chunks())
+    for trusted in (True, False):
+        with CsvSource(tmp_path / "d.csv", reading) as source:
+            first = source.chunks()
+            for _ in range(5):
+                next(first)
+            position = source.position()
+        with CsvSource(tmp_path / "d.csv", reading) as source:
+            assert source.skip_to(position, trusted=trusted)
+            rest = list(source.chunks())
+            assert source.position() == whole.position()
+        assert len(rest) == len(chunks) - 5
+        for one, other in zip(rest, chunks[5:], strict=True):
+            np.testing.assert_array_equal(one.X, other.X)
+            assert one.start == other.start
