@@ -109,6 +109,7 @@ def test_a_pipe_that_stays_open_keeps_one_row_back(monkeypatch):
             assert next(cells).rows() == [("2", "1"), ("4", "3")]
             threading.Timer(0.2, os.write, (write, b"7,8\n")).start()
             assert next(cells).rows() == [("6", "5")]
+            cells.close()
     os.close(write)
 
 

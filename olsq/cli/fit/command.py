@@ -134,6 +134,15 @@ def fit(
             show_default="samples",
         ),
     ] = None,
+    min_samples: Annotated[
+        int | None,
+        model_option(
+            help="Leave the coefficients of a row empty in --out until so many rows count (with "
+            "--by, of the group; in the --window).",
+            show_default="1",
+            metavar="N",
+        ),
+    ] = None,
     horizon: Annotated[
         str | None,
         model_option(
@@ -163,6 +172,22 @@ def fit(
         model_option(
             help="Variance of the noise, where it is known: for stderr and interval of --columns.",
             show_default="estimated",
+        ),
+    ] = None,
+    cov: Annotated[
+        str | None,
+        model_option(
+            help="What standard errors mean: nonrobust or sandwich; with --window nonrobust, HC0 "
+            "to HC3, or HAC.",
+            show_default="nonrobust, or sandwich with forgetting or weights",
+        ),
+    ] = None,
+    maxlags: Annotated[
+        int | None,
+        model_option(
+            help="Rows over which the noise is correlated (--cov HAC).",
+            show_default="4 (n / 100)^(2/9) of n rows",
+            metavar="N",
         ),
     ] = None,
     method: Annotated[

@@ -41,7 +41,7 @@ OF_THE_TABLE = (
 # Options that must be the same in a resumed run, and are in its state as they are.
 COMPARED = (
     *("by", "weight", "forget", "half_life", "window", "window_of", "ridge_mode"),
-    *("noise_variance", "method", "missing"),
+    *("noise_variance", "method", "missing", "min_samples", "cov", "maxlags"),
     *("time", "time_format", "time_zone", "separator", "decimal", "thousands", "encoding"),
     "comment",
 )
@@ -55,6 +55,9 @@ FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
 Groups = GroupedLeastSquares | GroupedRollingLeastSquares
 Estimator = RecursiveLeastSquares | RollingLeastSquares | Groups
 WINDOWS_OF = ("samples", "positions")
+# Standard errors, without a window and in one.
+ERRORS = ("nonrobust", "posterior", "sandwich")
+ROBUST = ("HC0", "HC1", "HC2", "HC3", "HAC")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +76,14 @@ class FitOptions(TableFormat):
     half_life: float | str | None = None  # rows, or a span of time
     window: float | str | None = None
     window_of: str | None = None
+    min_samples: int | None = None
     horizon: float | str | None = None  # None: the next row
     ridge: float | None = None  # 0, or in a resumed run that of the state
     ridge_mode: str = "discounted"
     intercept: bool = True
     noise_variance: float | None = None
+    cov: str | None = None
+    maxlags: int | None = None
     method: str = "auto"
     missing: str = "skip"
     out: Path | None = None
@@ -113,6 +119,7 @@ class FitOptions(TableFormat):
         self._check_columns()
         self._check_numbers()
         self._check_words()
+        self._check_errors()
         self.check_format()
         self._check_files()
 
@@ -197,6 +204,11 @@ class FitOptions(TableFormat):
             raise InputError(f"--half-life must be a positive number, got {half:g}")
         if not (rows is None or isinstance(rows, str) or rows >= 1):
             raise InputError(f"--window must be at least 1 row, got {rows}")
+        fewest = self.min_samples
+        if fewest is not None and fewest < 1:
+            raise InputError(f"--min-samples must be at least 1 row, got {fewest}")
+        if fewest is not None and isinstance(rows, (int, float)) and fewest > rows:
+            raise InputError(f"--min-samples ({fewest}) must not exceed --window ({rows})")
         if isinstance(self.horizon, (int, float)) and self.horizon < 1:
             raise InputError(f"--horizon must be at least 1 row, got {self.horizon}")
         if self.forecasts and self.lags:
@@ -244,6 +256,35 @@ class FitOptions(TableFormat):
         ):
             if self.by is not None and is_set:
                 raise InputError(f"--by and {option} cannot be combined: leave {option} out")
+
+    def _check_errors(self) -> None:
+        window = self.window
+        choices = ERRORS if window is None else (*ERRORS[:2], *ROBUST)
+        if self.cov is not None and self.cov.lower() not in map(str.lower, choices):
+            raise InputError(
+                f"--cov must be {' or '.join(choices)} with{'out' * (window is None)} --window, "
+                f"got {self.cov!r}"
+            )
+        if self.by is not None and self.robust:
+            raise InputError(
+                f"--by and --cov {self.cov} cannot be combined: olsq.coefficient_path has both"
+            )
+        if self.maxlags is None:
+            return
+        if (self.cov or "").lower() != "hac":
+            raise InputError("--maxlags is for --cov HAC: leave it out, or give both")
+        most = window if isinstance(window, (int, float)) else math.inf
+        if not 0 <= self.maxlags < most:
+            raise InputError(
+                f"--maxlags must be a number of rows, fewer than --window, got {self.maxlags}"
+            )
+
+    @property
+    def robust(self) -> dict[str, Any]:
+        """What a window's path is told of standard errors; empty for those of the estimator."""
+        if (self.cov or "").upper() not in ROBUST:
+            return {}
+        return {"cov": self.cov, "maxlags": self.maxlags}
 
     def figures(self) -> list[Path]:
         """Return the names of the figures: with several targets each has its own, fit.y1.png for
@@ -300,13 +341,15 @@ class FitOptions(TableFormat):
         if self.window is not None:
             window = self.window if isinstance(self.window, str) else int(self.window)
             kind = RollingLeastSquares if self.by is None else GroupedRollingLeastSquares
-            return kind(window=window, window_of=self.window_of, **common, **fading)
+            more = {"window_of": self.window_of, "min_samples": self.min_samples}
+            return kind(window=window, **more, **common, **fading)
         # Where all rows count the same both errors are those of ordinary least squares, and the
         # sandwich's would be half of the time.
         same = self.half_life is None and self.forget in (None, 1.0) and self.weight is None
+        cov = (self.cov or ("posterior" if same else "sandwich")).lower()
         common |= fading | {
             "method": self.method,
-            "cov": "posterior" if same else "sandwich",
+            "cov": "posterior" if cov == "nonrobust" else cov,
         }
         if self.by is not None:
             return GroupedLeastSquares(**common)
