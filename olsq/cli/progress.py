@@ -70,7 +70,7 @@ class RowProgress:
         now = time.monotonic()
         # The first rows include what is compiled.
         before, rows_before = self._counted = self._counted or (now, rows)
-        if now - before >= LINE_SECONDS:
+        if now - before > LINE_SECONDS:
             share = "" if fraction is None else f", {fraction:.0%} of the input read"
             rate = (rows - rows_before) / (now - before)
             self._console.print(f"olsq: {rows:,} rows{share}, {rate:,.0f} rows/s", soft_wrap=True)

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import sys
 import threading
 
@@ -12,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from olsq.cli import progress
 from olsq.cli.errors import InputError
 from olsq.cli.sources import csv as csv_source
 from olsq.cli.sources.columns import Reading
 from olsq.cli.sources.csv import CsvSource
+from olsq.cli.sources.opening import open_source
+from olsq.cli.sources.source import default_chunk_rows
 
 READING = Reading(targets=("a",), features=("b",))
 
@@ -138,3 +142,50 @@ def test_resuming_counts_rows(end, seed, tmp_path):
         for one, other in zip(rest, chunks[5:], strict=True):
             np.testing.assert_array_equal(one.X, other.X)
             assert one.start == other.start
+
+
+def rows_in_groups(path, groups, n=40_000):
+    rng = np.random.default_rng(0)
+    frame = {"g": np.arange(n) % groups, "x": rng.random(n), "y": rng.random(n)}
+    frame = pl.DataFrame(frame).with_columns(z=pl.col("x") + 1)
+    frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("end", [".csv", ".parquet"])
+@pytest.mark.parametrize(("groups", "rows"), [(5, 16_384), (200, 16_384), (600, 65_536)])
+def test_chunks_of_many_groups_are_larger(groups, rows, end, tmp_path):
+    path = rows_in_groups(tmp_path / f"d{end}", groups, 70_000)
+    reading = Reading(targets=("y",), by="g")
+    with open_source(str(path), reading) as source:
+        assert source.chunk_rows == 16_384
+        sizes = [len(chunk.y) for chunk in source.chunks()]
+        assert (sizes[0], sum(sizes)) == (rows, 70_000)
+        position = source.position()
+    with open_source(str(path), reading) as again:
+        again.chunk_rows = rows
+        assert again.skip_to(position, trusted=False)
+    with open_source(str(path), Reading(targets=("y",), by="g", chunk_rows=9000)) as source:
+        assert len(next(source.chunks()).y) == 9000
+
+
+def test_chunks_hold_no_more_than_memory_does():
+    assert default_chunk_rows(3) == default_chunk_rows(3, 100) == 16_384
+    assert default_chunk_rows(4, 1500) == 131_072
+    assert default_chunk_rows(4, 10**7) == 262_144
+    assert default_chunk_rows(1000, 10**7) == 4096
+    assert default_chunk_rows(10**6, 10**7) == 64
+
+
+def test_a_log_has_a_line_now_and_then(tmp_path, olsq_command, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    path = rows_in_groups(tmp_path / "d.csv", 5)
+    state = tmp_path / "s.olsq"
+    options = ("--target", "y", "--exclude", "z", "--chunk-rows", 10_000, "--state", state)
+    code, _, err = olsq_command("fit", path, *options)
+    assert code == 0
+    lines = err.splitlines()
+    assert len(lines) == 3
+    assert re.fullmatch(r"olsq: 30,000 rows, \d+% of the input read, [\d,]+ rows/s", lines[1])
+    _, _, err = olsq_command("predict", state, path, "--out", tmp_path / "p.csv")
+    assert "olsq: 40,000 rows, 100% of the input read" in err

@@ -76,7 +76,8 @@ class LabelReader:
             if number.count(".") == 1 and NUMBER.fullmatch(number):
                 with_point[label] = number
                 (commas if "," in label else points).add(level_of(number))
-        if both := commas & points:
+        # Levels that are listed have no name here: a state's are numbers with a point.
+        if (both := commas & points) and labels.name:
             label = min(map(str, both))
             raise InputError(
                 f"column {labels.name!r} holds the labels {label.replace('.', ',')} and {label}, "
@@ -106,7 +107,7 @@ class Categories:
         for name, levels in levels_of.items():
             if levels is not None:
                 listed = [level for level in levels if level != REST]
-                readable = labels.read(pl.Series(name, listed, dtype=pl.String))
+                readable = labels.read(pl.Series(listed, dtype=pl.String))
                 self.levels[name], self.open[name] = readable.to_list(), REST in levels
                 if readable.null_count():
                     word = listed[int(readable.is_null().arg_true()[0])]

@@ -65,7 +65,7 @@ class ByteStream:
 
     Attributes
     ----------
-    text : BufferedReader
+    text : io.BufferedReader
         The text, without a byte order mark.
 
     Raises
@@ -92,7 +92,7 @@ class ByteStream:
             self.close()
             raise
 
-    def _open_text(self, codec: str | None, comment: str | None) -> io.BufferedReader:
+    def _open_text(self, codec: str | None, comment: str | None) -> Any:
         stream = self.raw
         if not self.is_pipe:
             compression = compression_of(self.raw.read(max(map(len, MAGIC))))
