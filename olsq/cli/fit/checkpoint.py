@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 import olsq
 from olsq.cli.errors import InputError
-from olsq.cli.fit.options import Estimator, FitOptions
+from olsq.cli.fit.estimators import Estimator
+from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.repeats import LastRows, Repetition, check_file
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Position, Source
@@ -120,11 +121,15 @@ def resume_source(options: FitOptions, source: Source, notes: dict[str, Any]) ->
             f"cannot resume: an earlier version of olsq wrote {options.state}, and it cannot be "
             f"checked that the rows of {source.name} are the same: --continue learns new rows"
         )
-    if not source.skip_to(notes["position"], trusted=unchanged):
+    rows = f"cannot resume: the first {notes['position']['rows']:,} rows of {source.name}"
+    try:
+        same = source.skip_to(notes["position"], trusted=unchanged)
+    except InputError as error:
         raise InputError(
-            f"cannot resume: the first {notes['position']['rows']:,} rows of {source.name} "
-            "are not those the state was made from"
-        )
+            f"{rows} cannot be compared with those the state was made from: {error}"
+        ) from None
+    if not same:
+        raise InputError(f"{rows} are not those the state was made from")
 
 
 def continue_source(options: FitOptions, source: Source, notes: dict[str, Any]) -> Repetition:
@@ -162,7 +167,10 @@ def _begins_with_learned_rows(options: FitOptions, source: Source, notes: dict[s
     with open_source(options.data, options.reading()) as again:
         again.chunk_rows = notes["chunk_rows"]
         again.table.restore(notes["table"])
-        return again.skip_to(notes["position"], trusted=False)
+        try:
+            return again.skip_to(notes["position"], trusted=False)
+        except InputError:  # other cells than those of the state's table
+            return False
 
 
 def _format_value(value: Any) -> str:

@@ -21,6 +21,7 @@ from olsq.cli.fit.checkpoint import (
     resume_source,
 )
 from olsq.cli.fit.design import Design, usable_rows
+from olsq.cli.fit.estimators import Estimator, Groups, make_estimator
 from olsq.cli.fit.figures import Trace, draw, draw_by_group
 from olsq.cli.fit.horizon import (
     ChunkForecasts,
@@ -29,7 +30,7 @@ from olsq.cli.fit.horizon import (
     skipped_rows_change,
 )
 from olsq.cli.fit.intervals import Intervals, TargetPath, hide_first
-from olsq.cli.fit.options import Estimator, FitOptions, Groups
+from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.repeats import LastRows, Repetition
 from olsq.cli.fit.report import print_group_report, print_report, warn_of_unnamed_columns
@@ -128,7 +129,7 @@ class FitRun:
         self.design = Design(
             source.columns, source.table, options.lags, intercept=options.intercept
         )
-        self.estimator: Estimator = options.estimator() if checkpoint is None else checkpoint[0]
+        self.estimator: Estimator = make_estimator(options) if checkpoint is None else checkpoint[0]
         self.notes = None if checkpoint is None else checkpoint[1]
         self.last_rows = LastRows("" if self.notes is None else self.notes.get("last_rows", ""))
         self.repetition: Repetition | None = None

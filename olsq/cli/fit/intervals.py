@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.fit.checkpoint import pack, unpack
+from olsq.cli.fit.declared import GROUPS
 from olsq.cli.fit.options import FitOptions
-from olsq.cli.fit.output import GOODNESS, GROUPS, TESTS
+from olsq.cli.fit.output import GOODNESS, TESTS
 from olsq.online import CoefficientPath
 from olsq.online.forms.student import t_quantile
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from olsq.cli.errors import escape, printable
-from olsq.cli.fit.options import Groups
+from olsq.cli.fit.estimators import Groups
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
 from olsq.online import GroupedRollingLeastSquares, RecursiveLeastSquares, RollingLeastSquares
