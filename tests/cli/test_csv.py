@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import olsq
 from olsq.cli import progress
 from olsq.cli.errors import InputError
 from olsq.cli.sources import csv as csv_source
@@ -88,6 +89,18 @@ def test_an_open_quotation_mark_is_refused(column, row, ended):
     data = ("\n".join(lines) + "\n" * ended).encode()
     with pytest.raises(InputError, match="a quotation mark is left open"):
         read_rows(data, [len(data)], reading=reading)
+
+
+@pytest.mark.parametrize("name", ['6" pipe', '"two\nlines"', '"a ""b"", c"', 'x "y"'])
+def test_names_are_those_of_the_csv_module(name, tmp_path):
+    text = f"b,{name},a\n1,2,3\n4,5,6\n"
+    (tmp_path / "d.csv").write_text(text)
+    with CsvSource(tmp_path / "d.csv", READING) as source:
+        assert source.header == next(csv.reader(io.StringIO(text, newline="")))
+        assert sum(len(chunk.y) for chunk in source.chunks()) == 2
+    (tmp_path / "d.csv").write_text('b,"name,a\n' + "1,2,3\n" * 50_000)
+    with pytest.raises(InputError, match="leaves a quotation mark open"):
+        CsvSource(tmp_path / "d.csv", READING)
 
 
 def test_one_endless_row_is_refused(tmp_path, monkeypatch):
@@ -189,3 +202,23 @@ def test_a_log_has_a_line_now_and_then(tmp_path, olsq_command, monkeypatch):
     assert re.fullmatch(r"olsq: 30,000 rows, \d+% of the input read, [\d,]+ rows/s", lines[1])
     _, _, err = olsq_command("predict", state, path, "--out", tmp_path / "p.csv")
     assert "olsq: 40,000 rows, 100% of the input read" in err
+
+
+def test_states_of_earlier_versions_resume_where_nothing_has_changed(tmp_path, olsq_command):
+    """Their position was one in the bytes of the file."""
+    path, state = rows_in_groups(tmp_path / "d.csv", 5, 500), tmp_path / "s.olsq"
+    options = ("--target", "y", "--exclude", "z", "--state", state)
+    assert olsq_command("fit", path, *options)[0] == 0
+    estimator = olsq.load(state)
+    notes = estimator.metadata_
+    notes["olsq fit"]["position"] |= {"bytes": path.stat().st_size, "crc": 1}
+    estimator.save(state, metadata=notes)
+    code, out, _ = olsq_command("fit", path, *options, "--resume")
+    assert code == 0
+    assert "500 rows learned" in out
+    estimator.save(state, metadata=notes)
+    path.write_text(path.read_text() + "1,2,3,4\n")
+    code, _, err = olsq_command("fit", path, *options, "--resume")
+    assert code == 2
+    assert "an earlier version of olsq wrote" in err
+    assert "--continue learns new rows" in err

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -61,10 +62,8 @@ class CsvSource(Source):
             self.name = str(pipe)
         self._bytes = ByteStream(path, self.name, reading.encoding, reading.comment, pipe)
         try:
-            head = self._read_header()
-            separators = SEPARATORS.replace(",", "") if reading.decimal == "," else SEPARATORS
-            self.separator = reading.separator or max(separators, key=head.count)
-            self.header = next(csv.reader([head], delimiter=self.separator), [])
+            with self._bytes.report_damage():
+                self.separator, self.header = self._read_header(reading)
             self.columns = choose_columns(self.header, reading)
             numbers = NumberReader(self.name, reading, self.separator)
             self.table = TableBuilder(
@@ -74,28 +73,24 @@ class CsvSource(Source):
             self.close()
             raise
         self.chunk_rows = self.chunk_rows or default_chunk_rows(len(self.header))
-        self._block_bytes = max(BLOCK_BYTES, 4 * len(head))
+        self._block_bytes = max(BLOCK_BYTES, 8 * sum(map(len, self.header)))
         self._wrong: pyarrow.csv.InvalidRow | None = None
 
-    def _read_header(self) -> str:
-        lines: list[bytes] = []
-        with self._bytes.report_damage():
-            # A line end inside a quoted name does not end the header.
-            while not lines or (lines[-1] and b"".join(lines).count(b'"') % 2):
-                lines.append(self._bytes.text.readline(LONGEST_LINE))
-        block = b"".join(lines)
-        if not block:
+    def _read_header(self, reading: Reading) -> tuple[str, list[str]]:
+        """Return the separator and the names of the columns."""
+        first = self._bytes.text.readline(LONGEST_LINE)
+        if not first:
             raise InputError(f"{self.name} is empty")
-        if block.startswith(PARQUET_MAGIC):
+        if first.startswith(PARQUET_MAGIC):
             raise InputError(f"{self.name} is Parquet, which is read from a file, not from a pipe")
-        if compression := compression_of(block):
+        if compression := compression_of(first):
             raise InputError(
                 f"{self.name} is compressed with {compression}: decompress it before the pipe, or "
                 "give the file itself"
             )
         advice = "save it as CSV in UTF-8, or give --encoding: cp1252, latin-1, utf-16, ..."
         try:
-            head = block.decode().rstrip("\r\n")
+            head = first.decode()
         except UnicodeDecodeError:
             head = "\x00"
         if "\x00" in head:
@@ -105,11 +100,16 @@ class CsvSource(Source):
                 f"the first line of {self.name} is blank, and it must name the columns: remove it "
                 "(--comment leaves out lines with a mark)"
             )
-        if "\r" in head:
+        if "\r" in head.rstrip("\r\n"):
             raise InputError(f"{self.name} ends its lines with a bare carriage return; use \\n")
-        if not lines[-1]:
-            raise InputError(f"the header of {self.name} leaves a quotation mark open")
-        return head
+        separators = SEPARATORS.replace(",", "") if reading.decimal == "," else SEPARATORS
+        separator = reading.separator or max(separators, key=head.count)
+        # A line end inside a quoted name does not end the header.
+        more = iter(lambda: self._bytes.text.readline(LONGEST_LINE).decode(errors="replace"), "")
+        try:
+            return separator, next(csv.reader(chain([head], more), delimiter=separator))
+        except csv.Error:
+            raise InputError(f"the header of {self.name} leaves a quotation mark open") from None
 
     def fraction(self) -> float | None:
         """Return the share of the file read, None for a pipe."""
