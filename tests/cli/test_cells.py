@@ -84,6 +84,14 @@ def test_rows_of_other_lengths_are_refused(choice, way, tmp_path, olsq_command, 
         refused(result, f"row {row} of ", f" has {cells} cell", f"the header has {width}")
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8"])
+def test_rows_of_other_lengths_need_not_decode(encoding, tmp_path, olsq_command):
+    table = ["namn,x,y", "Hägg,1,2", "Högg,2,3", "Hägg,3,4,5"]
+    (tmp_path / "d.csv").write_text("\n".join(table), encoding=encoding)
+    result = olsq_command("fit", tmp_path / "d.csv", "--target", "y", "--features", "x")
+    refused(result, "row 3 of ", "has 4 cells, the header has 3")
+
+
 def test_two_files_that_were_glued_are_refused(tmp_path, olsq_command):
     """Without a line end between them the last row of the first holds the second's header."""
     path = tmp_path / "d.csv"
