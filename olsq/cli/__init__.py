@@ -38,7 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with _quiet_start():
             from olsq.cli.app import run
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in {"matplotlib", "polars", "rich", "typer"}:
+        if (error.name or "").split(".")[0] not in {
+            "matplotlib",
+            "polars",
+            "pyarrow",
+            "rich",
+            "typer",
+        }:
             raise
         if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
             from olsq import __version__

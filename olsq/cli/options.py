@@ -5,85 +5,31 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
-from typing import Annotated, Any
+from inspect import Parameter, Signature, get_annotations
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from olsq.cli.errors import InputError
+from olsq.cli.errors import InputError, option_name
 from olsq.online.rows.durations import parse_duration
 
+CHECKPOINT_EVERY = "Seconds between two checkpoints."
 text_option = partial(typer.Option, rich_help_panel="Text")
 model_option = partial(typer.Option, rich_help_panel="Model")
 training_option = partial(typer.Option, rich_help_panel="Training")
 sampling_option = partial(typer.Option, rich_help_panel="Sampling")
 results_option = partial(typer.Option, rich_help_panel="Results")
 stopping_option = partial(typer.Option, rich_help_panel="Stopping and resuming")
-reading_option = partial(typer.Option, rich_help_panel="Reading")
-
-CheckpointEveryOption = Annotated[float, stopping_option(help="Seconds between two checkpoints.")]
+CheckpointEveryOption = Annotated[float, stopping_option(help=CHECKPOINT_EVERY)]
+MODEL, RESULTS, STOPPING, READING = "Model", "Results", "Stopping and resuming", "Reading"
 
 
 # A name in quotation marks, as in CSV, or one without; what follows an equals sign are levels.
 QUOTED = r'"(?:[^"]|"")*"'
 WITH_LEVELS = re.compile(rf"\s*({QUOTED}|[^=]*?)\s*=(.*)", re.DOTALL)
 TIME_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ns|us|ms|s|sec|m|min|h|H|d|D|w|W|M|Q|y|Y)\w*")
-
-SeparatorOption = Annotated[
-    str | None,
-    reading_option(
-        help="Character between CSV cells.",
-        show_default="the most frequent of , ; tab | in the header",
-    ),
-]
-DecimalOption = Annotated[str, reading_option(help="Decimal mark of CSV numbers: . or a comma.")]
-ThousandsOption = Annotated[
-    str | None,
-    reading_option(
-        help="Mark between the thousands of CSV numbers: . or ' for example.", show_default="none"
-    ),
-]
-NaValuesOption = Annotated[
-    list[str] | None,
-    reading_option(
-        help="More spellings of a missing value, separated by commas: '-,?,-999'. Numbers "
-        "are compared as numbers.",
-        show_default=False,
-    ),
-]
-MissingWordsOption = Annotated[
-    list[str] | None,
-    reading_option(
-        help="Words that are a missing value, separated by commas, instead of CSV's: '' for none.",
-        show_default="NA, N/A, null, None, NaN, ... of CSV, none of Parquet",
-    ),
-]
-EncodingOption = Annotated[
-    str | None,
-    reading_option(help="Encoding of CSV: latin-1, cp1252, utf-16, ...", show_default="utf-8"),
-]
-CommentOption = Annotated[
-    str | None,
-    reading_option(
-        help="Lines of CSV that begin with this are skipped, and not counted as rows.",
-        show_default=False,
-    ),
-]
-TimeFormatOption = Annotated[
-    str | None,
-    reading_option(
-        help="Format of --time: '%d.%m.%Y %H:%M', for example.",
-        show_default="determined from the first rows",
-    ),
-]
-TimeZoneOption = Annotated[
-    str | None,
-    reading_option(
-        help="Zone of the clock of --time: Europe/Berlin, for example. Clocks that are set back "
-        "show an hour twice.",
-        show_default="UTC, or that of the times",
-    ),
-]
 
 
 def split_names(parts: list[str] | None) -> tuple[str, ...]:
@@ -167,24 +113,142 @@ def number_of_rows(
         raise InputError(message) from None
 
 
-# How the text of an option becomes its value, where it does not do so by its type alone.
-PARSERS: dict[str, Callable[[Any], Any]] = {
-    "target": split_names,
-    "features": split_names_if_any,
-    "exclude": split_names,
-    "categorical": split_levels,
-    "columns": split_names_if_any,
-    "weight": unquoted,
-    "by": unquoted,
-    "time": unquoted,
-    "na_values": split_names,
-    "missing_words": split_names_if_any,
-    "half_life": partial(number_of_rows, "--half-life", kind=float),
-    "window": partial(number_of_rows, "--window", kind=int),
-    "horizon": partial(number_of_rows, "--horizon", kind=int),
-}
+def join_levels(categorical: dict[str, tuple[str, ...] | None]) -> list[str] | None:
+    """Return categorical columns as :func:`split_levels` reads them, None where there are none."""
+    return [
+        quoted(name) if levels is None else f"{quoted(name)}={'|'.join(levels)}"
+        for name, levels in categorical.items()
+    ] or None
 
 
-def parse_values(arguments: dict[str, Any]) -> dict[str, Any]:
+def plain(value: Any) -> Any:
+    """Return what a state keeps of an option: its value."""
+    return value
+
+
+def listed(value: tuple[str, ...]) -> list[str] | None:
+    """Return what a state keeps of several names, None where there are none."""
+    return list(value) or None
+
+
+def listed_if_any(value: tuple[str, ...] | None) -> list[str] | None:
+    """Return what a state keeps of several names, None where the option is left out."""
+    return None if value is None else list(value)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """How a field of a command's options is given on the command line and kept in a state.
+
+    Attributes
+    ----------
+    info : OptionInfo or ArgumentInfo
+        What typer shows.
+    argument : str or None
+        Its name on the command line, where that is not the field's.
+    parse : callable or None
+        Makes the value of what was typed, ``text`` or several of it.
+    text : type or None
+        Of what was typed; None for the field's own.
+    compared : callable or None
+        Makes what a state keeps of the value, to be the same in a resumed run; None: nothing.
+    same : tuple
+        Values that mean the same.
+    each_run : bool
+        Whether each run chooses for itself, also one that goes on.
+    """
+
+    info: Any
+    argument: str | None = None
+    parse: Callable[[Any], Any] | None = None
+    text: Any = None
+    compared: Callable[[Any], Any] | None = plain
+    same: tuple[Any, ...] = ()
+    each_run: bool = False
+
+    def option_of(self, field: str) -> str:
+        """Return the option of the field of this name, ``--half-life`` of half_life."""
+        return next(iter(self.info.param_decls or ()), option_name(self.argument or field))
+
+
+def option(
+    default: Any,
+    help: str,
+    *flags: str,
+    panel: str | None = None,
+    several: bool = False,
+    metavar: str | None = None,
+    show_default: bool | str | None = None,
+    **declaration: Any,
+) -> Any:
+    """Declare a field of a command's options: its default, help and :class:`Declaration`.
+
+    A default that is a type is called.  What is parsed is text, ``several`` of it a list.
+    """
+    is_empty = default is None or default == () or isinstance(default, type)
+    shown = not is_empty if show_default is None else show_default
+    info = typer.Option(
+        *flags, help=help, rich_help_panel=panel, metavar=metavar, show_default=shown
+    )
+    if "parse" in declaration:
+        declaration.setdefault("text", list[str] | None if several else str | None)
+    made: Any = {"default_factory" if isinstance(default, type) else "default": default}
+    return field(**made, metadata={"declared": Declaration(info, **declaration)})
+
+
+def argument(help: str, metavar: str) -> Any:
+    """Declare a field that is an argument of the command."""
+    info = typer.Argument(help=help, show_default=False, metavar=metavar)
+    return field(metadata={"declared": Declaration(info, compared=None)})
+
+
+def declared(options: Any) -> dict[str, Declaration]:
+    """Return the declarations in a class of options, those of its bases last."""
+    names = [name for kind in options.__mro__ for name in get_annotations(kind)]
+    known = {f.name: f.metadata.get("declared") for f in fields(options)}
+    return {name: how for name in names if (how := known[name]) is not None}
+
+
+def takes(options: Any) -> Callable[[Any], Any]:
+    """Make a command's parameters of the declarations in a class of options."""
+
+    def decorate(command: Any) -> Any:
+        hints, defaults = get_type_hints(options), {f.name: f.default for f in fields(options)}
+        parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+        for name, how in declared(options).items():
+            kind, default = how.text or hints[name], defaults[name]
+            if how.text is not None:
+                default = False if kind is bool else None
+            elif default is MISSING:
+                default = Parameter.empty
+            parameters.append(
+                Parameter(
+                    how.argument or name,
+                    Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=Annotated[kind, how.info],
+                )
+            )
+        command.__signature__ = Signature(parameters)
+        return command
+
+    return decorate
+
+
+def parse_values(options: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a command as values of its options; InputError for wrong ones."""
-    return {n: PARSERS[n](value) if n in PARSERS else value for n, value in arguments.items()}
+    values = {}
+    for name, how in declared(options).items():
+        value = arguments[how.argument or name]
+        values[name] = value if how.parse is None else how.parse(value)
+    return values
+
+
+def typed_fields(options: Any, context: typer.Context) -> frozenset[str]:
+    """Return the fields that the command line names, be it with their default."""
+    sources = {
+        name: context.get_parameter_source(how.argument or name)
+        for name, how in declared(options).items()
+    }
+    # By name, as typer comes with or without a click of its own.
+    return frozenset(n for n, source in sources.items() if source and "DEFAULT" not in source.name)

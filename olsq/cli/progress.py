@@ -1,6 +1,8 @@
-"""A progress bar on the terminal, and nothing where there is none."""
+"""A progress bar on the terminal, and a line now and then where there is none."""
 
 from __future__ import annotations
+
+import time
 
 from rich.console import Console
 from rich.progress import ProgressColumn, Task, TextColumn
@@ -8,6 +10,8 @@ from rich.text import Text
 
 from olsq import first_call
 from olsq.progress import make_progress
+
+LINE_SECONDS = 10.0
 
 
 class _RateColumn(ProgressColumn):
@@ -26,12 +30,14 @@ class RowProgress:
     Parameters
     ----------
     console : Console
-        Where to draw; nothing is drawn unless it is a terminal.
+        Where to draw; if it is no terminal, a line is printed every ten seconds.
     first : int
         Rows done by an earlier run.
     """
 
     def __init__(self, console: Console, first: int) -> None:
+        self._console = console
+        self._counted: tuple[float, int] | None = None  # time and rows of the last line
         percentage = TextColumn("{task.percentage:>3.0f}%")
         self._progress = make_progress(console, percentage, _RateColumn())
         self._task = self._progress.add_task(
@@ -50,6 +56,8 @@ class RowProgress:
 
     def update(self, rows: int, fraction: float | None) -> None:
         """Show that ``rows`` are done, which is ``fraction`` of the input if that is known."""
+        if self._progress.disable:
+            self._print_line(rows, fraction)
         self._progress.update(
             self._task,
             description="fitting",
@@ -57,3 +65,13 @@ class RowProgress:
             total=None if fraction is None else 1.0,
             completed=0.0 if fraction is None else fraction,
         )
+
+    def _print_line(self, rows: int, fraction: float | None) -> None:
+        now = time.monotonic()
+        # The first rows include what is compiled.
+        before, rows_before = self._counted = self._counted or (now, rows)
+        if now - before > LINE_SECONDS:
+            share = "" if fraction is None else f", {fraction:.0%} of the input read"
+            rate = (rows - rows_before) / (now - before)
+            self._console.print(f"olsq: {rows:,} rows{share}, {rate:,.0f} rows/s", soft_wrap=True)
+            self._counted = now, rows

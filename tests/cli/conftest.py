@@ -1,5 +1,6 @@
 """Small data files and ways to run the command line."""
 
+import math
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from olsq.cli import main
+from olsq.cli import main, progress
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -32,6 +33,12 @@ def start(*arguments, **options):
         stderr=subprocess.PIPE,
         **options,
     )
+
+
+@pytest.fixture(autouse=True)
+def without_lines_of_progress(monkeypatch):
+    """Standard error stays empty however long a busy machine takes."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", math.inf)
 
 
 @pytest.fixture

@@ -92,9 +92,34 @@ def test_decimal_commas_are_numbers_in_labels(tmp_path, olsq_command):
     options = ("--target", "y", "--decimal", ",", "--categorical", "k=1,5|2|*")
     assert olsq_command("fit", tmp_path / "d.csv", *options, "--state", state)[0] == 0
     pl.DataFrame({"k": [1.5, 2.0], "x": [1.0, 1.5]}).write_parquet(tmp_path / "n.parquet")
-    text = olsq_command("predict", state, tmp_path / "n.parquet")[1]
-    predictions = [float(line.split(",")[1]) for line in text.splitlines()[1:]]
-    np.testing.assert_allclose(predictions, [2, 7], atol=0.2)
+    (tmp_path / "n.csv").write_text("k;x\n1,5;1\n2,00;1,5\n")
+    for new in (("n.parquet",), ("n.csv", "--decimal", ",")):
+        text = olsq_command("predict", state, tmp_path / new[0], *new[1:])[1]
+        predictions = [float(line.split(",")[1]) for line in text.splitlines()[1:]]
+        np.testing.assert_allclose(predictions, [2, 7], atol=0.2)
+
+
+@pytest.mark.parametrize("how", ["categorical", "by"])
+@pytest.mark.parametrize("rows", [1, 16_384])  # of a chunk
+def test_a_point_beside_a_decimal_comma_is_no_comma(how, rows, tmp_path, olsq_command):
+    """1.5 is a number in one spelling of a label and a text in the other."""
+    lines = [f"{'ab'[i % 2]};{i % 5};{i % 7}" for i in range(30)]
+
+    def run(*labels):
+        path = tmp_path / "d.csv"
+        path.write_text("\n".join(["k;x;y", *lines, *(f"{label};1;2" for label in labels)]))
+        named = {"categorical": "k=a|b|*", "by": "k"}[how]
+        options = ("--target", "y", f"--{how}", named, "--chunk-rows", rows)
+        return olsq_command("fit", path, *options, "--decimal", ",")
+
+    for labels in (("1,5", "1.5"), ("1.50", "x", "1,5"), ("1,299", "1.299")):
+        code, _, err = run(*labels)
+        assert code == 2
+        assert "column 'k' holds the labels 1," in err
+        assert "which --decimal , cannot tell apart" in err
+    for labels in (("1,5", "1,50"), ("1.5", "1.6"), ("1,5", "1.6"), ("1.5.2024", "1,5")):
+        code, _, err = run(*labels)
+        assert (code, err) == (0, "")
 
 
 @pytest.mark.parametrize("how", ["categorical", "by"])

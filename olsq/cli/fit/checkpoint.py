@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 import olsq
 from olsq.cli.errors import InputError
-from olsq.cli.fit.options import Estimator, FitOptions
+from olsq.cli.fit.estimators import Estimator
+from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.repeats import LastRows, Repetition, check_file
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Position, Source
@@ -115,11 +116,20 @@ def resume_source(options: FitOptions, source: Source, notes: dict[str, Any]) ->
     source.chunk_rows = notes["chunk_rows"]
     source.table.restore(notes["table"])
     unchanged = source.path is not None and source.identity() == notes["input"]
-    if not source.skip_to(notes["position"], trusted=unchanged):
+    if not unchanged and notes["position"].keys() != source.position().keys():
         raise InputError(
-            f"cannot resume: the first {notes['position']['rows']:,} rows of {source.name} "
-            "are not those the state was made from"
+            f"cannot resume: an earlier version of olsq wrote {options.state}, and it cannot be "
+            f"checked that the rows of {source.name} are the same: --continue learns new rows"
         )
+    rows = f"cannot resume: the first {notes['position']['rows']:,} rows of {source.name}"
+    try:
+        same = source.skip_to(notes["position"], trusted=unchanged)
+    except InputError as error:
+        raise InputError(
+            f"{rows} cannot be compared with those the state was made from: {error}"
+        ) from None
+    if not same:
+        raise InputError(f"{rows} are not those the state was made from")
 
 
 def continue_source(options: FitOptions, source: Source, notes: dict[str, Any]) -> Repetition:

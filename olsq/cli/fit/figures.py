@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import label
 from olsq.cli.fit.checkpoint import pack, unpack
-from olsq.cli.fit.options import FitOptions, Groups
+from olsq.cli.fit.estimators import Groups
+from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.report import coefficients_of, has_estimate
 from olsq.cli.sources.times import TimeColumn
 from olsq.plot.drawing import Curves, save_figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +21,7 @@ from olsq.cli.fit.checkpoint import (
     resume_source,
 )
 from olsq.cli.fit.design import Design, usable_rows
+from olsq.cli.fit.estimators import Estimator, Groups, make_estimator
 from olsq.cli.fit.figures import Trace, draw, draw_by_group
 from olsq.cli.fit.horizon import (
     ChunkForecasts,
@@ -27,8 +29,8 @@ from olsq.cli.fit.horizon import (
     RowsBefore,
     skipped_rows_change,
 )
-from olsq.cli.fit.intervals import Intervals, TargetPath, hide_before_first
-from olsq.cli.fit.options import Estimator, FitOptions, Groups
+from olsq.cli.fit.intervals import Intervals, TargetPath, hide_first
+from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.repeats import LastRows, Repetition
 from olsq.cli.fit.report import print_group_report, print_report, warn_of_unnamed_columns
@@ -127,7 +129,7 @@ class FitRun:
         self.design = Design(
             source.columns, source.table, options.lags, intercept=options.intercept
         )
-        self.estimator: Estimator = options.estimator() if checkpoint is None else checkpoint[0]
+        self.estimator: Estimator = make_estimator(options) if checkpoint is None else checkpoint[0]
         self.notes = None if checkpoint is None else checkpoint[1]
         self.last_rows = LastRows("" if self.notes is None else self.notes.get("last_rows", ""))
         self.repetition: Repetition | None = None
@@ -216,12 +218,15 @@ class FitRun:
             learned = self._call_estimator(self.estimator.partial_fit, X, target, weight, chunk)
             residual = learned.residual_
         else:
-            path = self._call_estimator(self.estimator.partial_fit_path, X, target, weight, chunk)
+            learn = partial(self.estimator.partial_fit_path, **self.options.robust)
+            path = self._call_estimator(learn, X, target, weight, chunk)
             if self.forecaster is not None:
                 forecasts = self._forecast(self.forecaster, X, y, path, used, chunk)
                 path = path._replace(residual=forecasts.residual.reshape(path.residual.shape))
             learned = self.scores[0].learned_before(used, chunk.by) + used
-            path = hide_before_first(path, learned > 0)
+            # a window's estimator does so itself
+            fewest = self.options.min_samples if self.options.window is None else None
+            path = hide_first(path, learned, fewest)
         if path is not None:
             residual = path.residual
             parts = [
@@ -403,4 +408,4 @@ class FitRun:
         if isinstance(self.estimator, Groups):
             print_group_report(console, self.estimator, *results, by=str(options.by), **texts)
         else:
-            print_report(console, self.estimator, *results, **texts)
+            print_report(console, self.estimator, *results, robust=options.robust, **texts)

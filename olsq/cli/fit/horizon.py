@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.fit.checkpoint import pack, unpack
-from olsq.cli.fit.options import Estimator, FitOptions, Groups
+from olsq.cli.fit.estimators import Estimator, Groups
+from olsq.cli.fit.options import FitOptions
 from olsq.online import CoefficientPath, RollingLeastSquares
 from olsq.online.forms.student import t_quantile
 from olsq.online.known_rows import (

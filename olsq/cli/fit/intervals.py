@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.fit.checkpoint import pack, unpack
+from olsq.cli.fit.declared import GROUPS
 from olsq.cli.fit.options import FitOptions
-from olsq.cli.fit.output import GOODNESS, GROUPS, TESTS
+from olsq.cli.fit.output import GOODNESS, TESTS
 from olsq.online import CoefficientPath
 from olsq.online.forms.student import t_quantile
 
@@ -79,13 +80,22 @@ class TargetPath(NamedTuple):
         return np.column_stack([of_group[group] for group in GROUPS if group in groups])
 
 
-def hide_before_first(path: CoefficientPath, begun: NDArray[np.bool_]) -> CoefficientPath:
-    """Hide the coefficients of the rows before the first one that was learned."""
-    if begun.all():
+def hide_first(path: CoefficientPath, learned: NDArray, fewest: int | None) -> CoefficientPath:
+    """Hide the coefficients of the rows before the first one that was learned.
+
+    Those of which fewer than ``fewest`` are ``learned`` (n,) have nothing but their residuals.
+    """
+    few = learned < (fewest or 1)
+    if not few.any():
         return path
-    coef, intercept = path.coef.copy(), path.intercept.copy()
-    coef[~begun], intercept[~begun] = np.nan, np.nan
-    return path._replace(coef=coef, intercept=intercept)
+
+    def hide(array: NDArray) -> NDArray:
+        return np.where(few.reshape(-1, *[1] * (array.ndim - 1)), np.nan, array)
+
+    if fewest is None:
+        return path._replace(coef=hide(path.coef), intercept=hide(path.intercept))
+    residuals = {"residual": path.residual, "recursive_residual": path.recursive_residual}
+    return path.each(hide)._replace(**residuals)
 
 
 class Intervals:

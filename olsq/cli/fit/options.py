@@ -5,90 +5,27 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from olsq.cli.errors import InputError, option_name
-from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
-from olsq.cli.options import parse_values, quoted, split_levels
+from olsq.cli.errors import InputError
+from olsq.cli.fit.declared import DEFAULT_GROUPS, FORMATS, GROUPS, Declared
+from olsq.cli.options import declared, parse_values, split_levels
 from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading, TableFormat, check_level
-from olsq.online import (
-    GroupedLeastSquares,
-    GroupedRollingLeastSquares,
-    RecursiveLeastSquares,
-    RollingLeastSquares,
-)
-from olsq.online.forms.form_switch import METHODS
-from olsq.problem import RIDGE_MODES
 
-# Fields that are called otherwise on the command line, that each run chooses for itself, and that
-# say how its table is written.
-FIELD_OF_OPTION = {"--target": "targets", "--no-intercept": "intercept"}
-OF_THE_RUN = ("out", "columns", "level", "plot")
-OF_THE_TABLE = (
-    "separator",
-    "decimal",
-    "thousands",
-    "encoding",
-    "comment",
-    "na_values",
-    "missing_words",
-    "time_format",
-    "time_zone",
-)
-# Options that must be the same in a resumed run, and are in its state as they are.
-COMPARED = (
-    *("by", "weight", "forget", "half_life", "window", "window_of", "ridge_mode"),
-    *("noise_variance", "method", "missing"),
-    *("time", "time_format", "time_zone", "separator", "decimal", "thousands", "encoding"),
-    "comment",
-)
-# Values of an option that mean the same.
-SAME = {
-    "forget": frozenset((None, 1.0)),
-    "window_of": frozenset((None, "samples")),
-    "horizon": frozenset((None, 1)),
-}
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
-Groups = GroupedLeastSquares | GroupedRollingLeastSquares
-Estimator = RecursiveLeastSquares | RollingLeastSquares | Groups
 WINDOWS_OF = ("samples", "positions")
+# Standard errors, without a window and in one.
+ERRORS = ("nonrobust", "posterior", "sandwich")
+ROBUST = ("HC0", "HC1", "HC2", "HC3", "HAC")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(TableFormat):
+class FitOptions(Declared):
     """Options of ``olsq fit`` under their names on the command line."""
 
-    data: str
-    targets: tuple[str, ...]
-    features: tuple[str, ...] | None = None
-    exclude: tuple[str, ...] = ()
-    categorical: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
-    by: str | None = None
-    lags: int = 0
-    weight: str | None = None
-    forget: float | None = None
-    half_life: float | str | None = None  # rows, or a span of time
-    window: float | str | None = None
-    window_of: str | None = None
-    horizon: float | str | None = None  # None: the next row
-    ridge: float | None = None  # 0, or in a resumed run that of the state
-    ridge_mode: str = "discounted"
-    intercept: bool = True
-    noise_variance: float | None = None
-    method: str = "auto"
-    missing: str = "skip"
-    out: Path | None = None
-    columns: tuple[str, ...] = DEFAULT_GROUPS
-    level: float = 0.95
-    plot: Path | None = None
-    state: Path | None = None
-    resume: bool = False
-    continued: bool = False  # --continue
-    chunk_rows: int | None = None
-    checkpoint_every: float = 5.0
     explicit: frozenset[str] = frozenset()  # fields that the command line names, be it the default
 
     @classmethod
@@ -100,19 +37,17 @@ class FitOptions(TableFormat):
         InputError
             If the text of an option cannot be read.
         """
-        values = parse_values(arguments)
-        columns = values.pop("columns")
-        columns = DEFAULT_GROUPS if columns is None else columns
-        if values.pop("statistics") and "statistics" not in columns:
-            columns = (*columns, "statistics")
-        renamed = {"targets": values.pop("target"), "intercept": not values.pop("no_intercept")}
-        return cls(explicit=explicit, columns=columns, **renamed, **values)
+        values = parse_values(cls, arguments)
+        if values["statistics"] and "statistics" not in values["columns"]:
+            values["columns"] += ("statistics",)
+        return cls(explicit=explicit, **values)
 
     def check(self) -> None:
         """Raise InputError, naming the option, for a value that cannot be used."""
         self._check_columns()
         self._check_numbers()
         self._check_words()
+        self._check_errors()
         self.check_format()
         self._check_files()
 
@@ -129,22 +64,22 @@ class FitOptions(TableFormat):
         InputError
             If one that the state depends on is given and differs.
         """
-        fields = {field.name for field in dataclasses.fields(self)}
-        defaults = FitOptions(data=self.data, targets=())
+        written = TableFormat.__annotations__.keys() - {"time"}  # how this table is
+        defaults = FitOptions(data=self.data)
         taken: dict[str, Any] = {}
-        for option, value in saved.items():
-            name = FIELD_OF_OPTION.get(option, option[2:].replace("-", "_"))
-            if name not in fields or name in OF_THE_RUN:
+        for name, how in declared(FitOptions).items():
+            flag = how.option_of(name)
+            if flag not in saved or how.each_run:
                 continue
-            value = _restored(name, value)
+            value = _restored(name, saved[flag])
             current, default = getattr(self, name), getattr(defaults, name)
-            same = current == value or (name in SAME and {current, value} <= SAME[name])
+            same = current == value or (current in how.same and value in how.same)
             if same or (current == default and name not in self.explicit):
                 taken[name] = value
-            elif name not in OF_THE_TABLE:
+            elif name not in written:
                 raise InputError(
-                    f"cannot continue: {option} of the state is {value!r}, got {current!r}: leave "
-                    f"{option} out, or fit anew"
+                    f"cannot continue: {flag} of the state is {value!r}, got {current!r}: leave "
+                    f"{flag} out, or fit anew"
                 )
         if self.continued and taken.get("features", self.features) is None:
             taken |= {"features": tuple(features), "exclude": ()}
@@ -197,6 +132,11 @@ class FitOptions(TableFormat):
             raise InputError(f"--half-life must be a positive number, got {half:g}")
         if not (rows is None or isinstance(rows, str) or rows >= 1):
             raise InputError(f"--window must be at least 1 row, got {rows}")
+        fewest = self.min_samples
+        if fewest is not None and fewest < 1:
+            raise InputError(f"--min-samples must be at least 1 row, got {fewest}")
+        if fewest is not None and isinstance(rows, (int, float)) and fewest > rows:
+            raise InputError(f"--min-samples ({fewest}) must not exceed --window ({rows})")
         if isinstance(self.horizon, (int, float)) and self.horizon < 1:
             raise InputError(f"--horizon must be at least 1 row, got {self.horizon}")
         if self.forecasts and self.lags:
@@ -218,6 +158,9 @@ class FitOptions(TableFormat):
             )
 
     def _check_words(self) -> None:
+        from olsq.online.forms.form_switch import METHODS
+        from olsq.problem import RIDGE_MODES
+
         for option, value, choices in (
             ("--ridge-mode", self.ridge_mode, RIDGE_MODES),
             ("--method", self.method, ("auto", *METHODS)),
@@ -244,6 +187,35 @@ class FitOptions(TableFormat):
         ):
             if self.by is not None and is_set:
                 raise InputError(f"--by and {option} cannot be combined: leave {option} out")
+
+    def _check_errors(self) -> None:
+        window = self.window
+        choices = ERRORS if window is None else (*ERRORS[:2], *ROBUST)
+        if self.cov is not None and self.cov.lower() not in map(str.lower, choices):
+            raise InputError(
+                f"--cov must be {' or '.join(choices)} with{'out' * (window is None)} --window, "
+                f"got {self.cov!r}"
+            )
+        if self.by is not None and self.robust:
+            raise InputError(
+                f"--by and --cov {self.cov} cannot be combined: olsq.coefficient_path has both"
+            )
+        if self.maxlags is None:
+            return
+        if (self.cov or "").lower() != "hac":
+            raise InputError("--maxlags is for --cov HAC: leave it out, or give both")
+        most = window if isinstance(window, (int, float)) else math.inf
+        if not 0 <= self.maxlags < most:
+            raise InputError(
+                f"--maxlags must be a number of rows, fewer than --window, got {self.maxlags}"
+            )
+
+    @property
+    def robust(self) -> dict[str, Any]:
+        """What a window's path is told of standard errors; empty for those of the estimator."""
+        if (self.cov or "").upper() not in ROBUST:
+            return {}
+        return {"cov": self.cov, "maxlags": self.maxlags}
 
     def figures(self) -> list[Path]:
         """Return the names of the figures: with several targets each has its own, fit.y1.png for
@@ -284,34 +256,6 @@ class FitOptions(TableFormat):
                 "on with a new one, or delete it to start again"
             )
 
-    def estimator(self) -> Estimator:
-        """Return a fresh estimator with these options."""
-        common: dict[str, Any] = {
-            "ridge": self.ridge or 0.0,
-            "fit_intercept": self.intercept,
-            # The first rows have no lags, which is nobody's mistake.
-            "missing": "skip" if self.lags else self.missing,
-            "noise_variance": self.noise_variance,
-        }
-        fading: dict[str, Any] = {
-            "forget": 1.0 if self.forget is None else self.forget,
-            "half_life": self.half_life,
-        }
-        if self.window is not None:
-            window = self.window if isinstance(self.window, str) else int(self.window)
-            kind = RollingLeastSquares if self.by is None else GroupedRollingLeastSquares
-            return kind(window=window, window_of=self.window_of, **common, **fading)
-        # Where all rows count the same both errors are those of ordinary least squares, and the
-        # sandwich's would be half of the time.
-        same = self.half_life is None and self.forget in (None, 1.0) and self.weight is None
-        common |= fading | {
-            "method": self.method,
-            "cov": "posterior" if same else "sandwich",
-        }
-        if self.by is not None:
-            return GroupedLeastSquares(**common)
-        return RecursiveLeastSquares(ridge_mode=self.ridge_mode, **common)
-
     def _lengths(self) -> tuple[tuple[str, float | str | None], ...]:
         """Return the options that are a number of rows or a span of time, with their values."""
         return (
@@ -346,27 +290,14 @@ class FitOptions(TableFormat):
 
     def for_comparison(self) -> dict[str, Any]:
         """Return the options that must be the same in a resumed run, by name."""
-        differently_held = {
-            "--target": list(self.targets),
-            "--features": None if self.features is None else list(self.features),
-            "--exclude": list(self.exclude) or None,
-            "--categorical": [
-                quoted(name) if levels is None else f"{quoted(name)}={'|'.join(levels)}"
-                for name, levels in self.categorical.items()
-            ]
-            or None,
-            "--lags": self.lags or None,
-            "--horizon": self.horizon if self.forecasts else None,
-            "--ridge": self.ridge or 0.0,
-            "--no-intercept": not self.intercept,
-            "--missing-words": None if self.missing_words is None else list(self.missing_words),
-            "--na-values": list(self.na_values) or None,
-            "--out": None if self.out is None else self.out.suffix,
-            "--columns": list(self.columns),
-            "--level": self.level if {"interval", "statistics"} & set(self.columns) else None,
-            "--plot": self.plot is not None,
+        kept = {
+            how.option_of(name): how.compared(getattr(self, name))
+            for name, how in declared(FitOptions).items()
+            if how.compared is not None
         }
-        return {option_name(name): getattr(self, name) for name in COMPARED} | differently_held
+        if not {"interval", "statistics"} & set(self.columns):
+            kept["--level"] = None
+        return kept
 
     def describe(self) -> str:
         """Describe the memory of the regression in words, for headings."""

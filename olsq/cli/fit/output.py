@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from olsq.cli.errors import CommandError, InputError
+from olsq.cli.fit.declared import FORMATS, GROUPS
 from olsq.cli.sources.categories import GroupColumn
 from olsq.cli.sources.parquet import reading_parquet, writing_parquet
 from olsq.cli.sources.times import TimeColumn
@@ -29,12 +30,8 @@ from olsq.files import Draft
 # bytes of a draft that are read, and rows of a group that are written, at once
 READ_BYTES = 1 << 20
 ROW_GROUP_ROWS = 65_536
-FORMATS = (".csv", ".parquet")
-# What --columns chooses from, in the order of the file, and what is written without it.
-GROUPS = ("prediction", "interval", "residual", "coef", "stderr", "sigma", "statistics")
 GOODNESS = ("in_sample_residual", "r_squared", "adj_r_squared", "n_rows")
 TESTS = ("tvalue", "pvalue", "lower", "upper")
-DEFAULT_GROUPS = ("prediction", "residual", "coef")
 Mark = dict[str, Any]  # bytes, crc, and the draft's name (None: of a finished file)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from olsq.cli.errors import escape, printable
-from olsq.cli.fit.options import Groups
+from olsq.cli.fit.estimators import Groups
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
 from olsq.online import GroupedRollingLeastSquares, RecursiveLeastSquares, RollingLeastSquares
@@ -44,12 +44,14 @@ def print_report(
     heading: str,
     ahead: str,
     files: Sequence[str],
+    robust: dict[str, Any],
 ) -> None:
     """Print the coefficients, those not determined by the data, and the prediction errors."""
     console.print(f"\n[bold]{escape(heading)}[/bold]")
     console.print(f"{describe_rows(scores[0])}\n")
     if isinstance(estimator, RollingLeastSquares) and not estimator._has_estimate():
-        console.print("[yellow]The window holds no row at the end:[/yellow] no coefficients.")
+        few = f"fewer than {estimator.min_samples} rows" if estimator.min_samples else "no row"
+        console.print(f"[yellow]The window holds {few} at the end:[/yellow] no coefficients.")
         _print_files(console, files)
         return
     undetermined = [
@@ -60,7 +62,8 @@ def print_report(
     tables = []
     for j, target in enumerate(targets):
         several = len(targets) > 1
-        console.print(_coefficients_table(estimator, features, j if several else None, target))
+        at = j if several else None
+        console.print(_coefficients_table(estimator, features, at, target, robust))
         tables.append(make_errors_table(scores[j], target if several else "", ahead))
     _print_undetermined(console, undetermined)
     _print_errors(console, tables)
@@ -95,7 +98,11 @@ def _make_table(title: str, **options: Any) -> Table:
 
 
 def _coefficients_table(
-    estimator: Alone, features: Sequence[str], target: int | None, name: str
+    estimator: Alone,
+    features: Sequence[str],
+    target: int | None,
+    name: str,
+    robust: dict[str, Any],
 ) -> Table:
     table = _make_table("" if target is None else escape(name))
     table.add_column("coefficient", overflow="fold")
@@ -104,10 +111,15 @@ def _coefficients_table(
         table.add_column(heading, justify="right", no_wrap=True)
     at = () if target is None else (target,)
     coef, stderr = np.asarray(estimator.coef_)[at], np.asarray(estimator.coef_stderr_)[at]
-    rows = list(zip(map(escape, features), coef, stderr, strict=True))
+    names = [*map(escape, features)]
     if estimator.fit_intercept:
-        constant = np.asarray(estimator.intercept_)[at], np.asarray(estimator.intercept_stderr_)[at]
-        rows.insert(0, ("intercept", *constant))
+        names = ["intercept", *names]
+        coef = np.append(np.asarray(estimator.intercept_)[at], coef)
+        stderr = np.append(np.asarray(estimator.intercept_stderr_)[at], stderr)
+    if robust:
+        covariance = estimator.cov_params(robust["cov"], lags=robust["maxlags"])
+        stderr = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))[at]
+    rows = list(zip(names, coef, stderr, strict=True))
     for name, value, error in rows[:MOST_COEFFICIENTS]:
         testable = np.isfinite(error) and error > 0
         table.add_row(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,39 +14,19 @@ import olsq
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.fit.checkpoint import KEY, check_notes
 from olsq.cli.fit.design import Design
-from olsq.cli.fit.options import Estimator
-from olsq.cli.fit.output import FORMATS, Output, StandardOutput
+from olsq.cli.fit.estimators import Estimator
+from olsq.cli.fit.output import Output, StandardOutput
 from olsq.cli.interrupts import Interrupts
-from olsq.cli.paths import check_paths, locked_paths
+from olsq.cli.paths import locked_paths
+from olsq.cli.predict.options import PredictOptions
 from olsq.cli.progress import RowProgress
-from olsq.cli.sources.columns import Chunk, Reading, TableFormat, check_level
+from olsq.cli.sources.columns import Chunk, Reading
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
 
 # Rows are held back until one of them has a level or group that the state knows: a table without
 # any is an error, and what went to standard output is not undone.
 HELD_CHUNKS = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictOptions(TableFormat):
-    """Options of ``olsq predict`` under their names on the command line."""
-
-    state: Path
-    data: str
-    out: Path | None = None
-    level: float | None = None
-
-    def check(self) -> None:
-        """Raise InputError, naming the option, for a value that cannot be used."""
-        self.check_format()
-        check_level(self.level)
-        if self.out is None:
-            return
-        if self.out.suffix not in FORMATS:
-            raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {self.out.name}")
-        reads = [] if self.data == "-" else [("the data", Path(self.data))]
-        check_paths([*reads, ("the state", self.state)], [("--out", self.out)])
 
 
 class Model:

@@ -48,19 +48,42 @@ class LabelReader:
 
     def __init__(self, missing: Iterable[str], decimal: str = ".") -> None:
         self._missing, self._decimal = list(missing), decimal
+        # the numbers spelled with a comma and with a point so far, by column
+        self._spelled: dict[str, tuple[set[Any], set[Any]]] = {}
 
     def read(self, cells: pl.Series) -> pl.Series:
         """Return the labels of a column of numbers, truth values or text."""
         if cells.dtype.is_float():
             cells = cells.fill_nan(None)
-        label = pl.col("label")
-        frame = cells.cast(pl.String).str.strip_chars().to_frame("label")
+        labels = cells.cast(pl.String).str.strip_chars()
+        labels = labels.set(labels.is_in(self._missing).fill_null(False), None)
         if self._decimal == "," and cells.dtype == pl.String:
-            points = label.str.replace(",", ".", literal=True)
-            frame = frame.with_columns(
-                pl.when(points.str.contains(f"^{NUMBER.pattern}$")).then(points).otherwise(label)
+            labels = self._read_commas(labels)
+        return labels
+
+    def _read_commas(self, labels: pl.Series) -> pl.Series:
+        """Return labels that are numbers with a decimal comma with a point.
+
+        Raises
+        ------
+        InputError
+            If the column also holds the same label with a point, which is no number there.
+        """
+        commas, points = self._spelled.setdefault(labels.name, (set(), set()))
+        with_point = {}
+        for label in labels.drop_nulls().unique().to_list():
+            number = label.replace(",", ".", 1)
+            if number.count(".") == 1 and NUMBER.fullmatch(number):
+                with_point[label] = number
+                (commas if "," in label else points).add(level_of(number))
+        # Levels that are listed have no name here: a state's are numbers with a point.
+        if (both := commas & points) and labels.name:
+            label = min(map(str, both))
+            raise InputError(
+                f"column {labels.name!r} holds the labels {label.replace('.', ',')} and {label}, "
+                "which --decimal , cannot tell apart: write all of them with a comma"
             )
-        return frame.select(pl.when(~label.is_in(self._missing)).then(label)).to_series()
+        return labels.replace(with_point)
 
 
 class Categories:

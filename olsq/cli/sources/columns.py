@@ -13,6 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
+from olsq.cli.options import (
+    MODEL,
+    READING,
+    listed,
+    listed_if_any,
+    option,
+    split_names,
+    split_names_if_any,
+    unquoted,
+)
 from olsq.cli.sources.streams import check_encoding
 
 # Cells of CSV that mean "no value", besides the empty one.
@@ -37,16 +47,65 @@ INDEX_NAME = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?")
 class TableFormat:
     """The time column and the format of CSV cells; the names are those of the options."""
 
-    time: str | None = None
-    time_format: str | None = None
-    time_zone: str | None = None
-    separator: str | None = None
-    decimal: str = "."
-    thousands: str | None = None
-    encoding: str | None = None
-    comment: str | None = None
-    missing_words: tuple[str, ...] | None = None
-    na_values: tuple[str, ...] = ()
+    time: str | None = option(
+        None,
+        "Column of dates or numbers in ascending order, the first of --out; not a regressor.",
+        panel=MODEL,
+        parse=unquoted,
+        metavar="COL",
+    )
+    separator: str | None = option(
+        None,
+        "Character between CSV cells.",
+        panel=READING,
+        show_default="the most frequent of , ; tab | in the header",
+    )
+    decimal: str = option(".", "Decimal mark of CSV numbers: . or a comma.", panel=READING)
+    thousands: str | None = option(
+        None,
+        "Mark between the thousands of CSV numbers: . or ' for example.",
+        panel=READING,
+        show_default="none",
+    )
+    missing_words: tuple[str, ...] | None = option(
+        None,
+        "Words that are a missing value, separated by commas, instead of CSV's: '' for none.",
+        panel=READING,
+        show_default="NA, N/A, null, None, NaN, ... of CSV, none of Parquet",
+        parse=split_names_if_any,
+        several=True,
+        compared=listed_if_any,
+    )
+    na_values: tuple[str, ...] = option(
+        (),
+        "More spellings of a missing value, separated by commas: '-,?,-999'. Numbers are compared "
+        "as numbers.",
+        panel=READING,
+        parse=split_names,
+        several=True,
+        compared=listed,
+    )
+    encoding: str | None = option(
+        None, "Encoding of CSV: latin-1, cp1252, utf-16, ...", panel=READING, show_default="utf-8"
+    )
+    comment: str | None = option(
+        None,
+        "Lines of CSV that begin with this are skipped, and not counted as rows.",
+        panel=READING,
+    )
+    time_format: str | None = option(
+        None,
+        "Format of --time: '%d.%m.%Y %H:%M', for example.",
+        panel=READING,
+        show_default="determined from the first rows",
+    )
+    time_zone: str | None = option(
+        None,
+        "Zone of the clock of --time: Europe/Berlin, for example. Clocks that are set back show an "
+        "hour twice.",
+        panel=READING,
+        show_default="UTC, or that of the times",
+    )
 
     def format_options(self) -> dict[str, Any]:
         """Return these options alone, to pass them on."""

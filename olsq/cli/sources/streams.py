@@ -7,23 +7,43 @@ import codecs
 import gzip
 import io
 import lzma
+import math
+import os
+import select
+import signal
 import sys
+import threading
+import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from olsq.cli.errors import CommandError, InputError
+from olsq.cli.errors import InputError
 
-READ_BYTES = 1 << 20
-# longer than a block of records may be, so that its reader reports the line
-LONGEST_LINE = 40 << 20
+BUFFER_BYTES = 1 << 20
+LONGEST_LINE = 32 << 20
+GATHERED_SECONDS = 0.05  # for which a pipe that has bytes is waited for more
 MAGIC = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "Zstandard",
+}
+
+
+def _open_zstandard(raw: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(raw, "zstd")
+
+
+DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
+    "gzip": lambda raw: gzip.GzipFile(fileobj=raw),
+    "bzip2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+    "Zstandard": _open_zstandard,
 }
 
 
@@ -45,13 +65,13 @@ class ByteStream:
 
     Attributes
     ----------
-    seekable : bool
-        Whether a position in the text is one in the file.
+    text : io.BufferedReader
+        The text, without a byte order mark.
 
     Raises
     ------
     InputError
-        If there is no such encoding.
+        If there is no such encoding, or the beginning of the file is damaged.
     """
 
     def __init__(
@@ -63,21 +83,32 @@ class ByteStream:
         pipe: Path | None = None,
     ) -> None:
         codec = check_encoding(encoding)
-        self.path, self.name, self.encoding = path, name, encoding
-        opened = path or pipe
-        self._closes = opened is not None
-        self.raw: BinaryIO = sys.stdin.buffer if opened is None else opened.open("rb")
+        self.name, self.encoding, self.is_pipe = name, encoding, path is None
+        self.raw: Any = path.open("rb", buffering=0) if path else _open_pipe(pipe)
         try:
-            self.compression = None if path is None else _detect_compression(self.raw)
-            self.text: Any = _decompress(self.raw, self.compression, name)
+            with self.report_damage():
+                self.text = self._open_text(codec, comment)
         except BaseException:
             self.close()
             raise
+
+    def _open_text(self, codec: str | None, comment: str | None) -> Any:
+        stream = self.raw
+        if not self.is_pipe:
+            compression = compression_of(self.raw.read(max(map(len, MAGIC))))
+            self.raw.seek(0)
+            if compression is not None:
+                stream = DECOMPRESSORS[compression](self.raw)
         if codec is not None:
-            self.text = io.BufferedReader(Transcoder(self.text, codec), READ_BYTES)
+            import pyarrow as pa
+
+            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), codec, "utf-8")
+        text = io.BufferedReader(stream, BUFFER_BYTES)
+        if text.peek(3).startswith(codecs.BOM_UTF8):
+            text.read(3)
         if comment is not None:
-            self.text = CommentFilter(self.text, comment.encode())
-        self.seekable = path is not None and self.text is self.raw
+            text = io.BufferedReader(CommentFilter(text, comment.encode()), BUFFER_BYTES)
+        return text
 
     @contextmanager
     def report_damage(self) -> Iterator[None]:
@@ -90,21 +121,20 @@ class ByteStream:
                 f"{self.name} is not in the encoding {self.encoding}: {reason} "
                 "(choose another --encoding)"
             ) from None
-        except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise InputError(f"{self.name} is damaged: {error}") from None
-        except OSError as error:
-            # bz2 says so without an errno; an errno is the operating system's.
-            if error.errno is not None:
-                raise
-            raise InputError(f"{self.name} is damaged: {error}") from None
-        except Exception as error:
-            if type(error).__name__ != "ZstdError":
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            # decompressors raise it without an errno; an errno is the operating system's
+            if getattr(error, "errno", None) is not None:
                 raise
             raise InputError(f"{self.name} is damaged: {error}") from None
 
+    def interrupt(self) -> None:
+        """End a read of a pipe that another thread waits in."""
+        if isinstance(self.raw, Pipe):
+            self.raw.interrupt()
+
     def close(self) -> None:
         """Close the file, but not standard input."""
-        if self._closes:
+        if self.raw is not getattr(sys.stdin, "buffer", None):
             self.raw.close()
 
 
@@ -124,107 +154,108 @@ def check_encoding(encoding: str | None) -> str | None:
     return None if codec.name in ("utf-8", "utf-8-sig", "ascii") else codec.name
 
 
-def _detect_compression(raw: BinaryIO) -> str | None:
-    start = raw.read(max(map(len, MAGIC)))
-    raw.seek(0)
-    return compression_of(start)
-
-
 def compression_of(start: bytes) -> str | None:
     """Return the kind of compression that ``start``, the beginning of a file, shows; or None."""
     return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
 
 
-def _decompress(raw: BinaryIO, compression: str | None, name: str) -> Any:
-    if compression == "gzip":
-        return gzip.GzipFile(fileobj=raw)
-    if compression == "bzip2":
-        return bz2.BZ2File(raw)
-    if compression == "xz":
-        return lzma.LZMAFile(raw)
-    if compression == "Zstandard":
-        return _open_zstandard(raw, name)
-    return raw
+def read_lines(stream: io.BufferedReader, n: int) -> bytes:
+    """Return about ``n`` bytes of whole lines, those that are there, and none at the end."""
+    lines = stream.read1(n)
+    return lines if lines.endswith(b"\n") else lines + stream.readline(LONGEST_LINE)
 
 
-def _open_zstandard(raw: BinaryIO, name: str) -> Any:
-    try:
-        if sys.version_info >= (3, 14):
-            from compression.zstd import ZstdFile
-        else:
-            from backports.zstd import ZstdFile
-    except ImportError:
-        raise CommandError(
-            f"{name} is compressed with Zstandard, which Python reads from 3.14 on: "
-            "pip install backports.zstd"
-        ) from None
-    return ZstdFile(raw)
+def _open_pipe(pipe: Path | None) -> Any:
+    """Open a pipe, or standard input where there is None."""
+    if pipe is None:
+        try:
+            descriptor = sys.stdin.fileno()
+        except (OSError, ValueError):  # standard input is an object in memory
+            return sys.stdin.buffer
+    else:
+        descriptor = os.open(pipe, os.O_RDONLY)
+    if os.name != "posix":  # select takes sockets only
+        return open(descriptor, "rb", buffering=0, closefd=pipe is not None)
+    return Pipe(descriptor, closes=pipe is not None)
 
 
-class Transcoder(io.RawIOBase):
-    """A stream of text in any encoding, converted to UTF-8 bytes."""
+class Pipe(io.RawIOBase):
+    """A pipe whose reads, in any thread, end when a signal comes.
 
-    def __init__(self, stream: Any, encoding: str) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._left = b""
-        self._ended = False
+    pyarrow reads in a thread of its own, and the main one, which answers signals, waits for it.
+    """
+
+    def __init__(self, descriptor: int, *, closes: bool) -> None:
+        self._descriptor, self._closes = descriptor, closes
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._takes_signals = threading.current_thread() is threading.main_thread()
+        if self._takes_signals:
+            self._before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        while not self._left and not self._ended:
-            block = self._stream.read1(READ_BYTES)
-            self._ended = not block
-            self._left = self._decoder.decode(block, final=self._ended).encode()
-        view = memoryview(buffer).cast("B")
-        n = min(len(view), len(self._left))
-        view[:n] = self._left[:n]
-        self._left = self._left[n:]
-        return n
+        view, read, seconds, end = memoryview(buffer), 0, None, math.inf
+        while read < len(view):  # a writer's pieces are small beside what a call of pyarrow costs
+            ready, _, _ = select.select([self._descriptor, self._woken], [], [], seconds)
+            if self._woken in ready:
+                raise KeyboardInterrupt
+            if not ready or not (n := os.readv(self._descriptor, [view[read:]])):
+                break
+            read += n
+            end = min(end, time.monotonic() + GATHERED_SECONDS)
+            seconds = max(end - time.monotonic(), 0.0)
+        return read
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        if self._takes_signals:
+            signal.set_wakeup_fd(self._before)
+        for descriptor in (self._woken, self._wake, self._descriptor)[: 2 + self._closes]:
+            os.close(descriptor)
+        super().close()
+
+    def interrupt(self) -> None:
+        """End the read that another thread waits in, and all later ones."""
+        with suppress(BlockingIOError):
+            os.write(self._wake, b"\0")
 
 
-class CommentFilter:
+class CommentFilter(io.RawIOBase):
     """A stream of UTF-8 bytes without the lines that begin with ``prefix``.
 
     A line inside a quoted field is not one of its own: it is kept, whatever it begins with.
     """
 
-    def __init__(self, stream: Any, prefix: bytes) -> None:
+    def __init__(self, stream: io.BufferedReader, prefix: bytes) -> None:
         self._stream, self._prefix = stream, prefix
-        self._ready = b""  # checked, not yet handed out
-        self._line = b""  # the last line, not yet complete
-        self._begun = False
+        self._ready = memoryview(b"")  # not yet handed out
         self._quoted = False
-        self._ended = False
 
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fill ``buffer`` with the bytes that one read provides."""
-        while not self._ready and not self._ended:
-            block = self._stream.read1(min(READ_BYTES, len(buffer)))
-            self._ended = not block
-            text = self._line + block
-            if not self._begun and (self._ended or len(text) >= len(codecs.BOM_UTF8)):
-                # the mark of a file's beginning would hide that of a comment behind it
-                text, self._begun = text.removeprefix(codecs.BOM_UTF8), True
-            cut = len(text) if self._ended else text.rfind(b"\n") + 1
-            if not cut and len(text) > LONGEST_LINE:
-                cut = len(text)  # the reader of records refuses it
-            self._ready, self._line = self._drop_comments(text[:cut]), text[cut:]
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._ready:
+            lines = read_lines(self._stream, BUFFER_BYTES)
+            if not lines:
+                return 0
+            self._ready = memoryview(self._drop_comments(lines))
         n = min(len(buffer), len(self._ready))
         buffer[:n] = self._ready[:n]
         self._ready = self._ready[n:]
         return n
 
     def _drop_comments(self, text: bytes) -> bytes:
-        if not text.startswith(self._prefix) and b"\n" + self._prefix not in text:
+        if self._prefix not in text:
             self._quoted ^= bool(text.count(b'"') % 2)
             return text
         kept = []
         for line in io.BytesIO(text):
-            if not self._quoted and line.startswith(self._prefix):
-                continue
-            self._quoted ^= bool(line.count(b'"') % 2)
-            kept.append(line)
+            if self._quoted or not line.startswith(self._prefix):
+                self._quoted ^= bool(line.count(b'"') % 2)
+                kept.append(line)
         return b"".join(kept)

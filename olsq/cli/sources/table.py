@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.cli.sources.categories import Categories, GroupColumn, LabelReader
 from olsq.cli.sources.columns import Chunk, Columns, Reading
+from olsq.cli.sources.numbers import NumberReader
 from olsq.cli.sources.times import TimeColumn
 
 
@@ -27,10 +28,17 @@ class TableBuilder:
         Which of them are categories, the time or labels of groups.
     missing_words : list of str
         Text that means "no value".
+    numbers : NumberReader, optional
+        Reads numbers that are text.
     """
 
     def __init__(
-        self, where: str, columns: Columns, reading: Reading, missing_words: list[str]
+        self,
+        where: str,
+        columns: Columns,
+        reading: Reading,
+        missing_words: list[str],
+        numbers: NumberReader | None = None,
     ) -> None:
         self.where, self.columns = where, columns
         labels = LabelReader(missing_words, reading.decimal)
@@ -38,7 +46,7 @@ class TableBuilder:
         self.time = TimeColumn(columns.time, reading) if columns.time else None
         self.groups = GroupColumn(columns.by, labels) if columns.by else None
         self._missing_numbers = reading.missing_numbers
-        self._missing_words = missing_words
+        self._missing_words, self._numbers = missing_words, numbers
 
     @property
     def text(self) -> set[str]:
@@ -52,12 +60,12 @@ class TableBuilder:
         """True if the regressors are known without looking at the data."""
         return self.categories.has_all_levels and (self.time is None or self.time.kind is not None)
 
-    def settle(self, cells: Mapping[str, pl.Series], rows: int) -> None:
-        """Take levels and the time's format, where not known yet, from the first ``rows`` rows."""
+    def settle(self, cells: Mapping[str, pl.Series]) -> None:
+        """Take levels and the time's format, where not known yet, from the first chunk."""
         for name in self.categories.names:
-            self.categories.settle(name, cells[name].head(rows))
+            self.categories.settle(name, cells[name])
         if self.time is not None:
-            self.time.settle(self._read_times(cells).head(rows))
+            self.time.settle(self._read_times(cells))
 
     def chunk(self, start: int, cells: Mapping[str, pl.Series]) -> Chunk:
         """Build the chunk of ``cells``, which ``start`` rows precede; null becomes NaN."""
@@ -68,11 +76,13 @@ class TableBuilder:
             if name in self.categories.names:
                 X[:, j] = self.categories.codes(name, cells[name], start, self.where)
             else:
-                X[:, j] = self._read_numbers(cells[name])
+                X[:, j] = self._read_numbers(name, cells, start)
         y = np.empty((n, len(columns.targets)))
         for j, name in enumerate(columns.targets):
-            y[:, j] = self._read_numbers(cells[name])
-        weight = None if columns.weight is None else self._read_numbers(cells[columns.weight])
+            y[:, j] = self._read_numbers(name, cells, start)
+        weight = (
+            None if columns.weight is None else self._read_numbers(columns.weight, cells, start)
+        )
         time = None
         if self.time is not None:
             time = self.time.values(self._read_times(cells), start, self.where)
@@ -92,8 +102,13 @@ class TableBuilder:
         times = self.time.in_order(chunk.time, chunk.start, self.where, chunk.by)
         return chunk._replace(time=times)
 
-    def _read_numbers(self, cells: pl.Series) -> NDArray[np.float64]:
-        numbers = cells.to_numpy()
+    def _read_numbers(
+        self, name: str, cells: Mapping[str, pl.Series], start: int
+    ) -> NDArray[np.float64]:
+        column = cells[name]
+        if self._numbers is not None:
+            column = self._numbers.read(name, column, start)
+        numbers = column.to_numpy()
         if self._missing_numbers:
             numbers = np.where(np.isin(numbers, self._missing_numbers), np.nan, numbers)
         return numbers
