@@ -65,7 +65,7 @@ class Stabilised(Exponential):
 
     Notes
     -----
-    This is what the forms "covariance" and "sqrt" do under ``forget=factor`` too; the name asks for
+    This is what all methods except "information" do under ``forget=factor`` too; the name asks for
     it, so that ``method="information"``, which has nothing to hold with, is refused.  The level at
     which a coefficient is held is that of rounding (see :class:`olsq.RecursiveLeastSquares`): it
     keeps a stream alive through any quiet stretch, but the first rows after one still move the

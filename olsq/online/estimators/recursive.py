@@ -61,9 +61,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     fit_intercept : bool, default True
         :func:`coefficient_path` has none unless asked for.
     method : {"auto", "covariance", "sqrt", "information"}
-        "covariance": the inverse information matrix, bitwise symmetric; the fast one, used within
-        bounds that keep its digits and left for the square-root form outside of them.
-        "sqrt": triangular factor of the information matrix by Givens rotations; the safe one.
+        "covariance" and "sqrt" name the same thing: a unit triangular factor of the information
+        matrix with its diagonal, by Givens rotations without square roots.
         "information": moments, and a Cholesky solve for every row's residual; bulk updates
         without residuals are matrix products (``residuals=False``).
         "auto": "information" for ``ridge_mode="fixed"``, else "covariance".
@@ -79,7 +78,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     state_dtype : {"float64", "float32"}
         Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are
         computed with in float64 whatever their dtype.  "float32" is for many small states: it
-        halves them, takes ``method="sqrt"`` (which "auto" chooses) and rounds once a call.  A call
+        halves them, takes ``method="sqrt"`` (which "auto" chooses) and rounds once per call.  A call
         adds nothing to an entry that it changes by less than half a unit in its last place, which
         bounds the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
         regressors and an intercept, the intercept is off by .1 of its standard error at a memory
@@ -300,8 +299,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         Moments do not hold the squared targets or the number of rows.  So ``sigma2_`` and the
         standard errors are inf until ``forget=0`` drops the moments; ``n_samples_seen_`` and
         ``n_held_`` count from here; ``residual_`` is empty and there are no feature names.  A
-        singular gram goes to the square-root form for method "covariance" too; the solution is
-        of minimum norm until rows determine it.  (Of float32 moments, "sqrt" tells dependent
+        singular gram has a solution of minimum norm until rows determine it.  (Of float32 moments, "sqrt" tells dependent
         regressors from rounding error best, "information" worst.)  O(d^3).
 
         Examples

@@ -128,8 +128,8 @@ class Uncertainty(Coefficients):
 
         Notes
         -----
-        O(m d) a row; with ``return_std`` O(d^2 + m d), and O(d^3) once a call but for
-        ``method="covariance"`` and a determined ``method="sqrt"``.  No derivatives.
+        O(m d) a row; with ``return_std`` O(d^2 + m d), and O(d^3) once per call
+        while coefficients are undetermined and for ``method="information"``.  No derivatives.
 
         Examples
         --------

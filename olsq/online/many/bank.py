@@ -75,8 +75,7 @@ class FilterBank(BankMaking, BankUncertainty):
         ordinary least squares; see :class:`RecursiveLeastSquares`.
     fit_intercept : bool, default True
     method : {"auto", "covariance", "sqrt"}
-        As in :class:`RecursiveLeastSquares`; "auto" is "covariance", or "sqrt" for a float32 state.
-        Each filter moves between the two forms by itself.
+        All three are the same: a triangular factor of every filter's information matrix.
     missing : {"skip", "raise"}
         A row with a non-finite value is passed over by its filter alone, or refused.
     state_dtype : {"float64", "float32"}

@@ -35,7 +35,7 @@ class BankUncertainty(BankReading):
         -------
         array (n,) or (n, T)
             inf for a row that points in a direction nothing is known about, NaN for one with a
-            non-finite regressor.  Of a state in square-root form P is not formed: ``|R^-T x|^2``.
+            non-finite regressor.  P is not formed.
 
         Examples
         --------
