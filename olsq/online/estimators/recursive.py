@@ -78,8 +78,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     state_dtype : {"float64", "float32"}
         Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are
         computed with in float64 whatever their dtype.  "float32" is for many small states: it
-        halves them, takes ``method="sqrt"`` (which "auto" chooses) and rounds once per call.  A call
-        adds nothing to an entry that it changes by less than half a unit in its last place, which
+        halves them, takes ``method="sqrt"`` (which "auto" chooses) and rounds once per call.  A
+        call adds nothing to an entry that it changes by less than half a unit in its last place, which
         bounds the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
         regressors and an intercept, the intercept is off by .1 of its standard error at a memory
         of 1e4 rows and by .7 at 1e5 (the slopes by .001 and .01); from 4e6 rows on a column of ones
@@ -299,8 +299,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         Moments do not hold the squared targets or the number of rows.  So ``sigma2_`` and the
         standard errors are inf until ``forget=0`` drops the moments; ``n_samples_seen_`` and
         ``n_held_`` count from here; ``residual_`` is empty and there are no feature names.  A
-        singular gram has a solution of minimum norm until rows determine it.  (Of float32 moments, "sqrt" tells dependent
-        regressors from rounding error best, "information" worst.)  O(d^3).
+        singular gram has a solution of minimum norm until rows determine it.  (Of float32 moments,
+        "sqrt" tells dependent regressors from rounding error best, "information" worst.)  O(d^3).
 
         Examples
         --------
