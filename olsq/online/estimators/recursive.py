@@ -76,13 +76,13 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         Whether ``method="information"`` keeps a-priori residuals: one O(d^3) solve a row.  The
         other methods have them for nothing.
     state_dtype : {"float64", "float32"}
-        Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are
-        computed with in float64 whatever their dtype.  "float32" is for many small states: it
-        halves them, takes ``method="sqrt"`` (which "auto" chooses) and rounds once per call.  A
-        call adds nothing to an entry that it changes by less than half a unit in its last place,
-        which bounds the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
-        regressors and an intercept, the intercept is off by .1 of its standard error at a memory
-        of 1e4 rows and by .7 at 1e5 (the slopes by .001 and .01); from 4e6 rows on a column of ones
+        Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are computed
+        with in float64 whatever their dtype.  "float32" is for many small states: it halves them,
+        takes ``method="sqrt"`` (which "auto" chooses) and rounds once per call.  A call adds
+        nothing to an entry that it changes by less than half a unit in its last place, which bounds
+        the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
+        regressors and an intercept, the intercept is off by .1 of its standard error at a memory of
+        1e4 rows and by .7 at 1e5 (the slopes by .001 and .01); from 4e6 rows on a column of ones
         adds nothing.  The limit is lower for regressors far from zero, higher for calls of many
         rows.  Values between 1e-17 and 1e17.
     cov : {"posterior", "sandwich"}
