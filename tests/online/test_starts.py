@@ -139,7 +139,6 @@ def test_ordinary_starts_do_not_solve_for_all_coefficients(monkeypatch):
     for options in (
         {}, {"method": "sqrt"}, {"method": "information"}, {"ridge_mode": "fixed", "forget": 0.9},
     ):  # fmt: skip
-        olsq.coefficient_path(X, y, ridge=0.0, **options)
         est = olsq.RecursiveLeastSquares(ridge=0.0, **options)
         for start in range(0, 60, 3):
             est.partial_fit(X[start : start + 3], y[start : start + 3])
@@ -164,9 +163,8 @@ def test_a_start_that_is_saved_goes_on_with_the_same_bits(kind, tmp_path):
 
 
 def test_files_whose_basis_is_none_are_refused():
-    X, y = stream("plain", 3, 6, 0)
-    est = olsq.RecursiveLeastSquares(ridge=0.0).fit(X, y)
-    basis = est._engine.form.basis
+    basis = np.zeros((6, 6))
+    basis[:3] = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 3)))[0].T
     check_orthonormal("basis", basis)
     for wrong in (2 * basis, np.where(basis != 0, 0.5, 0.0)):
         with pytest.raises(ValueError, match="basis cannot be"):
@@ -258,8 +256,7 @@ def test_groups_start_as_estimators_do(kind, options):
 def test_the_first_rows_of_groups_need_no_dense_algebra(monkeypatch):
     codes = np.repeat(np.arange(4), 12)
     X, y = stream("plain", len(codes), 5, 4)
-    monkeypatch.setattr(learning, "_take_alone", None)
-    olsq.coefficient_path(X, y, by=codes)
+    monkeypatch.setattr(learning, "predict", None)  # by the dense algebra's coefficients
     olsq.GroupedLeastSquares().fit(X, y, by=codes)
 
 

@@ -177,39 +177,6 @@ def test_extreme_magnitudes(method, scale):
     np.testing.assert_allclose(est.coef_ * scale, TRUTH, rtol=1e-10)
 
 
-@pytest.mark.parametrize("d", [3, 5, 30, 33])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_covariance_stays_bitwise_symmetric(d, dtype):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((3000, d)).astype(dtype)
-    y = X.sum(1) + rng.standard_normal(3000).astype(dtype)
-    est = olsq.RecursiveLeastSquares(forget=0.99, method="covariance").fit(X, y)
-    P = est._engine.form.P
-    assert P.tobytes() == P.T.copy().tobytes()
-    one = olsq.RecursiveLeastSquares(forget=0.99, method="covariance")
-    for i in range(200):
-        one.partial_fit(X[i : i + 1], y[i : i + 1])
-    P = one._engine.form.P
-    assert P.tobytes() == P.T.copy().tobytes()
-
-
-def test_leaving_and_returning_to_the_covariance_form():
-    """The covariance method changes form where its digits end and comes back where they are."""
-    X, y = first_rows(np.float64, 500)
-    est = olsq.RecursiveLeastSquares(forget=0.95, ridge=0, method="covariance", fit_intercept=False)
-    forms = []
-    est.partial_fit(X[:3], y[:3])
-    forms.append(est._engine.form.name)  # diffuse start
-    est.partial_fit(X[3:200], y[3:200])
-    forms.append(est._engine.form.name)
-    est.partial_fit(np.tile(X[:1], (800, 1)), np.tile(y[:1], 800))
-    forms.append(est._engine.form.name)  # one key for 800 samples: three directions unexcited
-    est.partial_fit(*first_rows(np.float64, 1500, seed=5))
-    forms.append(est._engine.form.name)
-    assert forms == ["sqrt", "covariance", "sqrt", "covariance"]
-    np.testing.assert_allclose(est.coef_, TRUTH, rtol=1e-9)
-
-
 @pytest.mark.parametrize("factor", [1e-2, 1e-3, 1e-5, 1e-8])
 @pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
 def test_hardly_any_memory_never_ends_in_nan(method, factor):

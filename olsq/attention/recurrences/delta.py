@@ -183,7 +183,8 @@ def _solve_by_rows(below: Array, right: Array, marks: Array, most: float) -> tup
         u, marks = x
         new = right[:, t] - jnp.einsum("ni,niv->nv", below[:, t], u)
         fits = (jnp.abs(new) <= most).all(-1)
-        return u.at[:, t].set(jnp.where(fits[:, None], new, 0)), marks.at[:, t].set(1.0 - fits)
+        marks = marks.at[:, t].set((~fits).astype(marks.dtype))
+        return u.at[:, t].set(jnp.where(fits[:, None], new, 0)), marks
 
     return fori_loop(0, below.shape[1], row, (jnp.zeros_like(right), marks))
 
