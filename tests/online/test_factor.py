@@ -136,6 +136,27 @@ def test_calls_of_any_length_leave_an_estimator_with_the_same_bits(options, kind
             assert_array_equal(array, b.arrays()[name], err_msg=name)
 
 
+@pytest.mark.parametrize("kind", ["ordinary", "dummies", "huge rows", "weights", "missing"])
+@pytest.mark.parametrize("options", ["ordinary", "ridge", "forgetting", "sandwich", "sqrt"])
+def test_groups_have_the_bits_of_estimators(options, kind):
+    X, Y, weights = stream(kind)
+    group = np.arange(len(X)) % 3
+    bank = olsq.GroupedLeastSquares(**OPTIONS[options])
+    for part in (slice(0, 100), slice(100, None)):
+        own = None if weights is None else weights[part]
+        bank.partial_fit(X[part], Y[part], own, by=group[part])
+    for i, key in enumerate(bank.keys()):
+        rows = group == key
+        own = None if weights is None else weights[rows]
+        est = olsq.RecursiveLeastSquares(**OPTIONS[options]).partial_fit(X[rows], Y[rows], own)
+        for name in ("coef_", "intercept_", "sigma2_", "n_held_"):
+            assert_array_equal(getattr(bank, name)[i], getattr(est, name), err_msg=name)
+        rounding = 1e-13 if options == "sandwich" else 0.0  # a product of three matrices
+        assert_allclose(bank.coef_stderr_[i], est.coef_stderr_, rtol=rounding)
+        last = rows[100:]
+        assert_array_equal(bank.residual_[last], est.residual_[-last.sum() :])
+
+
 @pytest.mark.parametrize("forget", [1.0, 0.95])
 def test_single_steps_have_the_bits_of_one_call(forget):
     X, Y, _ = stream("ordinary")
