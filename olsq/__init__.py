@@ -8,11 +8,8 @@ costs nothing and a user of the NumPy side never pays for JAX (or the other way 
 
 from __future__ import annotations
 
-from olsq import former_names
 from olsq.public_names import load_on_first_use
 
 __version__ = "0.2.0"
 
 __getattr__, __dir__, __all__, _SUBMODULES = load_on_first_use(globals())
-
-former_names.install()

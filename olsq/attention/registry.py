@@ -236,7 +236,7 @@ RULES: tuple[Rule, ...] = (
         lambda K, V: {"memory": (V, K), "normaliser": (K,), "maximum": ()},
         "forget, weight or log_weight (exponential)", {"VK": 5, "K": 5}, HOPFIELD,
         (DOT, GRADIENT), "Beck et al. 2024, eq. 19-27",
-        (Layer("mlstm", "mlstm:MLSTM"),),
+        (Layer("mlstm", "linear:MLSTM"),),
     ),
     Rule(
         "delta", "S = S (I - beta k k^T) + beta v k^T", _memory, "weight", {"VK": 6}, SQUARED,
@@ -268,7 +268,7 @@ RULES: tuple[Rule, ...] = (
         (TOKEN, GRADIENT),
         "Kimi Team 2025, sec. 3; Gated DeltaNet-2 (2026) for erase",
         (
-            Layer("kda", "kda:KDA", "regressions:KDALayout"),
+            Layer("kda", "delta:KDA", "regressions:KDALayout"),
             Layer("gated_delta2", "kda:GatedDelta2", "regressions:GatedDelta2Layout"),
         ),
     ),

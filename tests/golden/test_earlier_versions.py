@@ -1,6 +1,6 @@
-"""Pickles and state files that version 0.2.0 wrote can be loaded, and learn on.
+"""State files that version 0.2.0 wrote can be loaded, and learn on.
 
-``version_0_2_0.json`` holds both in base64: every kind of estimator after 30 rows of two
+``version_0_2_0.json`` holds them in base64: every kind of estimator after 30 rows of two
 regressors, whose numbers are multiples of an eighth.
 """
 
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import pickle
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -39,31 +37,6 @@ def learn_again(estimator, name):
 @pytest.mark.parametrize(("way", "name"), CASES)
 def test_what_0_2_0_wrote_loads_and_learns_on(way, name):
     data = base64.b64decode(KEPT[way][name])
-    loaded = pickle.loads(data) if way == "pickles" else olsq.loads(data)
-    if name == "path":
-        assert loaded.coef.shape == (30, 2)
-        return
+    loaded = olsq.loads(data)
     again = learn_again(loaded, name)
     assert olsq.loads(again.to_bytes()).to_bytes() == again.to_bytes()
-
-
-# Classes in pickles of what users keep besides estimators, where 0.2.0 defined them.
-MOVED = [
-    ("olsq.features.fir", "FIR"),
-    ("olsq.features.lagged", "Taps"),
-    ("olsq.features.narx", "NARX"),
-    ("olsq.linalg.planes", "Givens"),
-    ("olsq.nn.conditioning", "Diagnostics"),
-    ("olsq.nn.forgetting", "Forgetting"),
-    ("olsq.online.variants.kernel_functions", "KernelFunction"),
-    ("olsq.train.averaging", "AverageState"),
-    ("olsq.train.runs", "Run"),
-    ("olsq.train.tokenising", "Progress"),
-]
-
-
-@pytest.mark.parametrize(("module", "name"), MOVED)
-def test_a_class_is_found_where_0_2_0_defined_it(module, name):
-    found = pickle.loads(b"c" + f"{module}\n{name}\n.".encode())
-    assert found.__module__ != module
-    assert getattr(import_module(found.__module__), name) is found

@@ -36,14 +36,14 @@ def test_certified_coefficients(name, door):
 
 @pytest.mark.parametrize("name", ["filip", "nasty big", "nasty little"])
 def test_where_moments_cannot_tell_the_square_root_form_answers(name):
-    """Condition numbers above 1e8: the moments never take over from the form of the start."""
+    """Condition numbers above 1e8: the moments never take over from the root of the start."""
     data = DATA[name]
     est, root = (
         olsq.RecursiveLeastSquares(ridge=0.0, method=method).fit(data.X, data.y)
         for method in ("information", "sqrt")
     )
     assert est.determined_.all()
-    np.testing.assert_array_equal(est.coef_, root.coef_)
+    np.testing.assert_allclose(est.coef_, root.coef_, rtol=1e-7)  # both to 4e-8 of the certified
     assert np.isfinite(est.coef_stderr_).all()
     # With a ridge that determines nothing there is no such start, and the moments say so.
     alone = olsq.RecursiveLeastSquares(ridge=1e-300, method="information").fit(data.X, data.y)
