@@ -269,7 +269,7 @@ RULES: tuple[Rule, ...] = (
         "Kimi Team 2025, sec. 3; Gated DeltaNet-2 (2026) for erase",
         (
             Layer("kda", "delta:KDA", "regressions:KDALayout"),
-            Layer("gated_delta2", "kda:GatedDelta2", "regressions:GatedDelta2Layout"),
+            Layer("gated_delta2", "delta:GatedDelta2", "regressions:GatedDelta2Layout"),
         ),
     ),
     Rule(
