@@ -159,12 +159,12 @@ def test_the_most_that_a_builder_lists():
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [
-        ("covariance", "F", [(4, 1e-3)]),  # below the diagonal
+        ("covariance", "F", [(5, 1e-3)]),  # below the diagonal
         ("covariance", "F", [(0, 2.0)]),  # on it, of another pivot than 1
         ("covariance", "D", [(0, -1e-300)]),
         ("covariance", "tally", [(2, 1.5)]),
         ("covariance", "held", [(0, 2**62)]),
-        ("sqrt", "F", [(4, 1e-3)]),
+        ("sqrt", "F", [(5, 1e-3)]),
         ("sandwich", "spread", [(3, 1e-3)]),
         ("information", "H", [(1, 1e3)]),
         ("information", "H", [(1, 1e3), (3, 1e3)]),
@@ -175,7 +175,7 @@ def test_the_most_that_a_builder_lists():
         ("robust", "first", [(5, 1.5)]),  # a gate above 1
         ("robust", "recent_at", [(2, 15)]),
         ("kernel", "root", [(1, 1.0)]),  # above the diagonal
-        ("bank", "factor", [(4, 1e-3)]),
+        ("bank", "factor", [(5, 1e-3)]),
         ("bank", "factor", [(0, 2.0)]),
         ("bank", "pivots", [(0, -1e-300)]),
         ("bank", "held", [(1, 2**62)]),
