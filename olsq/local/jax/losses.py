@@ -53,7 +53,7 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
         jax.lax.stop_gradient((x * x).sum(-1)) for x in (k, v, q * scale[..., None])
     )
     most_of_key, most = largest_squares(k.dtype)
-    usable = (key_square <= most_of_key) & (jnp.abs(v).max(-1) <= largest_value(v.dtype))
+    usable = (key_square <= most_of_key) & (jnp.abs(v).max(-1) <= largest_value(k.dtype))
     absent: Any = jnp.zeros_like(usable)
     if weight is not None:
         absent = weight == -jnp.inf
@@ -117,7 +117,7 @@ def _places(queries: int, keys: int, layout: Layout, offset: Any) -> Array | Non
     offset = layout.offset if offset is None else offset
     if isinstance(offset, int) and offset == 0 and queries == keys:
         return None
-    return jnp.arange(queries) + offset
+    return jnp.arange(queries, dtype=getattr(offset, "dtype", None)) + offset
 
 
 def _sees(lost: Array, order: Array | None, layout: Layout, place: Array | None) -> Array:

@@ -174,7 +174,7 @@ def tile_weights(blocks: Blocks, keys: Array, q: Array, step: Step, layout: Layo
     # softmax shift: each query's largest exponent over all of its tiles, so that exp cannot
     # overflow
     most = jax.lax.stop_gradient(scores).max(-1)  # (J, B)
-    mine = step.row == jnp.arange(rows)[:, None]
+    mine = step.row == jnp.arange(rows, dtype=step.row.dtype)[:, None]
     most = jnp.where(mine[..., None], most, -jnp.inf).max(1)
     most = jnp.where(jnp.isfinite(most), most, 0)  # a query that sees no key
     return jnp.exp(scores - to_tiles(most, step)[..., None])

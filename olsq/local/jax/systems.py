@@ -66,7 +66,7 @@ def sum_tiles(x: Array, step: Step) -> Array:
     rows = len(step.blocks)
     if rows == 1:
         return x.sum(0, keepdims=True)
-    mine = (step.row == jnp.arange(rows)[:, None]).astype(x.dtype)
+    mine = (step.row == jnp.arange(rows, dtype=step.row.dtype)[:, None]).astype(x.dtype)
     return (mine @ x.reshape(x.shape[0], -1)).reshape(rows, *x.shape[1:])
 
 
