@@ -66,6 +66,21 @@ def test_cells_are_those_that_were_written(rows, sizes, ended, start, quoting):
     assert read_rows(data, sizes, min(start, len(rows))) == rows[start:]
 
 
+@pytest.mark.parametrize("skipped", [0, 1, 2])
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("from_file", [True, False])
+def test_rows_are_skipped_up_to_a_last_line_without_an_end(skipped, ended, from_file, tmp_path):
+    data = b"b,a\n1,2\n3,4" + b"\n" * ended
+    if from_file:
+        (tmp_path / "d.csv").write_bytes(data)
+        source = CsvSource(tmp_path / "d.csv", READING)
+        found = pl.concat(list(source.read_cells(skipped))).rows()
+        source.close()
+    else:
+        found = read_rows(data, [4, 3], skipped)
+    assert found == [("1", "2"), ("3", "4")][skipped:]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_marks_inside_cells_are_letters(seed):
     """A quotation mark means something at the beginning of a cell only."""

@@ -232,9 +232,11 @@ class _Rows:
         if not block:
             end, self._end = self._end, b""
             return b"\n" + end if end and not self._line_ended else end
+        if not block.endswith(b"\n") and (self._is_pipe or not self._text.peek(1)):
+            block += b"\n"  # the last line: pyarrow skips no row whose end is in the next block
         self._line_ended = block.endswith(b"\n")
         cut = block.rfind(b"\n", 0, -1) + 1
-        is_row = self._line_ended and not self._quoted and b'"' not in block[cut:]
+        is_row = not self._quoted and b'"' not in block[cut:]
         if self._is_pipe and cut and is_row:
             block, self._last_line = block[:cut], block[cut:]
         return block
