@@ -130,7 +130,7 @@ def visible(layout: Layout, step: Step, offset: Array | None = None) -> Array | 
         return None
     query = step.blocks[step.row][:, None] * layout.query_size + jnp.arange(layout.query_size)
     key = step.column[:, None] * layout.key_size + jnp.arange(layout.key_size)
-    query = query + (layout.offset if offset is None else offset)
+    query = query + jnp.asarray(layout.offset if offset is None else offset, query.dtype)
     gap = query[..., None] - key[:, None]
     reached = (gap >= 0) & step.live[:, None, None]
     return reached if layout.window is None else reached & (gap < layout.window)
