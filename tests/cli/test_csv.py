@@ -17,6 +17,7 @@ import olsq
 from olsq.cli import progress
 from olsq.cli.errors import InputError
 from olsq.cli.sources import csv as csv_source
+from olsq.cli.sources import streams
 from olsq.cli.sources.columns import Reading
 from olsq.cli.sources.csv import CsvSource
 from olsq.cli.sources.opening import open_source
@@ -43,7 +44,8 @@ def read_rows(data, sizes, start=0, reading=READING):
     """Cells of standard input that gives bytes in pieces, after some rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Dribble(data, sizes))))
-        return pl.concat(list(CsvSource(None, reading).read_cells(start))).rows()
+        frames = list(CsvSource(None, reading).read_cells(start))
+    return pl.concat(frames).rows() if frames else []
 
 
 cell = st.text(alphabet='a1,"\n é', max_size=6)
@@ -118,12 +120,26 @@ def test_names_are_those_of_the_csv_module(name, tmp_path):
         CsvSource(tmp_path / "d.csv", READING)
 
 
-def test_one_endless_row_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("row", [b'"' + b"x,\n" * 100, b"x" * 300])
+def test_one_endless_row_is_refused(row, tmp_path, monkeypatch):
     monkeypatch.setattr(csv_source, "BLOCK_BYTES", 64)
-    (tmp_path / "d.csv").write_bytes(b"a,b\n1,2\n" + b"x" * 1000 + b"\n1,2\n")
+    monkeypatch.setattr(csv_source, "LONGEST_ROW", 200)
+    monkeypatch.setattr(streams, "LONGEST_LINE", 200)
+    (tmp_path / "d.csv").write_bytes(b"a,b\n1,2\n" + row + b"\n1,2\n" * 20)
     refused = pytest.raises(InputError, match="left open, or a row is longer than")
     with CsvSource(tmp_path / "d.csv", READING) as source, refused:
         list(source.chunks())
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_rows_may_be_longer_than_blocks(block, tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_source, "BLOCK_BYTES", block)
+    long = '"' + "x\n" * 100 + '"'
+    (tmp_path / "d.csv").write_text(f"b,a\n1,2\n{long},3\n4,5")
+    with CsvSource(tmp_path / "d.csv", READING) as source:
+        source._block_bytes = block
+        found = pl.concat(list(source.read_cells(0))).rows()
+    assert found == [("1", "2"), ("x\n" * 100, "3"), ("4", "5")]
 
 
 def test_blank_lines_are_rows_without_values():
@@ -131,17 +147,19 @@ def test_blank_lines_are_rows_without_values():
     assert read_rows(b"a,b\n1,2\n\n3,4\n\n", [100], start=2) == [("4", "3"), ("", "")]
 
 
-def test_a_pipe_that_stays_open_keeps_one_row_back(monkeypatch):
+def test_rows_of_a_pipe_that_stays_open_come_at_once(monkeypatch):
     read, write = os.pipe()
     with os.fdopen(read, "rb") as pipe:
-        monkeypatch.setattr(sys, "stdin", pipe)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(pipe))
         os.write(write, b"a,b\n1,2\n3,4\n5,6\n")
         with CsvSource(None, READING) as source:
             cells = source.read_cells(0)
-            assert next(cells).rows() == [("2", "1"), ("4", "3")]
+            assert next(cells).rows() == [("2", "1"), ("4", "3"), ("6", "5")]
             threading.Timer(0.2, os.write, (write, b"7,8\n")).start()
-            assert next(cells).rows() == [("6", "5")]
-            cells.close()
+            assert next(cells).rows() == [("8", "7")]
+            os.write(write, b"9,10,11\n")  # refused before another row comes
+            with pytest.raises(InputError, match="row 5 of standard input has 3 cells"):
+                next(cells)
     os.close(write)
 
 

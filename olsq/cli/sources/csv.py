@@ -1,17 +1,15 @@
 """Read CSV files, compressed CSV files and pipes: pyarrow finds rows and cells.
 
-Its streaming reader is given bytes and yields the cells that are used as text, which Polars
-converts (as quick as pyarrow's own conversion, after whose first error a stream cannot go on).
-Measured on 500 MB: 154 MB resident with blocks of 1 MiB, 287 MB with 4, in the same time; up to
-32 blocks are read ahead.
+Bytes are read here, up to the end of a line, and pyarrow parses a block of them at a time.  (Its
+streaming reader reads in a thread, which Ctrl-C does not reach and which the end of the interpreter
+kills.)  The cells that are used come as text, which Polars converts, as quick as pyarrow.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from itertools import chain
 from pathlib import Path
 from typing import NoReturn, cast
@@ -25,17 +23,19 @@ from olsq.cli.sources.columns import Reading, choose_columns
 from olsq.cli.sources.numbers import NumberReader, shorten
 from olsq.cli.sources.parquet import PARQUET_MAGIC
 from olsq.cli.sources.source import Source, default_chunk_rows
-from olsq.cli.sources.streams import LONGEST_LINE, ByteStream, compression_of, read_lines
+from olsq.cli.sources.streams import LONGEST_LINE, ByteStream, compression_of
 from olsq.cli.sources.table import TableBuilder
 
 # Signals are answered by the command, which a handler of pyarrow's would keep waiting.
 pa.enable_signal_handlers(False)
 BLOCK_BYTES = 1 << 20
+LONGEST_ROW = LONGEST_LINE
 SEPARATORS = ",;\t|"
-# A row added to the end: a quotation mark left open would take it into its cell.
-END = "\x04 end of the table, to olsq"
+# A row added to every block: a quotation mark left open takes it into its cell.
+END = "\x04 end of the block, to olsq"
 WRONG_ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 OPEN_QUOTE = "the input ends inside a quoted field: a quotation mark is left open"
+TOO_LONG = f"a quotation mark is left open, or a row is longer than {LONGEST_ROW >> 20} MiB"
 
 
 class CsvSource(Source):
@@ -118,65 +118,69 @@ class CsvSource(Source):
 
     def read_cells(self, start: int) -> Generator[pl.DataFrame, None, None]:
         """Yield the cells of the columns that are used, as text, after ``start`` rows."""
+        rows, block, ended = 0, b"", False
+        while not ended:
+            with self._bytes.report_damage():
+                lines = self._bytes.read_lines(max(len(block), self._block_bytes))
+            ended = not lines
+            block += lines
+            if len(lines) > LONGEST_ROW and not lines.endswith(b"\n"):
+                raise InputError(f"{self.name}: {TOO_LONG}")
+            cells = self._parse(block, rows, ended) if block else None
+            if cells is not None:
+                block, rows = b"", rows + cells.height
+                yield cells.tail(max(rows - start, 0))
+            elif len(block) > LONGEST_ROW:
+                raise InputError(f"{self.name}: {TOO_LONG}")
+
+    def _parse(self, block: bytes, start: int, is_last: bool) -> pl.DataFrame | None:
+        """Return the rows of a block; None where it ends inside a row, unless it is the last.
+
+        Raises InputError for rows of another length than the header, and for a row without an end.
+        """
         # Columns are renamed c0, c1, ... so that odd or repeated names cannot confuse the parser.
         names = [f"c{j}" for j in range(len(self.header))]
         places = {name: j for j, name in enumerate(self.header)}
         used = [names[places[name]] for name in self.columns.all]
         last_row = self.separator.join([f'"{END}"'] * len(names)).encode()
-        ended, rows, reader = False, start, None
-        with self._bytes.report_damage(), self._report_faults():
-            try:
-                reader = pyarrow.csv.open_csv(
-                    pa.PythonFile(_Rows(self._bytes, last_row), "r"),
-                    read_options=pyarrow.csv.ReadOptions(
-                        use_threads=False,
-                        block_size=self._block_bytes,
-                        column_names=names,
-                        skip_rows_after_names=start,
-                    ),
-                    parse_options=pyarrow.csv.ParseOptions(
-                        delimiter=self.separator,
-                        newlines_in_values=True,
-                        ignore_empty_lines=False,
-                    ),
-                    convert_options=pyarrow.csv.ConvertOptions(
-                        column_types=dict.fromkeys(used, pa.binary()), include_columns=used
-                    ),
-                )
-                for batch in reader:
-                    cells = self._decode(batch, rows)
-                    if cells.height and cells.item(-1, 0) == END:
-                        ended, cells = True, cells[:-1]
-                    rows += cells.height
-                    yield cells
-            finally:
-                # A reader that goes waits for its thread, which must not outlive the interpreter.
-                self._bytes.interrupt()
-                del reader
-        if not ended:
-            raise InputError(OPEN_QUOTE)
-
-    @contextmanager
-    def _report_faults(self) -> Iterator[None]:
-        """Raise InputError for rows that pyarrow refuses."""
+        data = block + b"\n" * (not block.endswith(b"\n")) + last_row
         try:
-            yield
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(data),
+                read_options=pyarrow.csv.ReadOptions(
+                    use_threads=False, block_size=len(data) + 1, column_names=names
+                ),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=self.separator, newlines_in_values=True, ignore_empty_lines=False
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(used, pa.binary()), include_columns=used
+                ),
+            )
         except pa.ArrowInvalid as error:
-            if "block boundaries" in str(error):
-                raise InputError(
-                    f"{self.name}: a quotation mark is left open, or a row is longer than "
-                    f"{self._block_bytes >> 20} MiB"
-                ) from None
-            # (pyarrow's handler of such rows would not be called where they are not UTF-8)
-            wrong = WRONG_ROW.search(str(error))
-            if wrong is None:
-                raise InputError(f"{self.name}: {error}") from None
-            number, expected, cells = map(int, wrong.groups()[:3])
-            lines = ": is it that a quotation mark is left open?" * ("\n" in wrong[4])
-            raise InputError(
-                f"row {number:,} of {self.name} has {cells} cell{'s'[: cells != 1]}, the header "
-                f"has {expected}{lines}"
-            ) from None
+            message = str(error)
+            is_cut = message.endswith(" ...") and b'"' in block  # by pyarrow, in messages
+            if not is_last and (END in message or is_cut):
+                return None
+            self._refuse_row(message, start)
+        batch = table.combine_chunks().to_batches()[0]
+        if batch.column(0)[-1].as_py() != END.encode():
+            if is_last:
+                raise InputError(f"{self.name}: {OPEN_QUOTE}")
+            return None
+        return self._decode(batch.slice(0, batch.num_rows - 1), start)
+
+    def _refuse_row(self, message: str, start: int) -> NoReturn:
+        """Raise InputError for a row that pyarrow refuses, of a block after ``start`` rows."""
+        wrong = WRONG_ROW.search(message)
+        if wrong is None:
+            raise InputError(f"{self.name}: {message}") from None
+        number, expected, cells = map(int, wrong.groups()[:3])
+        lines = ": is it that a quotation mark is left open?" * ("\n" in wrong[4])
+        raise InputError(
+            f"row {start + number:,} of {self.name} has {cells} cell{'s'[: cells != 1]}, the "
+            f"header has {expected}{lines}"
+        ) from None
 
     def _decode(self, batch: pa.RecordBatch, start: int) -> pl.DataFrame:
         """Return the cells as text; InputError where bytes are not UTF-8."""
@@ -205,50 +209,3 @@ class CsvSource(Source):
         if self._frames is not None:
             self._frames.close()
         self._bytes.close()
-
-
-class _Rows:
-    """What pyarrow reads: blocks that end where lines do, and ``last_row`` after them.
-
-    pyarrow parses a block once the next one is there, and needs the end of a row in each.  Of a
-    pipe that may stay open, the last line is therefore a block of its own: a single row waits.
-    """
-
-    closed = False
-
-    def __init__(self, stream: ByteStream, last_row: bytes) -> None:
-        self._text, self._is_pipe = stream.text, stream.is_pipe
-        self._end = last_row
-        self._last_line = b""
-        self._quoted = False
-        self._line_ended = True
-
-    def read(self, n: int) -> bytes:
-        """Return about ``n`` bytes, and none at the end."""
-        if self._last_line:
-            line, self._last_line = self._last_line, b""
-            return line
-        block = self._read_lines(n)
-        if not block:
-            end, self._end = self._end, b""
-            return b"\n" + end if end and not self._line_ended else end
-        if not block.endswith(b"\n") and (self._is_pipe or not self._text.peek(1)):
-            block += b"\n"  # the last line: pyarrow skips no row whose end is in the next block
-        self._line_ended = block.endswith(b"\n")
-        cut = block.rfind(b"\n", 0, -1) + 1
-        is_row = not self._quoted and b'"' not in block[cut:]
-        if self._is_pipe and cut and is_row:
-            block, self._last_line = block[:cut], block[cut:]
-        return block
-
-    def _read_lines(self, n: int) -> bytes:
-        if not self._is_pipe:
-            return self._text.read(n)
-        block = b""
-        while len(block) < n:  # or until a line ends outside of quotation marks
-            lines = read_lines(self._text, n - len(block))
-            block += lines
-            self._quoted ^= lines.count(b'"') % 2 == 1
-            if not lines or not self._quoted:
-                break
-        return block

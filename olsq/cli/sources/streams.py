@@ -7,16 +7,10 @@ import codecs
 import gzip
 import io
 import lzma
-import math
-import os
-import select
-import signal
 import sys
-import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +18,6 @@ from olsq.cli.errors import InputError
 
 BUFFER_BYTES = 1 << 20
 LONGEST_LINE = 32 << 20
-GATHERED_SECONDS = 0.05  # for which a pipe that has bytes is waited for more
 MAGIC = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
@@ -84,6 +77,7 @@ class ByteStream:
     ) -> None:
         codec = check_encoding(encoding)
         self.name, self.encoding, self.is_pipe = name, encoding, path is None
+        self._is_standard_input = path is None and pipe is None
         self.raw: Any = path.open("rb", buffering=0) if path else _open_pipe(pipe)
         try:
             with self.report_damage():
@@ -127,14 +121,16 @@ class ByteStream:
                 raise
             raise InputError(f"{self.name} is damaged: {error}") from None
 
-    def interrupt(self) -> None:
-        """End a read of a pipe that another thread waits in."""
-        if isinstance(self.raw, Pipe):
-            self.raw.interrupt()
+    def read_lines(self, n: int) -> bytes:
+        """Return about ``n`` bytes of whole lines, of a pipe those that are there.
+
+        None at the end; more than ``LONGEST_LINE`` without a line end are not whole.
+        """
+        return read_lines(self.text, n, None if self.is_pipe else self.text.read)
 
     def close(self) -> None:
         """Close the file, but not standard input."""
-        if self.raw is not getattr(sys.stdin, "buffer", None):
+        if not self._is_standard_input:
             self.raw.close()
 
 
@@ -159,69 +155,22 @@ def compression_of(start: bytes) -> str | None:
     return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
 
 
-def read_lines(stream: io.BufferedReader, n: int) -> bytes:
-    """Return about ``n`` bytes of whole lines, those that are there, and none at the end."""
-    lines = stream.read1(n)
+def read_lines(
+    stream: io.BufferedReader, n: int, read: Callable[[int], bytes] | None = None
+) -> bytes:
+    """Return about ``n`` bytes of whole lines, those that are there, and none at the end.
+
+    ``read`` is another way to get bytes than ``stream.read1``.
+    """
+    lines = (read or stream.read1)(n)
     return lines if lines.endswith(b"\n") else lines + stream.readline(LONGEST_LINE)
 
 
 def _open_pipe(pipe: Path | None) -> Any:
-    """Open a pipe, or standard input where there is None."""
+    """Open a pipe, or standard input for None: without its buffer, which waits until it is full."""
     if pipe is None:
-        try:
-            descriptor = sys.stdin.fileno()
-        except (OSError, ValueError):  # standard input is an object in memory
-            return sys.stdin.buffer
-    else:
-        descriptor = os.open(pipe, os.O_RDONLY)
-    if os.name != "posix":  # select takes sockets only
-        return open(descriptor, "rb", buffering=0, closefd=pipe is not None)
-    return Pipe(descriptor, closes=pipe is not None)
-
-
-class Pipe(io.RawIOBase):
-    """A pipe whose reads, in any thread, end when a signal comes.
-
-    pyarrow reads in a thread of its own, and the main one, which answers signals, waits for it.
-    """
-
-    def __init__(self, descriptor: int, *, closes: bool) -> None:
-        self._descriptor, self._closes = descriptor, closes
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
-        self._takes_signals = threading.current_thread() is threading.main_thread()
-        if self._takes_signals:
-            self._before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        view, read, seconds, end = memoryview(buffer), 0, None, math.inf
-        while read < len(view):  # a writer's pieces are small beside what a call of pyarrow costs
-            ready, _, _ = select.select([self._descriptor, self._woken], [], [], seconds)
-            if self._woken in ready:
-                raise KeyboardInterrupt
-            if not ready or not (n := os.readv(self._descriptor, [view[read:]])):
-                break
-            read += n
-            end = min(end, time.monotonic() + GATHERED_SECONDS)
-            seconds = max(end - time.monotonic(), 0.0)
-        return read
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        if self._takes_signals:
-            signal.set_wakeup_fd(self._before)
-        for descriptor in (self._woken, self._wake, self._descriptor)[: 2 + self._closes]:
-            os.close(descriptor)
-        super().close()
-
-    def interrupt(self) -> None:
-        """End the read that another thread waits in, and all later ones."""
-        with suppress(BlockingIOError):
-            os.write(self._wake, b"\0")
+        return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+    return pipe.open("rb", buffering=0)
 
 
 class CommentFilter(io.RawIOBase):
