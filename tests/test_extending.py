@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
-from importlib import import_module
 from pathlib import Path
-
-import pytest
 
 import olsq.nn
 
@@ -23,12 +20,3 @@ def test_blocks_print_what_the_page_shows():
     for name in set(olsq.nn.MIXERS) - known:  # other tests have a row for every mixer
         del olsq.nn.MIXERS[name]
     assert failed == []
-
-
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
-def test_a_solver_of_an_earlier_version_finds_what_it_imports(backend):
-    """As the page told its authors to, when chunks had a module of their own."""
-    former = import_module(f"olsq.sequence.{backend}.chunks")
-    today = import_module(f"olsq.sequence.{backend}.solver")
-    assert former.system_product is today.system_product
-    assert former.system_trace is today.system_trace
