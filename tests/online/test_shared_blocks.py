@@ -6,7 +6,6 @@ import pytest
 import olsq
 from olsq.online.forms import information
 from olsq.online.forms.information import InformationForm
-from olsq.online.windows import window
 
 STREAMS = ["plain", "zeros", "repeats", "scales", "collinear", "missing"]
 
@@ -120,38 +119,6 @@ def test_a_fixed_ridge_that_rows_outgrow_costs_no_factor_a_row(kind, options, mo
         atol=size * (1e-4 if hard else 1e-9),
     )  # fmt: skip
     np.testing.assert_allclose(blocks._engine.form.H, rows._engine.form.H, rtol=1e-9, atol=0)
-
-
-@pytest.mark.parametrize("kind", STREAMS)
-@pytest.mark.parametrize("options", [{}, {"window_of": "positions"}, {"window": "40s"}], ids=str)
-def test_blocks_of_a_rolling_window_are_its_single_rows(kind, options, monkeypatch):
-    X, y, weight, scale = stream(kind, 4, 2, n=300)
-    times = {"times": np.arange(300.0).astype("datetime64[s]")} if "window" in options else {}
-    options = {"window": 40, "ridge": 0.0} | options
-    taken, paths = [], []
-    take = window.blocks.update_in_blocks
-
-    def counted(*arguments):
-        stop = take(*arguments)
-        taken.append(stop - arguments[3][0])  # start
-        return stop
-
-    monkeypatch.setattr(window.blocks, "update_in_blocks", counted)
-    for fewest in (100, 1):
-        monkeypatch.setattr(window, "BLOCKED_FROM", fewest)
-        paths.append(olsq.coefficient_path(X, y, sample_weight=weight, **options, **times))
-    if kind == "plain":  # 40 fill the window, and one row has a weight of 0
-        assert sum(taken) > (220 if options.get("window_of") == "positions" else 140)
-    size = np.abs(y[np.isfinite(y)]).max()
-    for name, rtol in (("coef", 1e-7), ("residual", 1e-6), ("recursive_residual", 1e-6)):
-        one, other = (getattr(path, name) for path in paths)
-        level = np.nanmax(np.abs(other)) if name != "coef" else 0.0
-        if name == "coef" and np.isfinite(scale).all():  # what they are worth in the data
-            one, other = one * scale, other * scale
-            level = np.abs(other).max()
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol * level)
-    np.testing.assert_allclose(paths[1].sigma2, paths[0].sigma2, rtol=1e-6, atol=1e-9 * size**2)
-    np.testing.assert_allclose(paths[1].stderr, paths[0].stderr, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

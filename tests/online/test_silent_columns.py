@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.windows import silent
-from olsq.online.windows.window import RollingWindow
+from olsq.online.windows.kernels import DEPARTED
 
 
 def stream(seed):
@@ -36,7 +35,7 @@ def stream(seed):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_windows_are_those_of_their_rows(seed, monkeypatch):
+def test_windows_are_those_of_their_rows(seed):
     X, Y, weights, times, begins, given = stream(seed)
     n, d = X.shape
     first, w = int(given["fit_intercept"]), np.ones(n) if weights is None else weights
@@ -60,23 +59,6 @@ def test_windows_are_those_of_their_rows(seed, monkeypatch):
             expected = np.sqrt(path.sigma2[t][:, None] * spread)
             np.testing.assert_allclose(stderr[t], expected, rtol=1e-7)
 
-    # What a call of several rows takes together, single rows take one by one.
-    fields = (
-        "coef",
-        "intercept",
-        "residual",
-        "recursive_residual",
-        "sigma2",
-        "stderr",
-        "r_squared",
-    )
-    monkeypatch.setattr(silent, "FEWEST", n + 1)
-    plain = olsq.coefficient_path(X, Y, sample_weight=weights, times=times, **given)
-    for name in fields:
-        found, expected = getattr(path, name), getattr(plain, name)
-        np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected), err_msg=name)
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9, err_msg=name)
-    monkeypatch.undo()
     est, cuts = olsq.RollingLeastSquares(**given), [0, 1, 30, 31, 58, n]
     for start, stop in pairwise(cuts):
         rows = slice(start, stop)
@@ -88,16 +70,14 @@ def test_windows_are_those_of_their_rows(seed, monkeypatch):
     np.testing.assert_allclose(est.coef_stderr_, path.stderr[-1], rtol=1e-6)
 
 
-def test_rows_of_a_silent_column_are_taken_together(monkeypatch):
-    """No window is made anew for each row: a call makes two of them."""
-    made, rebuild = [], RollingWindow.rebuild
-    monkeypatch.setattr(RollingWindow, "rebuild", lambda self: made.append(1) or rebuild(self))
+@pytest.mark.parametrize("window", [30, 30.0])
+def test_a_silent_column_does_not_make_windows_anew(window):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((300, 4)), rng.standard_normal(300)
     X[100:, 2] = 0.0
-    for window in (30, 30.0):
-        made.clear()
-        times = np.arange(300.0) if isinstance(window, float) else None
-        olsq.coefficient_path(X, y, window=window, times=times)
-        olsq.RollingLeastSquares(window).fit(X, y, times=times)
-        assert len(made) < 24
+    est, made, departed = olsq.RollingLeastSquares(window), 0, 0
+    for t in range(300):
+        est.step(X[t], y[t], time=float(t) if isinstance(window, float) else None)
+        now = est._engine.engine.counts[DEPARTED]
+        made, departed = made + (now < departed), now
+    assert made < 10

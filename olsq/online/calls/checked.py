@@ -105,7 +105,7 @@ def checked_now(estimator: Any, unchanged: Unchanged) -> Checked:
     origin = estimator._origin
     timed, engine = estimator._timing is not None, estimator._engine
     switch, shape, gates = engine.engine, UNUSUAL, ONE
-    form = switch.latest_form if isinstance(switch, RollingWindow) else switch.form
+    form = switch.form
     # Rows after those with times go the general way, also where they count again from here on.
     in_time = timed or estimator._duration(timed) is not None
     factor = None if in_time else _factor_of_rows(estimator)
@@ -121,7 +121,8 @@ def checked_now(estimator: Any, unchanged: Unchanged) -> Checked:
         gates = np.array([factor, 1.0] if origin.is_complex else [factor])
         if not origin.is_complex or pairs_stay_orthogonal(gates):
             shape = (1, origin.n_features)
-    by_kernel = type(form) is FactorForm and not (origin.sandwich or origin.is_complex)
+    plain = type(form) is FactorForm and not isinstance(switch, RollingWindow)
+    by_kernel = plain and not (origin.sandwich or origin.is_complex)
     dtype, gates = COMPLEX if origin.is_complex else DOUBLE, read_only(gates)
     target = (1, origin.n_targets) if origin.n_targets else (1,)
     return Checked(

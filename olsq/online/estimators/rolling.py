@@ -27,7 +27,6 @@ from olsq.online.rows.durations import (
     is_window_of_time,
 )
 from olsq.online.rows.options import forget_or_half_life
-from olsq.online.windows import fading
 from olsq.online.windows.window import RollingWindow
 
 
@@ -239,7 +238,7 @@ class RollingLeastSquares(WindowParameters, Inference):
         sums = np.zeros(self._origin.columns)
         for targets, engine in self._engine.groups:
             assert isinstance(engine, RollingWindow)
-            sums[targets] = fading.log_weight_sum(engine)
+            sums[targets] = engine.log_weight_sum()
         return sums
 
     def _log_weights_after(self, *_: Any, **__: Any) -> None:

@@ -15,12 +15,12 @@ from olsq.forgetting.entries import aside_shape
 from olsq.online.files.invariants import (
     MOST_ROWS,
     check_common,
-    check_factors,
     check_fields,
     check_names,
     want,
 )
 from olsq.online.forms import schema
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.schema import Field, Fields
@@ -279,11 +279,13 @@ def _check_engine(
         want((form == "information") == (method == "information"), "form", form)
     else:
         want(form != InformationForm.name, "form", form)
-        fields = schema.under("form_", fields) | schema.stored_in(stored, schema.WINDOW)
+        earlier = form != FactorForm.name
+        own = schema.EARLIER_WINDOW if earlier else schema.WINDOW
+        fields = schema.under("form_", fields) | schema.stored_in(stored, own)
         want((duration is not None) == ("ring_t" in arrays), "ring_t", "there, or missing")
         if arrays.keys() & schema.FACTORS.keys():  # of a window of fewer rows than coefficients
             fields, sizes["f"] = fields | schema.FACTORS, min(window, sizes["d"] - 1)
-        if "ring_fade" in arrays:
+        if "ring_fade" in arrays and earlier:
             decay = engine.get("decay")
             want(isinstance(decay, float) and 0 <= decay <= 1, "decay", decay)
     if timing is not None or duration is not None:
@@ -304,8 +306,6 @@ def _check_engine(
         of = estimator.window_of or ("positions" if header["in_time"] else "samples")
         of = "samples" if duration is not None else of
         place = arrays["place"]
-        if arrays.keys() & schema.FACTORS.keys():
-            check_factors(arrays, sizes["d"] - sizes["n"])
         want(place[2] == int(of == "positions"), "place", place.tolist())
     return fields.keys() & arrays.keys()
 

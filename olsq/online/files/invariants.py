@@ -136,23 +136,10 @@ def check_orthonormal(name: str, basis: NDArray) -> None:
     want(bool(odd <= 1e-6), name, "so far from orthonormal")
 
 
-def check_factors(arrays: dict[str, NDArray], first: int) -> None:
-    """Raise ValueError unless the factors of a window of few rows are those of its rows' slopes.
-
-    ``first`` is the column of the first slope.
-    """
-    (count, slot, _), age = arrays["place"], arrays["factor_age"]
-    Q, R = arrays["factor_Q"], arrays["factor_R"]
-    want(0 < count <= len(Q) and not arrays["ridge"].any(), "factor_Q", "that of this window")
-    want(0 <= age[0] <= MOST_ROWS, "factor_age", age.tolist())
-    order = (slot - count + np.arange(count)) % arrays["ring_w"].size
-    want(bool((arrays["ring_w"][order] > 0).all()), "factor_Q", "that of rows of weight 0")
-    check_orthonormal("factor_Q", Q[:count])
-    rows = arrays["ring_X"][order, first:].astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        error = np.abs(np.triu(R[:count, :count]).T @ Q[:count] - rows).max(axis=1)
-    fits = error <= ROUNDING[Q.dtype] * np.abs(rows).max(axis=1)
-    want(bool(fits.all()), "factor_R", "that of other rows than the window's")
+def check_fading(name: str, array: NDArray) -> None:
+    """Raise ValueError unless the scale of a ring's weights and all its gates are possible."""
+    scale, decay = array.tolist()
+    want(0 < scale <= 1 and 0 <= decay <= 1, name, array.tolist())
 
 
 def check_not_negative(name: str, array: NDArray) -> None:
@@ -197,5 +184,6 @@ CHECKS: dict[str, Callable[[str, NDArray, dict[str, int]], None]] = {
     "orthonormal": lambda name, array, _: check_orthonormal(name, array),
     "tally": lambda name, array, _: check_tally(name, array),
     "row counts": lambda name, array, _: check_row_counts(name, array),
+    "fading": lambda name, array, _: check_fading(name, array),
     "place": lambda _, array, sizes: check_place(array, sizes["w"]),
 }

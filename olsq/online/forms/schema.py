@@ -109,10 +109,19 @@ WINDOW: Fields = {
     "ring_Y": Field(("w", "m"), "state"),
     "ring_w": Field(("w",), invariant="not negative"),
     "place": Field((3,), "int64", "place"),
-    "monitor": Field((2,)),
     "ridge": Field(("d",), invariant="not negative"),
-    "sizes": Field((3, "m"), optional=True),  # files of olsq 0.2 are without it
+    "bounds": Field(("d",), invariant="not negative"),
+    "squares": Field((3, "m")),
+    "counts": Field((2,), "int64", "row counts"),
+    "fading": Field((2,), invariant="fading"),
     "ring_t": Field(("w",), "time", optional=True),
+    "ring_fade": Field(("w",), invariant="not negative", optional=True),
+}
+# Of files before the factor, whose rows it is made from.
+EARLIER_WINDOW: Fields = {
+    **{name: WINDOW[name] for name in ("ring_X", "ring_Y", "ring_w", "place", "ridge", "ring_t")},
+    "monitor": Field((2,)),
+    "sizes": Field((3, "m"), optional=True),  # files of olsq 0.2 are without it
     "ring_fade": Field(("w",), invariant="shares", optional=True),
 }
 FACTORS: Fields = {

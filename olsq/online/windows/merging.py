@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.online.forms.form_switch import span_of_both
-from olsq.online.windows import fading
-from olsq.online.windows.row_kernels import FILLED
+from olsq.online.forms.square_root_kernels import FAINTEST
+from olsq.online.windows.kernels import DECAY, FILLED
 from olsq.online.windows.window import SMALLEST_RING, RollingWindow
 
 
@@ -19,11 +19,14 @@ def merge(
     second's first.
     """
     window, duration, times = first.most_rows, first.duration, None
+    between = gate * second.decay  # by which the first rows have faded
+    held, faded = first.weights, between * first.fades
+    held = np.where(held > 0, np.maximum(between * held, FAINTEST), 0.0)
     both = [np.concatenate(pair) for pair in zip(first.rows(), second.rows(), strict=True)]
     fades = first.ring_fade is not None or second.ring_fade is not None or gate != 1
-    if fades:
-        both[3:] = fading.weights_of_both(first, second, gate * second.decay)
-    dropped = 0 if gate * second.decay > 0 else int(first.place[FILLED])
+    both[3] = np.append(held, second.weights) if fades else both[3]
+    both.append(np.append(faded, second.fades))
+    dropped = 0 if between > 0 else int(first.place[FILLED])
     both = [part[dropped:] for part in both]
     if duration is not None and now is not None:
         times = np.concatenate([first.times, second.times])[dropped:]
@@ -52,7 +55,8 @@ def merge(
     merged.place[:2] = count, count % window
     if fades:
         merged.ring_fade = np.append(both[4], np.zeros(window - count))
-        merged.decay = fading.lowered(fading.lowered(first.decay, gate), second.decay)
+        decay = first.decay * between
+        merged.fading[DECAY] = max(decay, FAINTEST) if min(first.decay, between) > 0 else 0.0
     merged.span = span_of_both(first, second)
-    merged.rebuild()
+    merged._make_anew()
     return merged

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.rows import Rows
 from olsq.online.rows.durations import Duration
-from olsq.online.windows import row_kernels as kernels
+from olsq.online.windows import kernels
 
-EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is the window
+NO_ROWS = np.empty(0, np.int64)  # of rows that leave: the ring is the window
 
 
 class Ring:
@@ -23,18 +23,15 @@ class Ring:
     without the oldest pair, and the two real rows would not be one complex row.
     """
 
-    paired = False  # of pickles older than complex rows
+    paired: bool
     ring_X: NDArray
     ring_Y: NDArray
     ring_w: NDArray
+    ring_fade: NDArray | None
+    weights: NDArray
     ring_t: NDArray | None
     place: NDArray
     duration: Duration | None
-
-    @property
-    def _ring_is_window(self) -> bool:
-        """True if a row leaves when the ring is full, and not before."""
-        return self.duration is None and not self.paired
 
     @property
     def most_rows(self) -> int:
@@ -50,7 +47,7 @@ class Ring:
         """Return the window's rows, oldest first."""
         order, count = self._order, self.place[kernels.FILLED]
         X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
-        return Rows.of(X, Y, np.ones(count), self.ring_w[order])
+        return Rows.of(X, Y, np.ones(count), self.weights)
 
     @property
     def _order(self) -> NDArray[np.int64]:
@@ -64,16 +61,11 @@ class Ring:
         assert self.ring_t is not None
         return self.ring_t[self._order]
 
-    @property
-    def _rows_at_most(self) -> int:
-        """Largest number of rows in the window as it is now."""
-        return self.ring_w.size if self.duration is None else int(self.place[kernels.FILLED]) + 1
-
     def _count_leaving(self, weights: NDArray, times: NDArray | None) -> NDArray[np.int64]:
         """Count the rows that leave with each that comes; empty where the ring is the window."""
         if times is not None:
             return self._make_room(weights > 0, times)
-        return self._pairs_leaving(weights > 0) if self.paired else EVERY_ROW
+        return self._pairs_leaving(weights > 0) if self.paired else NO_ROWS
 
     def _pairs_leaving(self, enters: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Count the rows that leave with each that comes, in a window that counts pairs."""
@@ -112,38 +104,11 @@ class Ring:
     def _grow(self, slots: int) -> None:
         """Replace the ring by a larger one with the same rows."""
         order, count = self._order, int(self.place[kernels.FILLED])
-        for name in ("ring_X", "ring_Y", "ring_w", "ring_t"):
+        for name in ("ring_X", "ring_Y", "ring_w", "ring_t", "ring_fade"):
             old = getattr(self, name)
+            if old is None:
+                continue
             new = np.zeros((slots, *old.shape[1:]), old.dtype)
             new[:count] = old[order]
             setattr(self, name, new)
         self.place[kernels.SLOT] = count % slots
-
-    def _fills_until(self, t: int, n: int, exits: NDArray[np.int64]) -> int:
-        """Find the row up to which (excluded) none leaves, from row t on; 0 if one leaves with row
-        t.
-
-        ``exits`` are the rows with which others leave a window of time.
-        """
-        if self._ring_is_window:
-            room = self.ring_w.size - int(self.place[kernels.FILLED])
-            return min(n, t + room) if room else 0
-        later = exits[np.searchsorted(exits, t) :]
-        stop = int(later[0]) if later.size else n
-        return stop if stop > t else 0
-
-    def _store(self, rows: Rows, t: int, stop: int, leaving: NDArray[np.int64]) -> None:
-        """Put rows t..stop into the ring, and drop those that leave; the form does not change."""
-        count, slot, positions = self.place
-        kept = np.arange(t, stop)
-        if not positions:
-            kept = kept[rows.weights[t:stop] > 0]
-        slots = (slot + np.arange(kept.size)) % self.ring_w.size
-        out = int(leaving[t:stop].sum())
-        place = (
-            min(count + kept.size - out, self.ring_w.size),
-            (slot + kept.size) % self.ring_w.size,
-        )
-        # No function is called from here on: an interrupt would come there.
-        self.ring_X[slots], self.ring_Y[slots] = rows.X[kept], rows.Y[kept]
-        self.ring_w[slots], self.place[:2] = rows.weights[kept], place

@@ -7,86 +7,64 @@ the ring grows (by doubling) to the largest number of rows that the window has h
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from olsq.linalg.numpy.lapack import mirror_upper
-from olsq.online.forms import covariance, schema
-from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms import schema, singular_path
+from olsq.online.forms.factor import snapshots as factor_snapshots
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import SMALL, copied
-from olsq.online.forms.form_switch import restore_form
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace, clip_to, read_only
-from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.forms.square_root_kernels import COUNT
+from olsq.online.forms.square_root_kernels import FAINTEST
 from olsq.online.rows.durations import DATES, Duration
-from olsq.online.windows import block_kernels as blocks
-from olsq.online.windows import dependent, fading, products, silent
-from olsq.online.windows import few_row_kernels as few_rows
-from olsq.online.windows import row_kernels as kernels
-from olsq.online.windows.accuracy import EPS, LARGEST_LOSS, LARGEST_SUM, SUM
-from olsq.online.windows.ring import EVERY_ROW, Ring
+from olsq.online.windows import kernels
+from olsq.online.windows.kernels import DECAY, FILLED, SAMPLES, SCALE
+from olsq.online.windows.ring import NO_ROWS, Ring
 
-TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt
-TOLERATED_ROUNDINGS = 4000  # the same for the square-root form, in units of the rounding error
-FIRST_ROUNDINGS = 16  # errors of a form made from a factor, in units of rounding times inflation
 SMALLEST_RING = 16  # slots of the ring that grows, to begin with
-# Number of coefficients from which blocks of four rows that enter and four that leave are used;
-# below, single rows are as quick.
-BLOCKED_FROM = 32
-MOST_SINGLE_ROWS = 1024  # taken one at a time before another attempt at blocks
-FEW_TAKEN = 4  # rows after which factors of a window of few rows have paid
-FACTORS = tuple(schema.FACTORS)
-
-
-def is_settled(form: SquareRootForm | CovarianceForm, ridge: NDArray) -> bool:
-    """Test whether rows may be added to a form and taken out of it; else it is made anew."""
-    if isinstance(form, CovarianceForm):
-        return True
-    return form.full_rank and not kernels.left_to_ridge(form.R, form.columns, ridge)
 
 
 class RollingWindow(Ring):
-    """The rows in the window, and the solution for them in float64.
+    """The rows in the window, and the solution for them in float64, as one factor.
 
-    ``form`` is updated and downdated by single rows or by blocks (``block_kernels``, ``products``):
-    a covariance form where that is accurate, else a square-root form.  Where coefficients are
-    undetermined it is rebuilt from the window's rows.  A window of fewer rows than coefficients
-    works with ``factors`` of its rows (``few_row_kernels``); its form is made when it is read.
-
-    Rows that forgetting factors have faded (``fading``) have what is left of their weights in
-    ``ring_w``, and in ``ring_fade`` the products of those factors.  ``decay`` is the product of all
-    factors so far, and ``span`` that of a form switch, if a half-life is one of time.
+    ``ring_fade`` holds the products of the gates that each row has seen, once rows have faded.
+    ``span`` is that of a form switch, if a half-life is one of time.  The other arrays are those
+    that :mod:`.kernels` describe.
     """
 
     FIELDS: ClassVar[schema.Fields] = schema.WINDOW | schema.SPAN
-    ring_fade: NDArray[np.float64] | None = None  # of windows whose rows never faded
-    decay = 1.0
     span: NDArray | None = None
-    factors: tuple[NDArray, NDArray, NDArray] | None = None
-    is_outdated = False  # whether rows have come since the form was made
 
     def __init__(
         self,
+        form: FactorForm,
         ring_X: NDArray,
         ring_Y: NDArray,
         ring_w: NDArray,
         place: NDArray,
-        monitor: NDArray,
         ridge: NDArray,
-        sizes: NDArray,
-        form: SquareRootForm | CovarianceForm,
+        bounds: NDArray | None = None,
+        squares: NDArray | None = None,
+        counts: NDArray | None = None,
+        fading: NDArray | None = None,
         ring_t: NDArray | None = None,
+        ring_fade: NDArray | None = None,
         duration: Duration | None = None,
         paired: bool = False,
     ) -> None:
-        self.paired = paired
+        m, d = ring_Y.shape[1], ridge.size
+        self.form, self.ridge, self.paired = form, ridge, paired
         self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
-        self.ring_t, self.duration = ring_t, duration
-        self.place, self.monitor, self.sizes = place, monitor, sizes
-        self.ridge, self.latest_form = ridge, form
+        self.ring_t, self.ring_fade, self.duration, self.place = ring_t, ring_fade, duration, place
+        self.bounds = np.zeros(d) if bounds is None else bounds
+        self.squares = np.zeros((3, m)) if squares is None else squares
+        self.counts = np.zeros(2, np.int64) if counts is None else counts
+        self.fading = np.ones(2) if fading is None else fading
 
     @classmethod
     def start(
@@ -108,38 +86,26 @@ class RollingWindow(Ring):
         elif paired:
             window = 2 * (window + 1)  # one pair enters before the oldest leaves
         return cls(
+            FactorForm.start(ridge, n_targets, intercept, precision),
             np.zeros((window, d), stored),
             np.zeros((window, n_targets), stored),
             np.zeros(window),
             np.array([0, 0, int(positions)]),
-            np.zeros(2),
             ridge,
-            np.zeros((3, n_targets)),
-            SquareRootForm.start(ridge, n_targets, intercept, precision),
-            ring_t,
-            duration,
-            paired,
+            ring_t=ring_t,
+            duration=duration,
+            paired=paired,
         )
-
-    @property
-    def form(self) -> SquareRootForm | CovarianceForm:
-        """The form of the window's rows; ``latest_form`` is the last one made."""
-        if self.is_outdated:
-            self.rebuild()
-        return self.latest_form
-
-    @property
-    def has_factors(self) -> bool:
-        return self.factors is not None and self.factors[2][0] != few_rows.UNMADE
 
     @property
     def n_samples(self) -> int:
         """Number of samples in the window."""
-        if self.is_outdated and self.has_factors:  # of samples only
-            return int(self.place[kernels.FILLED])
-        if self.ring_fade is not None:
-            return int(np.count_nonzero(self.ring_w[self._order]))
-        return int(self.form.tally[COUNT])
+        return int(self.counts[SAMPLES])
+
+    @property
+    def decay(self) -> float:
+        """The product of all gates so far."""
+        return float(self.fading[DECAY])
 
     def copy(self) -> RollingWindow:
         return copied(self)
@@ -152,8 +118,16 @@ class RollingWindow(Ring):
         return d if d * d < SMALL else 1
 
     def learns_in_steps(self, gate: float) -> bool:
-        """Return False: after an interrupt the window is made again from its ring."""
-        return False
+        """Test whether a row is taken in several steps: one that empties the window is."""
+        return gate == 0
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    @property
+    def _in_kernels(self) -> tuple[NDArray, ...]:
+        fades = np.empty(0) if self.ring_fade is None else self.ring_fade
+        ring = self.ring_X, self.ring_Y, self.ring_w, fades, self.place, self.ridge
+        return *ring, self.bounds, self.squares, self.counts, self.fading
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
@@ -169,262 +143,188 @@ class RollingWindow(Ring):
         times = times if self.duration is not None else None
         gates = rows.gates  # of one row without a pass of NumPy, which costs as much as the row
         fades = gates.item() != 1 if gates.size == 1 else (gates != 1).any()
-        if fades or self.ring_fade is not None:
-            whole, errors = self.copy(), np.empty_like(residual)
-            samples = fading.update(whole, rows, errors, trace, times)
-            attributes, learned = self.__dict__, whole.__dict__
-            residual[:] = errors  # and at once, so that an interrupt finds both or neither
-            attributes.update(learned)
-            return samples
-        slot = self.place[kernels.SLOT]
+        if fades and self.ring_fade is None:
+            self.ring_fade = (self.ring_w > 0).astype(np.float64)
+        samples = NO_ROWS if self.ring_fade is None else np.zeros(len(gates), np.int64)
+        taken = [0]
         try:
-            self._take(rows, self._count_leaving(rows.weights, times), residual, trace)
-        except BaseException:  # an interrupt between two steps: the ring says which rows are in
-            self.is_outdated = True
-            if self.place[kernels.SLOT] == slot:
-                residual[:] = np.nan
+            for start, stop in _pieces(gates) if fades else ((0, len(gates)),):
+                self._take_piece(rows, (start, stop), residual, trace, times, samples, taken)
+        except BaseException:  # an interrupt between two steps
+            residual[taken[0] :] = np.nan
             raise
-        return None
+        return samples if samples.size else None
 
-    def _grow(self, slots: int) -> None:
-        super()._grow(slots)
-        self.factors = None
+    def _take_piece(
+        self,
+        rows: Rows,
+        span: tuple[int, int],
+        residual: NDArray,
+        trace: Trace,
+        times: NDArray | None,
+        samples: NDArray[np.int64],
+        taken: list[int],
+    ) -> None:
+        """Take rows of which only the first may have a gate of 0, which empties the window."""
+        start, stop = span
+        head = slice(start, start + (2 if self.paired else 1))
+        is_reset = rows.gates[start] == 0
+        if is_reset:
+            errors = rows.Y[head] - rows.X[head] @ self.form.coefficients().T
+            gates = rows.gates.copy()
+            gates[start] = 1.0
+            rows = rows._replace(gates=read_only(gates))
+            self._empty()
+        whole = start == 0 and stop == len(rows.gates)
+        piece = slice(start, stop)
+        weights = rows.weights if whole else rows.weights[piece]
+        own = None if times is None else times if whole else times[piece]
+        leaving = self._count_leaving(weights, own)
+        if leaving.size and not whole:
+            leaving = np.concatenate([np.zeros(start, np.int64), leaving])
+            leaving = np.append(leaving, np.zeros(len(rows.gates) - stop, np.int64))
+        self._take(rows, span, leaving, residual, trace, samples, taken)
+        if is_reset:
+            residual[head] = errors  # pyright: ignore[reportPossiblyUnboundVariable]
+            if trace.wanted:
+                trace.recursive[head] = 0.0
+
+    def _empty(self) -> None:
+        """Forget every row, as a gate of 0 does."""
+        self.place[FILLED] = 0
+        self.fading[:] = 1.0, 0.0
+        self._make_anew()
 
     def _take(
-        self, rows: Rows, leaving: NDArray[np.int64], residual: NDArray, trace: Trace
+        self,
+        rows: Rows,
+        span: tuple[int, int],
+        leaving: NDArray[np.int64],
+        residual: NDArray,
+        trace: Trace,
+        samples: NDArray[np.int64],
+        taken: list[int],
     ) -> None:
-        """Take rows into the window, none of which fades."""
-        n = rows.X.shape[0]
-        exits = np.flatnonzero(leaving) if leaving.size else EVERY_ROW
-        window = (
-            self.ring_X,
-            self.ring_Y,
-            self.ring_w,
-            self.place,
-            self.ridge,
-            self.monitor,
-            self.sizes,
-        )
-        incoming = rows.X, rows.Y, rows.weights, leaving
-        t, single, retry, wait = 0, blocks.ROWS, 0, products.BLOCK
-        few_from, few_wait = 0, 0
-        while t < n:
-            if t >= few_from and self._works_with_rows(t, n, exits):
-                done = self._take_few_rows(window, incoming, t, residual, trace)
-                few_wait = 0 if done - t > FEW_TAKEN else min(2 * few_wait + 1, MOST_SINGLE_ROWS)
-                few_from = done + few_wait
-                if trace.wanted and done > t:
-                    trace.write(done - 1, self.form)
-                t = done
-                continue
-            settled = not self.is_outdated and is_settled(self.latest_form, self.ridge)
-            if not settled and not self._fills_until(t, n, exits):
-                end = silent.take(self, rows, t, leaving, residual, trace)
-                if end > t:
-                    t = end
-                    continue
-            form, self.factors = self.form, None
-            if isinstance(form, CovarianceForm):
-                limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
-                state = form.P, form.theta, form.columns, form.tally, form.loss
-                stop = self._fills_until(t, n, exits) if self._ring_is_window else 0
-                if not stop and self.ridge.size >= BLOCKED_FROM:
-                    stop = n
-                    if self.ridge.size >= products.PRODUCTS_FROM and not trace.wanted:
-                        if t >= retry:
-                            end = self._take_blocks(form, rows, t, leaving, residual)
-                            wait = products.BLOCK if end > t else min(2 * wait, MOST_SINGLE_ROWS)
-                            t, retry = end, end + wait
-                            if t == n:
-                                break
-                        stop = min(n, retry)
-                    done = blocks.update_in_blocks(
-                        state, window, incoming, (t, stop), limits, residual, trace.arrays
-                    )
-                    # Where blocks do not serve, more and more single rows before another attempt.
-                    single = blocks.ROWS if done > t else min(2 * single, MOST_SINGLE_ROWS)
-                    t, stop = done, min(done + single, stop)
-                t, answer = kernels.update(
-                    state, window, incoming, (t, stop or n), limits, residual, trace.arrays
+        state, window = self.form.in_kernels, self._in_kernels
+        arriving = *rows, leaving, samples
+        t, stop = span
+        limits, intercept = self.form.limits.square_root, bool(self.form.intercept)
+        while t < stop:
+            if trace.wanted:
+                end, written = kernels.roll_path(
+                    state, window, arriving, (t, stop), limits, residual, trace.arrays
                 )
-            elif stop := self._fills_until(t, n, exits):
-                t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
-            elif is_settled(form, self.ridge):
-                state = form.R, form.z, form.columns, form.tally, form.loss
-                t, answer = kernels.update_square_root(
-                    state,
-                    window,
-                    incoming,
-                    (t, n),
-                    self._tolerated_roundings,
-                    residual,
-                    trace.arrays,
-                )
-            elif trace.wanted and not form.full_rank:
-                t = dependent.take(self, rows, t, (leaving, exits), residual, trace)
-                continue
+                if not written and end > t:
+                    trace.write(end - 1, self.form)
+                t = taken[0] = end
+                if t < stop:
+                    t = self._take_unsettled(arriving, t, stop, residual, trace)
             else:
-                form.update(rows, t, t + 1, residual, trace)
-                self._store(rows, t, t + 1, leaving)
-                t, answer = t + 1, kernels.REBUILD
-            if answer == kernels.REBUILD:
-                self.rebuild()
-                if trace.wanted:
-                    trace.write(t - 1, self.form)
+                t = taken[0] = kernels.roll(
+                    state, window, arriving, (t, stop), limits, intercept, residual
+                )
+                if t < stop:
+                    residual[t] = rows.Y[t] - self.form.coefficients() @ rows.X[t]
+                    kernels.roll_unsettled(state, window, arriving, t, limits, intercept, residual)
+                    t += 1
+            taken[0] = t
 
-    def _works_with_rows(self, t: int, n: int, exits: NDArray[np.int64]) -> bool:
-        """Test whether factors of the window's rows may take the rows from t on."""
-        if self.has_factors:
-            return True
-        # Factors do not pay for one row.  In a stream of such calls they are worth an attempt
-        # every time the ring has turned.
-        if (n - t == 1 and self.place[kernels.SLOT] != 0) or self.ridge.any():
-            return False
-        if not 0 < self.place[kernels.FILLED] < self.ridge.size or self._fills_until(t, n, exits):
-            return False
-        return isinstance(self.form, SquareRootForm) and not self.form.full_rank
-
-    def _take_few_rows(
-        self, window: Any, rows: Any, t: int, residual: NDArray, trace: Trace
+    def _take_unsettled(
+        self, arriving: Any, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
-        """Take rows from t on by factors of the window's rows; return the row after them."""
-        form: Any = self.latest_form
-        if self.factors is None:
-            most, s = min(self.ring_w.size, self.ridge.size - 1), self.ridge.size - form.intercept
-            age = np.full(1, few_rows.UNMADE)
-            self.factors = np.zeros((most, s)), np.zeros((most, most)), age
-        self.is_outdated = True  # first: the kernel is not interrupted, what follows it may be
-        state = form.R, form.z, form.columns, form.tally, form.loss
-        return few_rows.update(
-            state, self.factors, window, rows, (t, len(residual)), residual, trace.arrays
-        )
+        """Take rows while coefficients are undetermined, or nearly; return the row after them.
 
-    def _take_blocks(
-        self, form: CovarianceForm, rows: Rows, t: int, leaving: NDArray, residual: NDArray
-    ) -> int:
-        """Take rows from t on in blocks, as many as can be; return the row after them."""
-        limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
-        start = t
-        while (turns := products.block_at(self, rows, leaving, t)) is not None:
-            end = t + turns.ends.size
-            if not products.absorb_block(
-                form, self.monitor, self.sizes, turns, limits, residual[t:end]
-            ):
-                break
-            self._store(rows, t, end, leaving)
-            t = end
-        if t > start:
-            mirror_upper(form.P)
+        The factor is made anew with each row that leaves; the solutions are read together.
+        """
+        m, d = residual.shape[1], self.ridge.size
+        stop = min(stop, start + singular_path.rows_at_once(d))
+        snapshots = factor_snapshots.Snapshots.empty(stop - start, m, d, False)
+        before, t, settled, form = self.form.coefficients(), start, False, self.form
+        state, window, limits = form.in_kernels, self._in_kernels, form.limits.square_root
+        while t < stop and not settled:
+            trace.recursive[t], settled = kernels.roll_unsettled(
+                state, window, arriving, t, limits, bool(form.intercept), residual
+            )
+            for snapshot, array in zip(snapshots, (form.F, form.D, form.columns), strict=False):
+                snapshot[t - start] = array
+            trace.loss[t], trace.counts[t] = form.loss, (*form.tally, form.rank, 0.0)
+            t += 1
+        at = np.arange(start, t)
+        factor_snapshots.read(snapshots, at - start, trace, at, form)
+        before = np.concatenate([before[None], trace.coef[start : t - 1]])
+        singular_path.write_residuals(before, Rows(*arriving[:4]), at, residual, trace)
         return t
 
-    @property
-    def _tolerated_roundings(self) -> float:
-        # A rebuild costs as much as a window of rows: no more than one in four windows for it.
-        return max(TOLERATED_ROUNDINGS, 8 * self._rows_at_most) * float(np.finfo(np.float64).eps)
-
-    def _fill(
-        self, form: SquareRootForm, rows: Rows, t: int, stop: int, residual: NDArray, trace: Trace
-    ) -> int:
-        """Absorb rows t..stop, none of which leaves, up to the next try at the covariance form."""
-        d, count = self.ridge.size, int(self.place[kernels.FILLED])
-        # A window of time may grow for long: an attempt for every eighth of it.
-        step = max(8, d // 8, 0 if self.duration is None else count // 8)
-        attempt = max(d + step, (count // step + 1) * step)
-        stop = min(stop, t + attempt - count)
-        largest = form.columns[1].copy()
-        form.update(rows, t, stop, residual, trace)
-        # Of rows that enter only, the last is the largest.
-        np.maximum(form.columns[1], largest, out=form.columns[1])
-        self._measure(form)
-        self._store(rows, t, stop, EVERY_ROW)
-        if self.place[kernels.FILLED] == attempt:
-            self._adopt(form)
-        return stop
-
-    def _measure(self, form: SquareRootForm) -> None:
-        """Compute the sums of squared targets of a form to which rows have been added."""
-        self.sizes[SUM] = (form.z**2).sum(1) + form.loss
-        np.maximum(self.sizes[SUM], self.sizes[LARGEST_SUM], out=self.sizes[LARGEST_SUM])
-        np.maximum(form.loss, self.sizes[LARGEST_LOSS], out=self.sizes[LARGEST_LOSS])
-
-    def rebuild(self) -> None:
-        """Solve for the window's rows from nothing; covariance form if that is accurate."""
-        rows = self.rows()
-        n, (m, d) = rows.X.shape[0], (self.ring_Y.shape[1], self.ridge.size)
-        latest = self.latest_form
-        form = SquareRootForm.start(self.ridge, m, latest.intercept, latest.precision)
-        form.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
-        self._adopt(form)
-        self.is_outdated = False
-        if self.ring_fade is not None:
-            fading.count_faded(self)
-
-    def _adopt(self, form: SquareRootForm) -> None:
-        """Take over a square-root form, as a covariance form if that is accurate."""
-        # Accurate means: a whole window of rows fits into the tolerated error.
-        per_window = 4 * self._rows_at_most * float(np.finfo(np.float64).eps)
-        margin = max(16.0, form.limits.inflation * per_window / TOLERATED_ERROR)
-        form.columns[1] = form.columns[0]
-        self.sizes[:] = 0.0
-        self._measure(form)
-        inverted = covariance.from_square_root(form, margin)
-        self.latest_form, inflation = inverted or form, 1.0
-        if inverted is not None:
-            inflation = float((np.diagonal(inverted.P) * form.columns[0]).max())
-        self.monitor[:] = FIRST_ROUNDINGS * EPS * inflation
+    def _make_anew(self) -> None:
+        """Solve for the window's rows from nothing."""
+        limits = self.form.limits.square_root
+        kernels.rebuild(self.form.in_kernels, self._in_kernels, limits)
 
     # -- saving -----------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray]:
         own = {name: getattr(self, name) for name in self.FIELDS}
         own = {name: array for name, array in own.items() if array is not None}
-        if self.factors is not None and self.has_factors:
-            own |= dict(zip(FACTORS, self.factors, strict=True))
         return own | {f"form_{name}": array for name, array in self.form.arrays().items()}
 
     def describe(self) -> dict[str, Any]:
-        more: dict[str, Any] = {}
-        if self.duration is not None:
-            more["duration"] = list(self.duration)
-        if self.ring_fade is not None:
-            more["decay"] = self.decay
+        more = {} if self.duration is None else {"duration": list(self.duration)}
         return self.form.describe() | more | ({"paired": True} if self.paired else {})
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RollingWindow:
-        own = {name.removeprefix("form_"): array for name, array in arrays.items()}
-        form: Any = restore_form(description, own)
-        duration = description.get("duration")
-        older = "sizes" not in arrays  # a file of 0.2
-        arrays = {"sizes": np.zeros((3, arrays["ring_Y"].shape[1]))} | arrays
-        window = cls(
-            **{name: arrays[name] for name, field in cls.FIELDS.items() if not field.optional},
-            sizes=arrays["sizes"],
-            form=form,
-            ring_t=arrays.get("ring_t"),
-            duration=None if duration is None else Duration(*duration),
-            paired=description.get("paired", False),
-        )
-        window.ring_fade, window.span = arrays.get("ring_fade"), arrays.get("span")
-        window.decay = description.get("decay", 1.0)
-        if FACTORS[0] in arrays:
-            Q, R, age = (arrays[name] for name in FACTORS)
-            window.factors = Q, R, age
-        if older:
-            window._distrust()
+        duration, arguments = description.get("duration"), dict(description["arguments"])
+        duration = None if duration is None else Duration(*duration)
+        options: Any = {"duration": duration, "paired": description.get("paired", False)}
+        if description["form"] == FactorForm.name:
+            form_arrays = {name: arrays["form_" + name] for name in FactorForm.FIELDS}
+            form = FactorForm.restore(arguments, form_arrays)
+            own = {name: arrays.get(name) for name in schema.WINDOW}
+            window = cls(form, **own, **options)  # pyright: ignore[reportArgumentType]
+        else:  # a file of another form: the rows say all
+            window = cls._from_earlier(description, arrays, options)
+        window.span = arrays.get("span")
         return window
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if "form" in state:  # a pickle of 0.2
-            self.latest_form = self.__dict__.pop("form")
-        if "sizes" not in state:  # a pickle of 0.2
-            self._distrust()
+    @classmethod
+    def _from_earlier(
+        cls, description: dict[str, Any], arrays: dict[str, NDArray], options: Any
+    ) -> RollingWindow:
+        arguments, m = description["arguments"], arrays["ring_Y"].shape[1]
+        precision = tuple(arguments["precision"])
+        form = FactorForm.start(arrays["ridge"], m, arguments["intercept"], precision)
+        names = "ring_X", "ring_Y", "ring_w", "place", "ridge", "ring_t", "ring_fade"
+        window = cls(form, **{name: arrays.get(name) for name in names}, **options)  # pyright: ignore[reportArgumentType]
+        window.fading[:] = 1.0, description.get("decay", 1.0)
+        window._make_anew()
+        return window
 
-    def _distrust(self) -> None:
-        """Have the form refined or made anew with the next row."""
-        rows = self.rows()
-        squares = rows.weights @ rows.Y**2
-        self.sizes = np.stack([squares, squares, self.form.loss])
-        self.form.columns[1] = self.form.columns[0]
-        self.monitor[:] = 1.0
+    # -- fading -----------------------------------------------------------------------------------
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """What is left of the weights of the window's rows, oldest first."""
+        weights = self.ring_w[self._order]
+        if self.ring_fade is None:
+            return weights
+        return np.where(weights > 0, np.maximum(weights * self.fading[SCALE], FAINTEST), 0.0)
+
+    @property
+    def fades(self) -> NDArray[np.float64]:
+        """The products of the gates that the window's rows have seen, oldest first."""
+        if self.ring_fade is None:
+            return (self.ring_w[self._order] > 0).astype(np.float64)
+        return self.ring_fade[self._order] * self.fading[SCALE]
+
+    def log_weight_sum(self) -> float:
+        """Return the sum of the logarithms of the sample weights, each times its row's factors."""
+        weights, fades = self.weights, self.fades
+        seen = (fades > 0) & (weights > 0)
+        fades = fades[seen]
+        return float(fades @ (np.log(weights[seen]) - np.log(fades)))
+
+
+def _pieces(gates: NDArray[np.float64]) -> Iterator[tuple[int, int]]:
+    """Split the rows before each gate of 0."""
+    edges = [0, *(np.flatnonzero(gates[1:] == 0) + 1).tolist(), gates.size]
+    yield from itertools.pairwise(edges)
