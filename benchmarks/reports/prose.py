@@ -91,7 +91,7 @@ def short(found: dict[str, Any]) -> list[float]:
 
 
 LONGEST = "float64 cond 1e+08 forget 0.99"
-CLI, SCALING = "docs/cli.md", "docs/measurements/scaling.md"
+SCALING = "docs/measurements/scaling.md"
 ACCURACY, ROWS = "docs/measurements/accuracy.md", "docs/measurements/rows.md"
 SEQUENCES, SPEED = "docs/measurements/sequences.md", "docs/measurements/speed.md"
 QUOTES = (
@@ -119,10 +119,10 @@ QUOTES = (
           "textbook recursion by {} and {}.", "compiled",
           lambda s: [s["cases"][d][n]["error"] for n in ("compiled", "hand")
                      for d in ("4", "16")]),
-    Quote(CLI, "on a {} GB file of {} million rows and {} columns", "cli_memory",
+    Quote(SPEED, "on a {} GB file of {} million rows and {} columns", "cli_memory",
           lambda s: [s["file"]["bytes"] / 1e9, s["file"]["rows"] / 1e6, s["file"]["columns"]],
           0.02),
-    Quote(CLI, "`olsq fit` {} seconds, where Polars' own scan of the file takes {} and the kernel "
+    Quote(SPEED, "`olsq fit` {} seconds, where Polars' own scan of the file takes {} and the kernel "
           "on arrays {} on their own: {} times their sum. The start of Python and its imports ({})",
           "cli_speed",
           lambda s: [*s["processor_seconds"].values(), s["fit_over_its_parts"],

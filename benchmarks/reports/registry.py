@@ -154,7 +154,7 @@ def attention(found: dict) -> Blocks:
 
 
 def cli_memory(found: dict) -> Blocks:
-    lines = ["| run | peak resident memory | rows a second |", "|---|---|---|"]
+    lines = ["| run | peak resident memory | rows per second |", "|---|---|---|"]
     labels = {
         "fit": "`olsq fit`",
         "fit with --state": "... with `--state`",
@@ -167,7 +167,7 @@ def cli_memory(found: dict) -> Blocks:
     for run in found["runs"]:
         rate = round(run["rows_per_second"], -3)
         lines.append(f"| {labels[run['case']]} | {run['peak_mb']:.0f} MB | {rate:,} |")
-    return {("cli.md", "memory"): "\n".join(lines)}
+    return {(SPEED_PAGE, "memory"): "\n".join(lines)}
 
 
 def history(found: dict) -> Blocks:
@@ -386,16 +386,6 @@ TYPED = {
     "docs/measurements/sequences.md: "
     "| 8 heads, gates 0.999, one core, processor time | factor carried | from moments "
     "| `gla_step` |": "measured once, by hand; no script kept",
-    "docs/development.md: "
-    "| package | statements | branches | | package | statements | branches |": (
-        "printed by coverage.py over the whole suite, with the settings above the table"
-    ),
-    "docs/development.md: | part of the call: files, returns | before | 2026-11-26 |": (
-        "counted by hand from the files that each call reaches"
-    ),
-    "docs/development.md: | figure | 0.2.0 | 2026-11-26 | command |": (
-        "counted by the commands in its last column"
-    ),
     "docs/index.md: | one regression, forgetting 0.99 | olsq | river | padasip | polars-ols |": (
         "rows of the README"
     ),
