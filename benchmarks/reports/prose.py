@@ -90,7 +90,6 @@ def short(found: dict[str, Any]) -> list[float]:
     return [max(off), min(alone), max(alone)]
 
 
-LONGEST = "float64 cond 1e+08 forget 0.99"
 SCALING = "docs/measurements/scaling.md"
 ACCURACY, ROWS = "docs/measurements/accuracy.md", "docs/measurements/rows.md"
 SEQUENCES, SPEED = "docs/measurements/sequences.md", "docs/measurements/speed.md"
@@ -139,10 +138,6 @@ QUOTES = (
           "million rows", "long_float32",
           lambda s: [max(float(x) for row in s["tables"][0].splitlines()[2:]
                          for x in row.split("|")[4:6])]),
-    Quote("docs/concepts/how-it-works.md", "textbook's inverse is lost after {} rows; "
-          "`method=\"sqrt\"` is within {} of the noise", "stability",
-          lambda s: [s["cells"][LONGEST]["textbook"]["lost_at"],
-                     s["cells"][LONGEST]["olsq sqrt"]["error"]]),
     Quote(ROWS, "agree with dense solves to {}.", "polars_expressions",
           lambda s: [max(e for case in s["cases"] if case["d"] == 8 for e in case["errors"])]),
     Quote(SPEED, "against a dense solve are below {}.", "many_coefficients",
