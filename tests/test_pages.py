@@ -26,7 +26,6 @@ ELSEWHERE = {  # pages of sessions, or of an example's code, and who runs them
     "panels.md": "online/test_panels.py",
     "tasks.md": "tasks/test_page.py",
     "testing.md": "testing/test_testing_page.py",
-    "training.md": "train/test_step.py",
     "tuning.md": "online/test_tune.py",
 }
 PAGES = sorted(

@@ -401,7 +401,6 @@ TYPED = {
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
     "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
     "| most frequent next token | most that can be known |": "counted once; no script kept",
-    "docs/tasks.md: | | Poli et al., code | MesaNet paper |": "from the papers",
 }
 
 
