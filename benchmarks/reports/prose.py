@@ -122,8 +122,8 @@ QUOTES = (
           lambda s: [s["file"]["bytes"] / 1e9, s["file"]["rows"] / 1e6, s["file"]["columns"]],
           0.02),
     Quote(SPEED, "`olsq fit` {} seconds, where Polars' own scan of the file takes {} and the "
-          "kernel on arrays {} on their own: {} times their sum. The start of Python and its imports "
-          "({})",
+          "kernel on arrays {} on their own: {} times their sum. The start of Python and its "
+          "imports ({})",
           "cli_speed",
           lambda s: [*s["processor_seconds"].values(), s["fit_over_its_parts"],
                      s["start_of_olsq_fit"]]),
