@@ -94,7 +94,7 @@ SCALING = "docs/measurements/scaling.md"
 ACCURACY, ROWS = "docs/measurements/accuracy.md", "docs/measurements/rows.md"
 SEQUENCES, SPEED = "docs/measurements/sequences.md", "docs/measurements/speed.md"
 QUOTES = (
-    Quote("README.md", "A Python call costs some {} us", "speed",
+    Quote("README.md", "A Python call costs about {} us", "speed",
           lambda s: [speed_of(s, "olsq partial_fit", 4) / 1e3]),
     Quote("README.md", "Without forgetting conjugate gradient takes {}x.", "sequence",
           lambda s: [s["speed|H8 T4096 d64|1.0"]["CG, 30 steps"][0]
