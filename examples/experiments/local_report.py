@@ -170,23 +170,6 @@ def answer(results: dict[str, Any]) -> str:
 PAGE = "[local regression](when-to-solve.md#trained-local-regressions)"
 
 
-def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Sentences to quote: text, n, page and figure."""
-    rows = []
-    if r := found["local-estimators"]:
-        said = []
-        for condition in untrained.complete(r)[:6]:
-            word, _, ratio = untrained.verdict(r[condition])
-            effect = f"{abs(ratio - 1):.0%} {word}".replace("%", " %")
-            said.append(f"{word if word == 'inconclusive' else effect} ({condition.lower()})")
-        text = (
-            "**Local least squares without training**: error against the best of four other "
-            f"estimators {', '.join(said)}."
-        )
-        rows.append((text, f"{untrained.STREAMS} streams", PAGE, f"{untrained.NAME}.png"))
-    return rows + trained_conclusions(found)
-
-
 def trained_conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """Sentences about trained mixers, with which the page opens: its first table says the rest."""
     rows = []

@@ -20,11 +20,10 @@ from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from language_models_3m_report import section as language_models_3m
-from local_report import conclusions as of_local
 from local_report import estimators_section, trained_conclusions, trained_section
 from parity import end_of
 from scipy.stats import spearmanr
-from solving_report import conclusions as of_solving
+from solving_report import conclusion as of_solving
 from solving_report import section as when_to_solve
 from tables import FROM_HALF, table, with_zeros
 from task_training import RESULTS, load_results
@@ -325,11 +324,10 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
 
 def conclusions(found: dict[str, Any]) -> str:
     """Make the table of sentences to quote."""
-    rows = [
-        (text, n, "[solving](when-to-solve.md)", "when-to-solve-answer.png")
-        for text, n in (of_solving(found["when-to-solve"]) if found["when-to-solve"] else [])
-    ]
-    rows += of_local(found)
+    rows = []
+    if r := found["when-to-solve"]:
+        rows.append((of_solving(r), "3 seeds each", "[solving](when-to-solve.md)", ""))
+    rows += trained_conclusions(found)
     if r := found["noisy-recall"]:
         goal = sum(reached(x) < np.inf for x in r.values())
         text = (

@@ -40,13 +40,6 @@ def effect_of(name: str, found: Comparison) -> str:
     return f"{abs(share):.0%} {'lower' if share < 0 else 'higher'}".replace("%", " %")
 
 
-def seeds_of(name: str, found: Comparison) -> str:
-    """State the number of seeds and whether those of the two rules are apart."""
-    if all_right(name, found):
-        return f"{len(SEEDS)} seeds each"
-    return f"{len(SEEDS)} of {len(SEEDS)} seeds" if found.separate else "seeds overlap"
-
-
 def verdict_rows(results: dict[str, Any]) -> list[list[str]]:
     """One row per task: the verdict, both rules, the effect and the time."""
     rows = []
@@ -78,36 +71,18 @@ def fixed_states(results: dict[str, Any], name: str, found: Comparison) -> Compa
     return None if fixed is None or all_right(name, fixed) else fixed
 
 
-def conclusions(results: dict[str, Any]) -> list[tuple[str, str]]:
-    """Sentences to quote, with the number of seeds that each rests on."""
-    seeds = f"{len(SEEDS)} seeds each"
-    said, grouped = [], {"no difference": [], "inconclusive": []}
-    for name in compared(results):
-        found = comparison(results, name)
-        if found is None or waiting_for(results, name):
-            continue
-        word, title = word_of(name, found), title_of(name).partition(" (")[0]
-        if word == "no difference" and (fixed := fixed_states(results, name, found)):
-            best = min(fixed.ours, fixed.theirs, key=lambda row: row.mean)
-            text = f"**{title}**: {100 * best.mean:.2g} % wrong with the best state of fixed size"
-            said.append((f"{text} (`{best.mixer}`), less than 1 % with states that grow.", seeds))
-            continue
-        if word in grouped:
-            grouped[word].append(title)
-            continue
-        effect = effect_of(name, found)
-        than = "for" if "wrong" in effect else "error than"
-        price = f", at {found.price:.1f} times the processor time" if found.price else ""
-        ours, theirs = found.ours.mixer, found.theirs.mixer
-        text = f"**{title}**: `{ours}` has {effect} {than} `{theirs}`{price}."
-        if plain := as_shipped(results, name):
-            text = f"{text[:-1]}; with the default ridge: {plain}."
-        said.append((text, seeds_of(name, found)))
-    for word, titles in grouped.items():
-        if titles:
-            why = "both above 99 % right" if word == "no difference" else "seeds overlap"
-            said.append((f"{'; '.join(titles)}: {word} ({why}).", seeds))
-    return said
+def conclusion(results: dict[str, Any]) -> str:
+    """The verdicts in one sentence."""
+    words = [
+        word_of(name, found)
+        for name in compared(results)
+        if (found := comparison(results, name)) and not waiting_for(results, name)
+    ]
+    counts = [f"{word} in {words.count(word)}" for word in WORDS if word in words]
+    return (
+        "**Solving a regression at every token**, compared with the best rule that does not, "
+        f"in {len(words)} tasks: {', '.join(counts)}. A small gain is below {100 * GAIN:.0f} %."
+    )
 
 
 def word_of(name: str, found: Comparison) -> str:
