@@ -8,15 +8,16 @@ A task is y = a sin(x + b), a ~ U(.1, 5), b ~ U(0, pi), x ~ U(-5, 5) (Finn et al
 learner sees 1 to 10 points and is judged on ten others.  Every method has the same network,
 1 - 40 - 40 - 1 with ReLU, the same start, the same tasks in the same order and as many meta-steps:
 
-* MAML: five steps of gradient descent from a learnt start, differentiated through;
+* MAML: five steps of gradient descent from a learned start, differentiated through;
 * first-order MAML: the same, the second derivatives left out;
 * head only: first-order, and only the output layer moves (ANIL, Raghu et al. 2020);
-* sparse-MAML: first-order, and a learnt mask says which parameters move (von Oswald et al. 2021,
+* sparse-MAML: first-order, and a learned mask says which parameters move (von Oswald et al. 2021,
   the thesis' chapter 4, equations 4.3, 4.8 and 4.9);
 * implicit MAML: the inner loss has lambda / 2 |phi - theta|^2 added, and the meta-gradient is
   (I + H / lambda)^-1 g, by five steps of conjugate gradient (Rajeswaran et al. 2019, equation 6);
 * exact head: the last layer is solved, not stepped: ``olsq.online_lstsq`` on the features, after
-  every point, with its derivative through every prefix's solve; start, ridge and forgetting learnt.
+  every point, with its derivative through every prefix's solve; the start, the ridge and the
+  forgetting are learned.
 
 Results: docs/results/meta-learning.json.
 """

@@ -17,7 +17,7 @@ NO_STUB = (
 
 
 def public_names(namespace: Mapping[str, Any]) -> list[str]:
-    """Return the ``__all__`` of a package: what it has imported, but for modules and ``_names``."""
+    """Return the ``__all__`` of a package: what it has imported, except modules and ``_names``."""
     public = (n for n, x in namespace.items() if n[0] != "_" and not isinstance(x, ModuleType))
     return sorted(public)
 

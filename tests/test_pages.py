@@ -26,7 +26,6 @@ ELSEWHERE = {  # pages of sessions, or of an example's code, and who runs them
     "panels.md": "online/test_panels.py",
     "tasks.md": "tasks/test_page.py",
     "testing.md": "testing/test_testing_page.py",
-    "training.md": "train/test_step.py",
     "tuning.md": "online/test_tune.py",
 }
 PAGES = sorted(
@@ -47,6 +46,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.S | r
 @mock.patch.dict(olsq.nn.MIXERS)  # a page may register its own
 def test_blocks_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(DOCS.parent / "examples")  # service.py
     names = {}
     blocks = BLOCK.findall((DOCS / page).read_text())
     assert blocks

@@ -59,7 +59,7 @@ def rows_of_rules():
     for r in RULES:
         layers = ", ".join(f"`{layer.place.partition(':')[2]}`" for layer in r.layers)
         body.append([f"`{r.name}`", layers, f"`{escape(r.recurrence)}`", r.source])
-    return table("| rule | layers | a token | paper |", body)
+    return table("| rule | layers | per token | paper |", body)
 
 
 def escape(text):
@@ -68,7 +68,7 @@ def escape(text):
 
 def costs_of_rules(cache):
     """The counted and the measured costs of every rule, and the machine."""
-    head = "| rule | remembers | flops | forward / gla | with backward / gla | a token, ms |"
+    head = "| rule | remembers | flops | forward / gla | with backward / gla | per token, ms |"
     lines = [*table(head, list(cost_rows(cache))), errors_text(cache)]
     return "\n".join([*lines, MEASURED.format(**cache["about"])]).strip()
 

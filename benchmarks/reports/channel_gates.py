@@ -103,8 +103,8 @@ def forms() -> list[list[Any]]:
 
 
 HEADS, WIDTH, LENGTH, CHUNK = 8, 64, 2048, 16
-KINDS = ("all 1", "a rate per dimension, .98 to 1", "of a new layer", "half .999, half .7",
-         "any, .3 to 1", "0 at one in 100, else .999")  # fmt: skip
+KINDS = ("all 1", "a rate per dimension, 0.98 to 1", "of a new layer", "half 0.999, half 0.7",
+         "any, 0.3 to 1", "0 at one in 100, else 0.999")  # fmt: skip
 
 
 def gates_of(kind: str, rng: np.random.Generator) -> Floats:
@@ -180,7 +180,7 @@ def solves() -> list[list[Any]]:
 
 def form_table(rows: list[list[Any]]) -> str:
     """The page's table of forms."""
-    lines = ["| form | " + " | ".join(f"new a token: {100 * d:g} %" for d in DRIFTS) + " |"]
+    lines = ["| form | " + " | ".join(f"new per token: {100 * d:g} %" for d in DRIFTS) + " |"]
     lines.append("|---|" + "---|" * len(DRIFTS))
     for form in ("kept", "kda"):  # what olsq has; the results have the others
         own = {drift: (one, two) for name, drift, one, two, _ in rows if name == form}
@@ -194,7 +194,7 @@ def solve_table(rows: list[list[Any]], date: str) -> str:
     lines = ["| gates | ridge | steps, mean | most | error | time / `kda` | / `mesa` |"]
     lines.append("|---|---|---|---|---|---|---|")
     for kind, ridge, mean, most, off, kda, mesa in rows:
-        if kind in ("any, .3 to 1", "all 1"):
+        if kind in ("any, 0.3 to 1", "all 1"):
             continue  # the quickest; the results have them
         lines.append(
             f"| {kind} | {ridge:g} | {mean:.1f} | {most} | {off:.0e} | {kda:.1f} | {mesa:.1f} |"

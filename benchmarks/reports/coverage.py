@@ -35,7 +35,7 @@ def main() -> None:
     for forget in (1.0, 0.99, 0.95):
         for weighted in (False, True):
             cells = [f"{100 * share(forget, weighted, c):.1f} %" for c in ("posterior", "sandwich")]
-            name = "in [.2, 3]" if weighted else "1"
+            name = "in [0.2, 3]" if weighted else "1"
             print(f"| {forget:g} | {name} | {cells[0]} | {cells[1]} |", flush=True)
 
 

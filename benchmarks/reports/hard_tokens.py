@@ -125,7 +125,7 @@ def main() -> None:
     ways = {
         "default, JAX": in_jax(None),
         "default, NumPy": in_numpy,
-        "one Cholesky a token (`Dense`)": in_jax(olsq.Dense()),
+        "one Cholesky per token (`Dense`)": in_jax(olsq.Dense()),
         "`ConjugateGradient(200, 1e-6)`": in_jax(olsq.ConjugateGradient(200, 1e-6)),
     }
     rows = []

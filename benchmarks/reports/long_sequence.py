@@ -118,7 +118,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells = [f"{row['tokens']:,}"]
         for name in ("forward", "gradient"):
             s = row[name]["seconds"]
-            cells.append(f"{s:.2f} s, {1e6 * s / row['tokens']:.1f} µs a token")
+            cells.append(f"{s:.2f} s, {1e6 * s / row['tokens']:.1f} µs per token")
         cells += [f"{row[n]['kept_mib']:.0f} MiB" for n in ("forward", "gradient")]
         cells += [f"{row['gradient'][n]:.0f} MiB" for n in ("results_mib", "peak_mib")]
         lines.append("| " + " | ".join(cells) + " |")

@@ -135,7 +135,7 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
 
 
 def table(found: dict[str, dict[str, float]]) -> str:
-    lines = ["| | rows a second | times a loop of estimators |", "| --- | ---: | ---: |"]
+    lines = ["| | rows per second | times a loop of estimators |", "| --- | ---: | ---: |"]
     for label, numbers in found.items():
         lines.append(f"| {label} | {numbers['rate']:.2g} | {numbers['ratio']:.0f} |")
     return "\n".join(lines)

@@ -63,7 +63,7 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
     ("docs/tasks.md", "In 2.4% of test sequences", "counted once; no script kept"),
     (
         "docs/training.md",
-        "cores it ends at 1.720 nats a byte",
+        "cores it ends at 1.720 nats per byte",
         "the command stands beside it; five minutes",
     ),
     ("docs/tuning.md", "takes the time of 300 to 600 passes", ONCE),

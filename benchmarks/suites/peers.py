@@ -306,7 +306,7 @@ class Drift:
 
 
 class ClassHead:
-    """A head on one-hot targets, learnt 256 rows a call, over accumulated moments by hand.
+    """A head on one-hot targets, learned 256 rows per call, over accumulated moments by hand.
 
     What people write for the last layer of a network: ``X.T @ X`` and ``X.T @ Y`` of every call,
     and one solve at the end.

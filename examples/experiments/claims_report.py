@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from claim_effects import MET, NOT_MET, TOO_SMALL, Effect, effects, verdict
 from sander_population import LAST
+from tables import with_zeros
 from task_training import RESULTS, load_results
 
 INTRO = """\
@@ -173,7 +174,7 @@ def training_rows() -> Iterator[Row]:
         "D4, language, two starts of the gates", "as D4, language",
         f"loss {gap:+.1e} from that of 30 steps, {min(steps):.1f} to {max(steps):.1f} steps on "
         f"average; 5 fixed steps {hurt:+.1e}: the largest of {len(runs)} runs, gates from one half "
-        "and from .99", "as D4, language",
+        "and from 0.99", "as D4, language",
         abs(gap) < 1e-3 and max(steps) < 15 and hurt > 1e-4, "heads_over_training.py",
     )  # fmt: skip
     ranks = [r["rank_correlation"] for r in runs]
@@ -297,7 +298,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="make the page and do not write it")
     args = parser.parse_args(argv)
-    text = page()
+    text = with_zeros(page()).replace("learnt", "learned")  # as some stored results say
     if not args.quick:
         (RESULTS / "claims.md").write_text(text)
 

@@ -20,26 +20,25 @@ from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from language_models_3m_report import section as language_models_3m
-from local_report import conclusions as of_local
-from local_report import direction_section, estimators_section, trained_conclusions, trained_section
+from local_report import estimators_section, trained_conclusions, trained_section
 from parity import end_of
 from scipy.stats import spearmanr
-from solving_report import conclusions as of_solving
+from solving_report import conclusion as of_solving
 from solving_report import section as when_to_solve
-from tables import FROM_HALF, table
+from tables import FROM_HALF, table, with_zeros
 from task_training import RESULTS, load_results
 
 INTRO = """\
 # Results of studies
 
 For readers who ask when it pays to solve a regression at every token, on small tasks and models. Each row of the table is one conclusion, with the
-number of runs behind it, its page and its figure.
+number of runs behind it and its page.
 
 ![Error of the best rule that solves over that of the best that does not, for each task](when-to-solve-answer.png)
 
-Regressions and RegBench compare the best rule that solves with the best rule that does not. `examples/experiments/report.py` makes these pages
-from the results of the scripts in the same folder; the machine had two shared x86-64 cloud cores. Every page says how forget gates started:
-mostly at one half, as in the MesaNet paper. Layers now [start near 0.99](../layers.md#initialisation).
+`examples/experiments/report.py` makes these pages from the results of the scripts in the same folder; the machine had two shared x86-64 cloud
+cores. Every page says how forget gates started: mostly at one half, as in the MesaNet paper. Layers now [start near
+0.99](../layers.md#initialisation).
 
 """
 
@@ -128,7 +127,7 @@ def language_models(results: dict[str, Any]) -> str:
 
 `python examples/experiments/language_models.py` and `--speed`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
 pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, the same data in the same order for all.
-Validation loss in nats a token.
+Validation loss in nats per token.
 {FROM_HALF}
 
 {table(head, rows)}
@@ -248,7 +247,7 @@ SECTIONS = {
     "when-to-solve": when_to_solve,
     "local-estimators": estimators_section,
     "local-trained": trained_section,
-    "parallax-direction": direction_section,
+    "parallax-direction": lambda results: "",  # a figure and a sentence of the section before
     "noisy-recall": noisy_recall,
     "gate-start": gate_start,
     "parity": parity,
@@ -261,10 +260,6 @@ SECTIONS = {
 }
 # Pages of more than one section: file, title, sections.
 SHARED_PAGES = {
-    "local-regression": (
-        "Is a local regression worth it?",
-        ("local-estimators", "local-trained", "parallax-direction"),
-    ),
     "recall": (
         "Noisy recall, the start of gates, and parity", ("noisy-recall", "gate-start", "parity"),
     ),
@@ -276,10 +271,6 @@ SHARED_PAGES = {
     ),
 }  # fmt: skip
 OPENINGS = {
-    "local-regression": (
-        "For readers who ask whether attention should fit a line where softmax takes a mean: errors "
-        "without training, errors of trained layers, and the direction that Parallax learns."
-    ),
     "recall": (
         "For readers who choose a layer for recall or for tracking a state: which mixers learn noisy "
         "recall, how the start of the forget gates matters, and what gates below zero can learn."
@@ -293,15 +284,19 @@ OPENINGS = {
         "gates change in training."
     ),
 }
-LEADS = {"local-regression": trained_conclusions}  # sentences that a page opens with
-ALONE = ("when-to-solve",)
+DIRECTION = """\
+![Cosine of Parallax's direction with the exact one over training](parallax-direction.png)
+
+`python examples/experiments/parallax_direction.py`: cosines over held-out sequences, pairs 33 to 64; random directions of 16 numbers have
+0 ± 0.25.\
+"""
+FIRST = ("when-to-solve", "local-estimators", "local-trained")  # sections of the first page
 SOURCES = {"local-trained": "when-to-solve"}  # whose results a section reads, if not its own
 TREE = """
 ```{toctree}
 :maxdepth: 1
 
 when-to-solve
-local-regression
 recall
 language-models
 test-time-compute
@@ -314,27 +309,25 @@ claims
 def pages_of(found: dict[str, Any]) -> dict[str, str]:
     """Make the text of every page of an experiment, by file name."""
     pages = {}
-    for name in ALONE:
-        if text := SECTIONS[name](found[name]) if found[name] else "":
-            pages[name] = re.sub(r"^## ", "# ", text.strip(), count=1) + "\n"
+    if found["when-to-solve"]:
+        parts = [SECTIONS[name](found[name]).strip() for name in FIRST if found[name]]
+        parts.append("\n".join(f"- {text}" for text, *_ in trained_conclusions(found)))
+        parts.append(DIRECTION)
+        pages["when-to-solve"] = "\n\n".join(parts) + "\n"
     for page, (title, names) in SHARED_PAGES.items():
         parts = [SECTIONS[name](found[name]).strip() for name in names if found[name]]
         if parts:
             parts.insert(0, OPENINGS[page])
-        if parts and page in LEADS:
-            parts.insert(1, "\n".join(f"- {text}" for text, *_ in LEADS[page](found)))
-        if parts:
             pages[page] = f"# {title}\n\n" + "\n\n".join(parts) + "\n"
     return pages
 
 
 def conclusions(found: dict[str, Any]) -> str:
     """Make the table of sentences to quote."""
-    rows = [
-        (text, n, "[solving](when-to-solve.md)", "when-to-solve-answer.png")
-        for text, n in (of_solving(found["when-to-solve"]) if found["when-to-solve"] else [])
-    ]
-    rows += of_local(found)
+    rows = []
+    if r := found["when-to-solve"]:
+        rows.append((of_solving(r), "3 seeds each", "[solving](when-to-solve.md)", ""))
+    rows += trained_conclusions(found)
     if r := found["noisy-recall"]:
         goal = sum(reached(x) < np.inf for x in r.values())
         text = (
@@ -347,7 +340,7 @@ def conclusions(found: dict[str, Any]) -> str:
         gaps = [paired(r["runs"], "language", start) for start in STARTS if start != "0.5"]
         means = [gap.mean() for gap in gaps]
         text = (
-            f"**Gates that start at .99** reach 99 % in noisy recall within 300 steps with "
+            f"**Gates that start at 0.99** reach 99 % in noisy recall within 300 steps with "
             f"{there['0.99']} of {len(ends['0.99'])} seeds, gates that start at one half with "
             f"{there['0.5']}. On text the other {len(gaps)} starts end {min(means):.3f} to {max(means):.3f} nats "
             f"above one half, {sum((gap > 0).all() for gap in gaps)} of them with every seed."
@@ -374,7 +367,7 @@ def conclusions(found: dict[str, Any]) -> str:
         losses = [run["loss"] for run in r["runs"].values()]
         rows.append((
             f"**Models of 3M parameters**, 3,000 steps: {len(losses)} mixers are within {np.ptp(losses):.3f} "
-            "nats a byte; inconclusive.", "1 seed each",
+            "nats per byte; inconclusive.", "1 seed each",
             "[language models](language-models.md#language-models-of-3m-parameters)",
             "language-models-3m.png",
         ))  # fmt: skip
@@ -408,8 +401,7 @@ def conclusions(found: dict[str, Any]) -> str:
             "small to test."
         )
         rows.append((text, f"{r[1]} claims", "[claims](claims.md)", ""))
-    body = [[text, n, page, f"[png]({f})" if f else ""] for text, n, page, f in rows]
-    return table(["conclusion", "n", "experiment", "figure"], body)
+    return table(["conclusion", "n", "page"], [row[:3] for row in rows])
 
 
 CLAIMS = re.compile(r"(\d+) were tried: (\d+) are met, (\d+) are not, and (\d+) are too small")
@@ -461,7 +453,7 @@ def main(argv: list[str] | None = None) -> None:
                 raise SystemExit(f"docs/results/{picture} is missing: run its experiment again")
     if not args.quick:
         for name, text in pages.items():
-            (RESULTS / f"{name}.md").write_text(text)
+            (RESULTS / f"{name}.md").write_text(with_zeros(text))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A layer on top of an MLP is a gradient step on a learnt kernel: the thesis' figure 2.8.
+"""A layer on top of an MLP is a gradient step on a learned kernel: the thesis' figure 2.8.
 
     python examples/experiments/sine_regression.py          # two seeds of both, the figure
     python examples/experiments/sine_regression.py --quick  # the identity, a few steps, asserted
@@ -140,7 +140,7 @@ def claims(runs: list[dict[str, Any]]) -> dict[str, Claim]:
     off = np.abs(losses[:, 0] / losses[:, 1] - 1).max()
     return {
         "B9": Claim(
-            "sine regression: transformer = meta-learnt MLP and one step of gradient descent "
+            "sine regression: transformer = meta-learned MLP and one step of gradient descent "
             "(figure 2.8)",
             f"losses {losses[:, 0].mean():.5f} and {losses[:, 1].mean():.5f}, at most {off:.1%} "
             f"apart in {len(runs)} seeds; cosine of the predictions "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from solving_figures import swept
 from solving_found import (
     LEAST,
@@ -41,17 +40,10 @@ def effect_of(name: str, found: Comparison) -> str:
     return f"{abs(share):.0%} {'lower' if share < 0 else 'higher'}".replace("%", " %")
 
 
-def seeds_of(name: str, found: Comparison) -> str:
-    """State the number of seeds and whether those of the two rules are apart."""
-    if all_right(name, found):
-        return f"{len(SEEDS)} seeds each"
-    return f"{len(SEEDS)} of {len(SEEDS)} seeds" if found.separate else "seeds overlap"
-
-
 def verdict_rows(results: dict[str, Any]) -> list[list[str]]:
     """One row per task: the verdict, both rules, the effect and the time."""
     rows = []
-    for name in compared(results):
+    for name in filter(lambda name: worth_a_row(results, name), compared(results)):
         found = comparison(results, name)
         if found is None or waiting_for(results, name):
             rows.append([title_of(name), "**undecided**", "", "", "runs are missing", ""])
@@ -79,36 +71,18 @@ def fixed_states(results: dict[str, Any], name: str, found: Comparison) -> Compa
     return None if fixed is None or all_right(name, fixed) else fixed
 
 
-def conclusions(results: dict[str, Any]) -> list[tuple[str, str]]:
-    """Sentences to quote, with the number of seeds that each rests on."""
-    seeds = f"{len(SEEDS)} seeds each"
-    said, grouped = [], {"no difference": [], "inconclusive": []}
-    for name in compared(results):
-        found = comparison(results, name)
-        if found is None or waiting_for(results, name):
-            continue
-        word, title = word_of(name, found), title_of(name).partition(" (")[0]
-        if word == "no difference" and (fixed := fixed_states(results, name, found)):
-            best = min(fixed.ours, fixed.theirs, key=lambda row: row.mean)
-            text = f"**{title}**: {100 * best.mean:.2g} % wrong with the best state of fixed size"
-            said.append((f"{text} (`{best.mixer}`), less than 1 % with states that grow.", seeds))
-            continue
-        if word in grouped:
-            grouped[word].append(title)
-            continue
-        effect = effect_of(name, found)
-        than = "for" if "wrong" in effect else "error than"
-        price = f", at {found.price:.1f} times the processor time" if found.price else ""
-        ours, theirs = found.ours.mixer, found.theirs.mixer
-        text = f"**{title}**: `{ours}` has {effect} {than} `{theirs}`{price}."
-        if plain := as_shipped(results, name):
-            text = f"{text[:-1]}; with the default ridge: {plain}."
-        said.append((text, seeds_of(name, found)))
-    for word, titles in grouped.items():
-        if titles:
-            why = "both above 99 % right" if word == "no difference" else "seeds overlap"
-            said.append((f"{'; '.join(titles)}: {word} ({why}).", seeds))
-    return said
+def conclusion(results: dict[str, Any]) -> str:
+    """The verdicts in one sentence."""
+    words = [
+        word_of(name, found)
+        for name in compared(results)
+        if (found := comparison(results, name)) and not waiting_for(results, name)
+    ]
+    counts = [f"{word} in {words.count(word)}" for word in WORDS if word in words]
+    return (
+        "**Solving a regression at every token**, compared with the best rule that does not, "
+        f"in {len(words)} tasks: {', '.join(counts)}. A small gain is below {100 * GAIN:.0f} %."
+    )
 
 
 def word_of(name: str, found: Comparison) -> str:
@@ -137,53 +111,12 @@ def as_shipped(results: dict[str, Any], name: str) -> str:
     return f"{100 * abs(share):.0f} % {'lower' if share < 0 else 'higher'}"
 
 
-def score_rows(results: dict[str, Any], names: list[str]) -> list[list[str]]:
-    """One row per mixer: its mean error on each task, the least of a task in bold."""
-    found = {name: {row.mixer: row for row in found_on(results, name)} for name in names}
-    mixers = dict.fromkeys(mixer for name in names for mixer in found[name])
-    rows = []
-    for mixer in sorted(mixers, key=lambda m: np.mean([rank_of(m, found[n]) for n in names])):
-        cells = []
-        for name in names:
-            row = found[name].get(mixer)
-            mark = "**" if row and row.mean == min(r.mean for r in found[name].values()) else ""
-            cells.append(f"{mark}{row.mean:.4f}{mark}" if row else "")
-        costs = [row.cost for n in names if (row := found[n].get(mixer)) and row.cost is not None]
-        ends = dict.fromkeys(f"{cost:.1f}" for cost in sorted(costs)[:: max(1, len(costs) - 1)])
-        rows.append([f"`{mixer}`", *cells, " to ".join(ends)])
-    floors = [floor_of(results, name) for name in names]
-    rows.append(["best possible", *("" if f is None else f"{f:.4f}" for f in floors), ""])
-    return rows
-
-
-def rank_of(mixer: str, rows: dict[str, Any]) -> float:
-    """Place of a mixer among those of a task; one that was not tried is last."""
-    order = sorted(rows, key=lambda m: rows[m].mean)
-    return order.index(mixer) if mixer in rows else len(order)
-
-
-def floor_of(results: dict[str, Any], name: str) -> float | None:
-    """Error of the Bayes predictor where it is known."""
-    bayes = results.get("references", {}).get(name, {}).get("Bayes")
-    return float(np.mean(bayes["by_position"][TASKS[name].scored])) if bayes else None
-
-
 def section(results: dict[str, Any]) -> str:
     """The page of this experiment."""
     names = compared(results)
     runs = [run for name in names for run in results["runs"][name].values()]
     dates = sorted({run["date"] for run in runs if "date" in run})
     hours = sum(run.get("processor_seconds", 0.0) for run in runs) / 3600
-    judged = {name: comparison(results, name) for name in names}
-    shown = [
-        name
-        for name, found in judged.items()
-        if not found
-        or (word := word_of(name, found)) not in ("no difference", "inconclusive")
-        or (word == "no difference" and fixed_states(results, name, found))
-    ]  # the figure and the stored results have the others
-    heads = [title_of(name).partition(" (")[0].removeprefix("Regression, ") for name in shown]
-    scores = table(["mixer", *heads, "time / gla"], score_rows(results, shown))
     missing: dict[str, list[str]] = {}
     for name in names:
         if said := left_over(results, name):
@@ -199,10 +132,15 @@ def section(results: dict[str, Any]) -> str:
         ["task", "solving is a", "best rule that solves", "best that does not", "error", "time"],
         verdict_rows(results),
     )
+    rest = {word: [] for word in ("no difference", "inconclusive")}
+    for name in names:
+        found = comparison(results, name)
+        if not worth_a_row(results, name) and found:
+            rest[word_of(name, found)].append(title_of(name))
     return f"""# When is solving a regression worth it?
 
-For readers who choose between a layer that solves a regression at every token and a layer that does not, at the same size: errors on small
-tasks, and the time of a training step.
+For readers who choose between a layer that solves a regression at every token and a layer that does not, at the same size; and for those who
+ask whether attention should fit a line where softmax takes a mean.
 
 ![Error of the best rule that solves over that of the best that does not, for each task]({NAME}-answer.png)
 
@@ -212,13 +150,15 @@ is a ratio beyond 12.
 ## Verdicts
 
 {verdicts}
-{len(SEEDS)} seeds of each rule; a gain below {100 * GAIN:.0f} % is small. "Inconclusive": seeds overlap. "No difference": both above 99 % right.
-"Best" is the cheapest within 2 % of the least error, "time" the processor time of a training step over the other's. With its
-default ridge the error of `mesa` is, against the best other rule: {plain}.
+No difference (both above 99 % right): {"; ".join(rest["no difference"])}. Inconclusive (seeds overlap): {"; ".join(rest["inconclusive"])}.
+
+{len(SEEDS)} seeds of each rule; a gain below {100 * GAIN:.0f} % is small. "Best" is the cheapest within 2 % of the least error; "time" is the
+processor time of a training step, divided by that of the other rule. With its default ridge the error of `mesa` is, compared with the best other
+rule: {plain}.
 
 ![Error against the time of a training step, for each task]({NAME}.png)
 
-Filled dots solve a regression at every token, open ones do not; a dash is a seed.
+Filled dots solve a regression at every token, open ones do not; a dash is a seed. `docs/results/{NAME}.json` has the scores of all runs.{gaps}
 
 ## Setup
 
@@ -226,30 +166,30 @@ Filled dots solve a regression at every token, open ones do not; a dash is a see
 width 32 with two heads around every mixer, 800 steps (2,400 for word problems, 1,600 for parity); three learning rates
 with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores are of 512 test sequences that no choice saw.
 
-- **Regression.** A token holds x_t and the pair before it. Inputs are correlated (condition number 100), the noise's deviation
-  is .1, and errors are of pairs 33 to 64. Mixers that solve or step have linear keys, no convolution and no norm of what they
+- **Regression.** A token is x_t and the pair before it. Inputs are correlated (condition number 100), the noise has a standard deviation
+  of 0.1, and errors are those of pairs 33 to 64. Mixers that solve or step have linear keys, no convolution, and no norm of what they
   read. Forget gates start at one half (`forget_bias=0.0`), while layers [now start near 0.99](../layers.md#initialisation); those of
-  `mesa_discounted` near .975, with a floor of .9 instead of .99.
-  "Small ridge" starts at .05 and may fall to .001 instead of the layer's 1 and .25; it uses knowledge of the noise.
-- **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens; a guess is
-  wrong 7 times of 8. `hawk-mesa` has no verdict: its hawk block is as wide as the model.
-  Forget gates start near .99 here, where one half has lost what came 30 tokens ago.
-  "softmax, convolution" has the short convolution of other mixers; `softmax` does not, as in the MesaNet paper.
-- **Local regressions.** `local_linear` solves one at every query, `parallax` learns its direction ([more](local-regression.md)).
+  `mesa_discounted` start near 0.975, with a floor of 0.9 instead of 0.99. The "small ridge" starts at 0.05 and may fall to 0.001, instead of the
+  layer's 1 and 0.25; it uses knowledge of the noise.
+- **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens; a guess is wrong 7 times out of 8. Forget gates
+  start near 0.99. `hawk-mesa` has no verdict: its hawk block is as wide as the model. "softmax, convolution" has the short convolution of other
+  mixers; `softmax` does not, as in the MesaNet paper.
 - **RegBench.** Automata of at most {LANGUAGE["max_states"]} states and {LANGUAGE["n_letters"]} letters, fresh in every batch; 3-grams of the sequence are wrong
-  {ngram_errors():.3f} of the time. Gates as for regression; so they are for word problems and parity, where signed gates start at 0.
+  {ngram_errors():.3f} of the time. Gates start as for regression, also in word problems and parity, where signed gates start at 0.
 {POSITIONS if any(map(regresses, names)) else ""}{CAPACITY if swept(names) else ""}
-## Scores
-
-{scores}
-Mean error of the three seeds; "best possible" is the Bayes predictor. Times are the least of 9 rounds of 3 training steps, one
-thread, all mixers in turn. `docs/results/{NAME}.json` has all runs with learning rate and flops, and the tasks left out
-here.{gaps}
-
-## Limits
-
-Widths up to 64, sequences up to 64 tokens, one training length, no accelerator, no language.
+**Limits.** Widths up to 64, sequences up to 64 tokens, one training length, no accelerator, no language.
 {f"Still to run: {'; '.join(left)}." if left else ""}"""  # noqa: E501
+
+
+def worth_a_row(results: dict[str, Any], name: str) -> bool:
+    """Whether a task has a verdict, or one among rules whose states do not grow."""
+    found = comparison(results, name)
+    if found is None or waiting_for(results, name):
+        return True
+    word = word_of(name, found)
+    if word == "no difference":
+        return fixed_states(results, name, found) is not None
+    return word != "inconclusive"
 
 
 CAPACITY = f"""

@@ -2,9 +2,9 @@
 
     python examples/gallery/dask_cluster.py [--figure dask.png]
 
-Rows lie in partitions.  Each is learnt where it is, into a triangle of a few numbers; the triangles
-are merged in order along a tree, with forgetting.  The cluster here is one process with threads; a
-`dask.distributed.Client` takes its place without another line.
+Rows lie in partitions.  Each is learned where it is, into a triangle of a few numbers, and the
+triangles are merged in order along a tree, with forgetting.  The cluster here is one process with
+threads; a `dask.distributed.Client` takes its place without another line.
 """
 
 from __future__ import annotations

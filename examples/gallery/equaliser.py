@@ -33,7 +33,7 @@ def wiener(noise: float) -> np.ndarray:
 
 
 def run(decibels: float, rng: np.random.Generator) -> tuple[float, float, np.ndarray]:
-    """Symbol error rates, learnt and optimal, after training; equalised symbols."""
+    """Symbol error rates, learned and optimal, after training; equalised symbols."""
     noise = np.sum(np.abs(CHANNEL) ** 2) * 10 ** (-decibels / 10)
     symbols = decide(rng.standard_normal(SYMBOLS) + 1j * rng.standard_normal(SYMBOLS))
     e = rng.standard_normal((2, SYMBOLS)) * np.sqrt(noise / 2)

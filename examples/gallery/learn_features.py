@@ -4,7 +4,7 @@
 
 A signal is a sum of waves of three unknown frequencies whose amplitudes drift.  Given the
 frequencies it is linear, and the exact online fit follows the amplitudes.  The frequencies, the
-forgetting factor and the ridge are learnt by the gradient of the one-step-ahead error through all
+forgetting factor and the ridge are learned by the gradient of the one-step-ahead error through all
 the fits.
 """
 

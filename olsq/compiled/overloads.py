@@ -1,7 +1,7 @@
 """The meaning of the public functions in compiled code, which Numba looks up by their types.
 
 ``strict=False`` where the implementations lack the annotations that Numba would compare.  Types are
-all that is checked, when the caller is compiled.  What runs raises nothing, but for
+all that is checked, when the caller is compiled.  What runs raises nothing, except
 ``init``.
 """
 

@@ -86,7 +86,7 @@ def fit(
     Returns
     -------
     RecursiveLeastSquares, RollingLeastSquares or GroupedLeastSquares
-        As if it had learnt the rows on one machine, and ready to go on: to predict, to be saved,
+        As if it had learned the rows on one machine, and ready to go on: to predict, to be saved,
         merged, or fed.  ``residual_`` is empty.
 
     Raises
@@ -238,7 +238,7 @@ def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
 
     Notes
     -----
-    One task a partition; the estimator is in the graph once.  No derivatives.
+    One task per partition; the estimator is in the graph once.  No derivatives.
 
     Examples
     --------

@@ -78,8 +78,9 @@ class DistributedPath(PathFields):
     The fields are those of :class:`olsq.CoefficientPath`: ``coef`` (n, d) or (n, m, d),
     ``intercept``, ``residual``, ``recursive_residual``, ``sigma2`` (n,) or (n, m), ``stderr`` as
     ``coef`` and ``intercept_stderr`` as ``intercept``.  Compute several at once with
-    ``dask.compute(path.coef, path.stderr)``: each partition is learnt once for all.  The statistics
-    of every row (``r_squared``, ``tvalues``, ``conf_int`` and so on) are Dask arrays too.
+    ``dask.compute(path.coef, path.stderr)``: each partition is learned once for all.  The
+    statistics of every row (``r_squared``, ``tvalues``, ``conf_int`` and so on) are Dask arrays
+    too.
     """
 
     partitions: list[Delayed]  # a CoefficientPath each
@@ -170,8 +171,8 @@ def coefficient_path(
     Raises
     ------
     TypeError, ValueError
-        As :func:`fit`.  Rows that cannot be learnt read NaN in ``residual`` and the estimate before
-        them, also where there is no row at all that can.
+        As :func:`fit`.  Rows that cannot be learned read NaN in ``residual`` and the estimate
+        before them, also where there is no row at all that can.
 
     Notes
     -----

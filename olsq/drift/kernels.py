@@ -9,7 +9,7 @@ to decide when coefficients are determined.
 
 The filter of :class:`olsq.forgetting.RandomWalk` keeps a triangular factor of P's inverse, in
 which a diffuse start is zero; it has neither ``P x`` nor the part of the start, which the way back
-needs for every row, and costs O(k^3) a row.  This one costs O(k^2), and is what the likelihood is
+needs for every row, and costs O(k^3) per row.  This one costs O(k^2), and is what the likelihood is
 maximised with.
 """
 
@@ -79,7 +79,7 @@ class Adjoint(NamedTuple):
 
 @kernel()
 def filter_rows(rows, drift, state, span, innovations, history):
-    """Run the filter over rows span[0]..span[1], which updates ``state``; O(k^2) a row."""
+    """Run the filter over rows span[0]..span[1], which updates ``state``; O(k^2) per row."""
     a, A, P = state
     k = a.shape[0]
     M, e = np.empty(k), np.empty(k)
@@ -200,7 +200,7 @@ def smooth_rows(rows, innovations, history, span, adjoint, begin, smoothed):
     """Write the coefficients given all rows, and their variances, of rows span[0]..span[1].
 
     ``begin`` = (theta_0 (k,), C (k, k)), ``smoothed`` = (coefficients (n, k), variances (n, k) in
-    units of s2).  O(k^3) a row: ``theta + P r`` and the diagonal of
+    units of s2).  O(k^3) per row: ``theta + P r`` and the diagonal of
     ``P - P N P + B B^T`` with ``B = A C - P R``.
     """
     r, N, R = adjoint

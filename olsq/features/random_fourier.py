@@ -40,7 +40,7 @@ class RandomFourier(FeatureBuilder):
 
     Notes
     -----
-    O(n d) a row.  Scale the columns first: one gamma serves all.  A missing value makes the row
+    O(n d) per row.  Scale the columns first: one gamma serves all.  A missing value makes the row
     NaN, and olsq's regressions skip it.  Rows do not depend on each other.
 
     References

@@ -110,9 +110,9 @@ class RandomWalk(Forgetting):
     of the next row: of ``P + Q``; with ``per`` of a row at the time of the last one. In a row of
     weight 0, or one that is skipped because a value is missing, coefficients drift and nothing is
     learned. A row whose prediction overflows counts as one of weight 0, and its residual is NaN.
-    O(r d^2) time a row, with r the rank of Q (O(d^3) if all drift): each direction of Q is rotated
-    into a factor of P's inverse. (On P itself Q is an addition, in O(d^2); collinear regressors and
-    diffuse starts lose two to three digits more there.) Does not merge.
+    O(r d^2) time per row, with r the rank of Q (O(d^3) if all drift): each direction of Q is
+    rotated into a factor of P's inverse. (On P itself Q is an addition, in O(d^2); collinear
+    regressors and diffuse starts lose two to three digits more there.) Does not merge.
 
     References: Kalman 1960; Ljung & Gunnarsson 1990 (tracking as a Kalman filter); Harvey 1989.
 

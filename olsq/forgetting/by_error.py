@@ -170,7 +170,7 @@ class ResetOnBreak(Forgetting):
     apart.  So every alarm starts a trial: the state is reset at once, and beside it the state goes
     on as if nothing had happened.  After 2 k rows, k the coefficients, both predict k + 10 rows or
     more, until their Bayes factor, for noise of unknown variance, is beyond 20 (at most four times
-    as many).  Where the old state predicts better, it and all it has learnt is put back, and the
+    as many).  Where the old state predicts better, it and all it has learned is put back, and the
     alarm counts as no break.  Where the winner's errors are larger than chance makes of
     ``sigma2``, their mean is the new estimate.  During a trial, as in the first k rows, no row is
     judged, with a given ``noise_variance`` neither: the ridge, or ``keep``, that these start from

@@ -100,7 +100,7 @@ class Stabilised(Exponential):
 class ByTime(Forgetting):
     """Forgetting by the time that passes between rows, whatever their number.
 
-    ``Rbar_t = 2^(-elapsed_t / half_life) R_{t-1}``, elapsed since the row learnt before.
+    ``Rbar_t = 2^(-elapsed_t / half_life) R_{t-1}``, elapsed since the row learned before.
 
     Parameters
     ----------

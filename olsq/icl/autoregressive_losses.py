@@ -107,7 +107,7 @@ def row_loss(c: ArrayLike, p: ArrayLike, *, rotations: bool = False) -> jax.Arra
     Parameters
     ----------
     c : array (d, d)
-        ``C = B^T A``, where A and B have a head a row.
+        ``C = B^T A``, where A and B have a head per row.
     p : array (..., T)
         The positional encoding ``P[T - 1, 1:T]``; T is at least 2.
     rotations : bool, default False

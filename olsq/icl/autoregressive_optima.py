@@ -29,7 +29,7 @@ class Heads(NamedTuple):
     Attributes
     ----------
     a, b : array (H, d)
-        The diagonals of ``A_h = W_K_h^T W_Q_h`` and ``B_h = W_O_h W_V_h``, a head a row.
+        The diagonals of ``A_h = W_K_h^T W_Q_h`` and ``B_h = W_O_h W_V_h``, a head per row.
     p : array (L - 1, L)
         Positional encoding: row T - 2 weighs the tokens 1 to T that predict token T + 1.
     """
@@ -97,7 +97,7 @@ def unitary_optimum(dim: int, length: int, *, heads: int | None = None) -> Heads
 def rotation_optimum(dim: int, length: int, *, previous: float = -1.0, last: float = 2.0) -> Heads:
     """Return weights of zero loss for rotations (lemma 3 and proposition 6).
 
-    ``P[T - 1]`` is zero but for ``previous`` at T - 1 and ``last`` at T, and ``C = B^T A`` has
+    ``P[T - 1]`` is zero except for ``previous`` at T - 1 and ``last`` at T, and ``C = B^T A`` has
     blocks ``[[x, y], [y, x]]`` with ``x = 1 / last`` and ``(x + y) previous + y last = 0``.
 
     Parameters

@@ -23,7 +23,7 @@ def regression_tokens(x: Any, y: Any, query: Any, *, w0: Any = None) -> Array:
     y : array (..., N, m)
     query : array (..., Q, d)
     w0 : array (m, d), optional
-        W_0 of the model to be learnt; 0 if None.
+        W_0 of the model to be learned; 0 if None.
 
     Returns
     -------

@@ -16,7 +16,7 @@ from olsq.nn.kinds import kind
 from olsq.nn.parts import bounded_exp, split_keys
 
 CENTER = -0.2  # the paper's start
-KEEP = 3.0  # bias of the curvature's gates: they start near .95
+KEEP = 3.0  # bias of the curvature's gates: they start near 0.95
 
 
 class Curvature(eqx.Module):
@@ -75,7 +75,7 @@ class PreconditionedGatedDelta(GatedDelta):
 
     Notes
     -----
-    Costs what :class:`GatedDelta` does; the state is V K + K numbers a head.
+    Costs what :class:`GatedDelta` does; the state is V K + K numbers per head.
     :class:`PreconditionedDelta` is the smaller layer: d is beta there, and the centre fixed.
 
     References
@@ -124,7 +124,7 @@ class PreconditionedKDA(KDA):
 
     Notes
     -----
-    Costs what :class:`KDA` does; the state is V K + K numbers a head.
+    Costs what :class:`KDA` does; the state is V K + K numbers per head.
 
     References
     ----------

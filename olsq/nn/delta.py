@@ -59,7 +59,7 @@ class ReflectingMixer(HeadMixer):
 
 
 class Delta(ReflectingMixer, SteppedMixer):
-    """DeltaNet: one gradient step a token, on how wrong the memory is about its key.
+    """DeltaNet: one gradient step per token, on how wrong the memory is about its key.
 
     ``S = S (I - beta k k^T) + beta v k^T``, ``o = S q``, with ``beta = sigmoid(W e + b)`` per head.
 
@@ -74,8 +74,8 @@ class Delta(ReflectingMixer, SteppedMixer):
 
     Notes
     -----
-    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C <= 64, O(V K) one by one; the state
-    is V K numbers a head.  Differentiable to any order in both modes.
+    O(V K + C (V + K) + C^2 / 3) per token and head by chunks of C <= 64, O(V K) one by one; the
+    state is V K numbers per head.  Differentiable to any order in both modes.
 
     References
     ----------
@@ -94,7 +94,7 @@ class Delta(ReflectingMixer, SteppedMixer):
 
 
 class GatedDelta(ReflectingMixer, Gated):
-    """Gated DeltaNet: forget, then one gradient step a token.
+    """Gated DeltaNet: forget, then one gradient step per token.
 
     ``S = gamma S (I - beta k k^T) + beta v k^T``, ``o = S q``, with ``gamma = sigmoid(W e + b)``
     and ``beta = sigmoid(W e + b)`` per head, each with weights of its own.
@@ -109,12 +109,12 @@ class GatedDelta(ReflectingMixer, Gated):
     forget_floor : float
         f in [0, 1): makes gamma ``f + (1 - f) sigmoid(W e + b)``, before the bound.
     forget_bias : float or array (H,), optional
-        Where gamma's b starts; if not given at the b of a gamma of .99, from which recall is learnt
-        sooner than from the MesaNet paper's 0, a gamma of one half.
+        Where gamma's b starts; if not given at the b of a gamma of 0.99, from which recall is
+        learned sooner than from the MesaNet paper's 0, a gamma of one half.
     forget_speed : bool
         Gamma is ``sigmoid(W e + b)^A``, one learned A per head, ``exp(speed)``: the gate of Mamba-2
         and of this rule's paper, ``exp(-A softplus(W e + b))``, with the other sign inside.  It
-        also starts as theirs, with ``softplus(b)`` from .001 to .1 and A from 1 to 16, unless a
+        also starts as theirs, with ``softplus(b)`` from 0.001 to 0.1 and A from 1 to 16, unless a
         ``forget_bias`` is given; A is then 1.
     signed : bool
         Gamma is ``tanh(W e + b)``, in (-1, 1), for state tracking; b starts at 0 unless given, and
@@ -128,8 +128,8 @@ class GatedDelta(ReflectingMixer, Gated):
 
     Notes
     -----
-    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C <= 64, O(V K) one by one; the state
-    is V K numbers a head.  Differentiable to any order in both modes.
+    O(V K + C (V + K) + C^2 / 3) per token and head by chunks of C <= 64, O(V K) one by one; the
+    state is V K numbers per head.  Differentiable to any order in both modes.
 
     References
     ----------
@@ -149,7 +149,7 @@ class GatedDelta(ReflectingMixer, Gated):
 
 
 class Longhorn(SteppedMixer):
-    """Longhorn: an implicit step a token, in its diagonal form; no beta makes it unstable.
+    """Longhorn: an implicit step per token, in its diagonal form; no beta makes it unstable.
 
     ``S = S diag(1 - d k*k) + d v k^T``, ``o = S q``, with ``d = beta / (1 + beta k.k)`` and
     ``beta = sigmoid(W e + b)`` per head, where the paper has one per value channel.
@@ -161,7 +161,7 @@ class Longhorn(SteppedMixer):
 
     Notes
     -----
-    O(V K) a token and head; V K numbers of state.  Differentiable to any order in both modes.
+    O(V K) per token and head; V K numbers of state.  Differentiable to any order in both modes.
 
     References
     ----------
@@ -196,7 +196,7 @@ class PreconditionedDelta(Gated):
 
     Notes
     -----
-    Costs what :class:`GatedDelta` does, or :class:`KDA`; the state is V K + K numbers a head.
+    Costs what :class:`GatedDelta` does, or :class:`KDA`; the state is V K + K numbers per head.
 
     References
     ----------
@@ -234,7 +234,7 @@ class PreconditionedDelta(Gated):
 
 
 class KDA(HeadMixer):
-    """Kimi Delta Attention: forget per key dimension, then one gradient step a token.
+    """Kimi Delta Attention: forget per key dimension, then one gradient step per token.
 
     ``S = S diag(a) (I - beta k k^T) + beta v k^T``, ``o = S q``, with
     ``a = exp(-A softplus(W e + b))`` through a low rank, one A per head, and
@@ -261,11 +261,11 @@ class KDA(HeadMixer):
     ----------
     decay : module
         Of a: ``decay.speed`` (H,) is log A, at first that of uniform numbers from 1 to 16;
-        ``decay.project`` the low rank, whose steps ``softplus(b)`` start between .001 and .1.
+        ``decay.project`` the low rank, whose steps ``softplus(b)`` start between 0.001 and 0.1.
 
     Notes
     -----
-    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C <= 64, in which scores per key
+    O(V K + C (V + K) + C^2 / 3) per token and head by chunks of C <= 64, in which scores per key
     dimension cost more than :class:`GatedDelta`'s; O(V K) one by one; the state is V K numbers a
     head.  Differentiable to any order in both modes.  The paper convolves values too, which
     ``convolve_values`` does, and applies silu to them (``value_map="silu"``).

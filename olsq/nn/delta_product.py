@@ -16,7 +16,7 @@ from olsq.nn.parts import Linear, ShortConvolution, check_sizes, split_keys
 
 
 class GatedDeltaProduct(Gated):
-    """Gated DeltaProduct: forget, then several gradient steps a token, each with its own pair.
+    """Gated DeltaProduct: forget, then several gradient steps per token, each with its own pair.
 
     ``S = gamma S``, then ``S = S (I - beta_j k_j k_j^T) + beta_j v_j k_j^T`` for each step j,
     ``o = S q``, with ``gamma = sigmoid(W e + b)`` per head and ``beta_j = 2 sigmoid(W e + b)`` per
@@ -27,7 +27,7 @@ class GatedDeltaProduct(Gated):
     dim, heads, key_size, value_size, ... :
         As for every mixer: see :class:`HeadMixer`.
     steps : int
-        Keys and values a token, the paper's ``n_h``.
+        Keys and values per token, the paper's ``n_h``.
     negative_eigenvalues : bool
         Let beta be up to 2, so that a step may reflect: state tracking needs it.  False leaves out
         the factor 2.
@@ -38,7 +38,7 @@ class GatedDeltaProduct(Gated):
 
     Notes
     -----
-    Costs ``steps`` times what :class:`GatedDelta` does; the state is V K numbers a head.
+    Costs ``steps`` times what :class:`GatedDelta` does; the state is V K numbers per head.
     Differentiable to any order in both modes.
 
     References
@@ -122,7 +122,7 @@ class Comba(Gated):
     dim, heads, key_size, value_size, ... :
         As for every mixer: see :class:`HeadMixer`.
     correction : float
-        Where d starts.  The paper's small models (340M) start at .02, larger ones at 1.
+        Where d starts.  The paper's small models (340M) start at 0.02, larger ones at 1.
     forget_bound, forget_floor, forget_bias, weighted : optional
         Of the gates: see :class:`GatedDelta`.  Not ``signed``.
 
@@ -135,7 +135,7 @@ class Comba(Gated):
 
     Notes
     -----
-    Costs what :class:`GatedDelta` does; the state is V K numbers a head.  Differentiable to any
+    Costs what :class:`GatedDelta` does; the state is V K numbers per head.  Differentiable to any
     order in both modes.  The paper's gates are Mamba-2's.
 
     References

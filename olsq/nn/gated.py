@@ -16,7 +16,7 @@ from olsq.nn.parts import LowRank, at_least_float32, bounded_exp, split_keys
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps that Mamba's gates start with
 # Measured with Mesa over 50 runs: from gates of one half no seed learned noisy recall in 300 steps,
-# from .99 all did or were about to.  A memory of two tokens gets no gradient from older ones.
+# from 0.99 all did or were about to.  A memory of two tokens gets no gradient from older ones.
 FORGET_START = 0.99
 RIDGE_FLOOR, RIDGE_START = 0.25, 1.0  # the paper's
 
@@ -107,7 +107,7 @@ def start_bias() -> float:
 
 
 def step_biases(count: int, *, key: Array) -> Array:
-    """Draw biases with which the steps ``softplus(b)`` of Mamba's gates start, .001 to .1."""
+    """Draw biases with which the steps ``softplus(b)`` of Mamba's gates start, 0.001 to 0.1."""
     low, high = math.log(SLOWEST), math.log(FASTEST)
     steps = jnp.exp(jax.random.uniform(key, (count,), minval=low, maxval=high))
     return jnp.log(jnp.expm1(steps))  # the inverse of softplus
@@ -124,7 +124,7 @@ class ChannelDecay(eqx.Module):
     Attributes
     ----------
     project : LowRank
-        Steps ``softplus(b)`` start between .001 and .1, as Mamba's.
+        Steps ``softplus(b)`` start between 0.001 and 0.1, as Mamba's.
     speed : array (H,)
         log A, at first that of uniform numbers from 1 to 16.
     """

@@ -35,8 +35,8 @@ class GSA(JointlyNormed):
 
     Notes
     -----
-    O(M (K + V + C)) a token and head by chunks of C <= 64, O(M (K + V)) one by one; the state is
-    M (K + V) numbers a head.  Differentiable to any order in both modes.  The authors' layer has
+    O(M (K + V + C)) per token and head by chunks of C <= 64, O(M (K + V)) one by one; the state is
+    M (K + V) numbers per head.  Differentiable to any order in both modes.  The authors' layer has
     a SiLU on values (``value_map="silu"``) and on what is read (``read_map="silu"``), and
     ``joint_norm``.
 

@@ -40,7 +40,7 @@ class LinearAttention(HeadMixer):
 
     Notes
     -----
-    Costs as :class:`GLA`; the state is V K numbers a head, V K + K with a normaliser.
+    Costs as :class:`GLA`; the state is V K numbers per head, V K + K with a normaliser.
 
     References
     ----------
@@ -142,8 +142,8 @@ class GLA(Gated):
 
     Notes
     -----
-    O(V K + C (V + K)) a token and head by chunks of C <= 64, O(V K) one by one; the state is V K
-    numbers a head.  Differentiable to any order in both modes.
+    O(V K + C (V + K)) per token and head by chunks of C <= 64, O(V K) one by one; the state is V K
+    numbers per head.  Differentiable to any order in both modes.
 
     References
     ----------
@@ -235,7 +235,7 @@ class HGRN2(JointlyNormed):
 
     Notes
     -----
-    O(V K) a token and head; the state is V K numbers a head.
+    O(V K) per token and head; the state is V K numbers per head.
 
     References
     ----------
@@ -280,7 +280,7 @@ class RWKV6(HeadMixer):
 
     Notes
     -----
-    O(V K) a token and head; the state is V K numbers a head.
+    O(V K) per token and head; the state is V K numbers per head.
 
     References
     ----------
@@ -321,8 +321,8 @@ class MLSTM(HeadMixer):
 
     Notes
     -----
-    Costs what :class:`GLA` does; the state is V K + K + 1 numbers a head.  Exponential gates never
-    overflow.  Differentiable in both modes.
+    Costs what :class:`GLA` does; the state is V K + K + 1 numbers per head.  Exponential gates
+    never overflow.  Differentiable in both modes.
 
     References
     ----------

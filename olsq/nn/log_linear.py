@@ -36,8 +36,8 @@ class LogLinearMamba2(Gated):
 
     Notes
     -----
-    O(L V K + C (V + K + L)) a token and head by chunks of C = 64, O(L V K) one by one; the state is
-    L V K numbers a head.  Differentiable to any order in both modes.  The authors' layer is
+    O(L V K + C (V + K + L)) per token and head by chunks of C = 64, O(L V K) one by one; the state
+    is L V K numbers per head.  Differentiable to any order in both modes.  The authors' layer is
     Mamba-2's block, with ``lambda = softplus(a_l W e)``; this one has the queries, keys, values and
     gates that all mixers have.
 

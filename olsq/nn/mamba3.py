@@ -34,7 +34,7 @@ class Mamba3(HeadMixer):
         ``convolution=False`` and ``output_gate=True`` here, as the authors have it; ``norm_eps``
         is of the norms of queries and keys too.
     angles : int, optional
-        Pairs that turn, the same angles for all heads but for d; half of them, ``key_size // 4``,
+        Pairs that turn, the same angles for all heads except d; half of them, ``key_size // 4``,
         and one at least, if None.  0 for none.
 
     Attributes
@@ -46,8 +46,8 @@ class Mamba3(HeadMixer):
 
     Notes
     -----
-    Costs what :class:`GLA` does; the state is V K + V + K numbers a head.  Values of d start
-    between .001 and .1.  Differentiable to any order in both modes.  The authors' norm of what is
+    Costs what :class:`GLA` does; the state is V K + V + K numbers per head.  Values of d start
+    between 0.001 and 0.1.  Differentiable to any order in both modes.  The authors' norm of what is
     read is optional and theirs has no MLP beside it; ranks above 1 ("MIMO") are left out.
 
     References

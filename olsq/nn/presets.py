@@ -80,7 +80,7 @@ def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     vocab_size : int
     key : jax.random.key
     **options
-        Of :class:`LanguageModel`, but for ``mixer``: ``dim``, ``blocks`` and ``heads`` are needed.
+        Of :class:`LanguageModel`, except ``mixer``: ``dim``, ``blocks`` and ``heads`` are needed.
         ``initialisation`` is the paper's unless given, "fan-in", whose first losses and gradients
         grow with the width, and so are its gates, which start at one half and learn recall late:
         :class:`LanguageModel` is the better start for a model of your own.

@@ -47,8 +47,8 @@ class Mamba(HeadMixer):
 
     Notes
     -----
-    O(V K) a token and head, one after the other; the state is V K numbers a head.  Values of dt
-    start between .001 and .1.  Differentiable to any order in both modes.
+    O(V K) per token and head, one after the other; the state is V K numbers per head.  Values of dt
+    start between 0.001 and 0.1.  Differentiable to any order in both modes.
 
     References
     ----------
@@ -140,7 +140,7 @@ class Hawk(Mixer):
         self.recurrence_gate = spread * jax.random.normal(keys["recurrence"], shape)
         self.input_bias = jnp.zeros((heads, each))
         self.recurrence_bias = jnp.zeros((heads, each))
-        # a^2 uniform in [.9^2, .999^2] at a gate of 1, as in the paper's code.
+        # a^2 uniform in [0.9^2, 0.999^2] at a gate of 1, as in the paper's code.
         squares = jax.random.uniform(keys["rate"], (heads, each), minval=0.9**2, maxval=0.999**2)
         self.rate = jnp.log(jnp.expm1(-jnp.log(squares) / 16))
         self.output_proj = Linear(width, dim, key=keys["output"], gain=output_gain)

@@ -31,8 +31,8 @@ class MesaWindow(Gated):
 
     Notes
     -----
-    Solved exactly: O(K^3 + (window + 64) K^2) a token and head; (window - 1) (K + V + 2) numbers of
-    state.  Differentiable to any order in both modes.
+    Solved exactly: O(K^3 + (window + 64) K^2) per token and head; (window - 1) (K + V + 2) numbers
+    of state.  Differentiable to any order in both modes.
 
     References
     ----------
@@ -91,11 +91,11 @@ class MesaChannel(HeadMixer):
     ----------
     decay : module
         Of the gates: ``decay.speed`` (H,) is log A, at first that of uniform numbers from 1 to 16;
-        ``decay.project`` the low rank, whose steps ``softplus(b)`` start between .001 and .1.
+        ``decay.project`` the low rank, whose steps ``softplus(b)`` start between 0.001 and 0.1.
 
     Notes
     -----
-    O(s T K^2 + T K V) a head for s steps of conjugate gradient, some 5 to 25; O(K^3) a token in
+    O(s T K^2 + T K V) per head for s steps of conjugate gradient, some 5 to 25; O(K^3) per token in
     decoding; K (K + V) numbers of state.
 
     Examples
@@ -156,7 +156,7 @@ class Kalman(Gated):
 
     Notes
     -----
-    O(30 K^2 + K V) a token and head by default; K (K + V) numbers of state.
+    O(30 K^2 + K V) per token and head by default; K (K + V) numbers of state.
 
     References
     ----------
@@ -213,7 +213,7 @@ class Intention(HeadMixer):
 
     Notes
     -----
-    O(T K (K + V) + K^3) a head; K (K + V) numbers for a context.
+    O(T K (K + V) + K^3) per head; K (K + V) numbers for a context.
 
     References
     ----------

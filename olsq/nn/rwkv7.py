@@ -39,8 +39,8 @@ class RWKV7(HeadMixer):
 
     Notes
     -----
-    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C <= 64, with twice the scores of
-    :class:`KDA`; O(V K) one by one; the state is V K numbers a head.  Differentiable to any order
+    O(V K + C (V + K) + C^2 / 3) per token and head by chunks of C <= 64, with twice the scores of
+    :class:`KDA`; O(V K) one by one; the state is V K numbers per head.  Differentiable to any order
     in both modes.  Left out: the paper's token shift, where all mixers here have a short
     convolution; the residual of the first layer's values; and its LayerNorm of each head is an RMS
     norm.

@@ -34,9 +34,9 @@ class Softmax(HeadMixer):
     -----
     ``convolution=True`` lets one layer tell a token by the one before it.  For recall that is much
     of the work: two blocks of width 32 got noisy recall wholly right with it in 800 training steps,
-    and two thirds of it wrong without; of width 64 they learnt it without too, last of the rules.
+    and two thirds of it wrong without; of width 64 they learned it without too, last of the rules.
 
-    O(M (K + V)) a token and head, whose cache has room for M tokens, M (K + V) numbers.  M is
+    O(M (K + V)) per token and head, whose cache has room for M tokens, M (K + V) numbers.  M is
     ``capacity``, or the length of the first call if None; after that a cache that is full grows to
     twice its size.  Under ``jax.jit`` it cannot: its length is not known there, and a token for
     which there is no room reads NaN.  Give a capacity before, or ``layer.reserve(state, tokens,
@@ -144,7 +144,8 @@ class SlidingWindow(Softmax):
 
     Notes
     -----
-    O(window (K + V)) a token and head; the state is a constant (window - 1) (K + V) numbers a head.
+    O(window (K + V)) per token and head; the state is a constant (window - 1) (K + V) numbers per
+    head.
 
     References
     ----------
@@ -190,7 +191,7 @@ class Forgetting(Softmax):
     rope_base : float or None
         Of rotary positions; none unless given: the gates tell what is recent.
     forget_bias : float or array (H,), optional
-        Where gamma's b starts; if not given at the b of a gamma of .99.  The paper's is 0.
+        Where gamma's b starts; if not given at the b of a gamma of 0.99.  The paper's is 0.
 
     Notes
     -----

@@ -36,14 +36,14 @@ class Mesa(Gated):
         See :func:`olsq.online_lstsq`.
     ridge_floor, ridge_start : float
         ``Lambda = ridge_floor + softplus(raw)`` per head and key dimension, started at
-        ``ridge_start``; .25 and 1, with signed gates the paper's 49 and 50.
+        ``ridge_start``; 0.25 and 1, with signed gates the paper's 49 and 50.
     forget_bound : float or None
-        b_g, .9975 unless given; this and ``forget_floor``, ``forget_bias``, ``signed`` and
+        b_g, 0.9975 unless given; this and ``forget_floor``, ``forget_bias``, ``signed`` and
         ``weighted`` as for :class:`GatedDelta`.
 
     Notes
     -----
-    O(T (K^2 + K V)) a head by default, one factor per chunk.  Weights are float32; solves are
+    O(T (K^2 + K V)) per head by default, one factor per chunk.  Weights are float32; solves are
     float32 or better whatever the dtype of the input.
 
     References
@@ -173,13 +173,13 @@ class MesaDiscounted(Mesa):
     dim, heads, ... :
         As for :class:`Mesa`, not ``signed``.
     forget_floor, forget_bias :
-        .99 and log 3 unless given.  A forgotten ridge leaves the regression singular where no
-        recent key was, so gates start at .9975 and stay above .99; longer than some 1,000 tokens,
+        0.99 and log 3 unless given.  A forgotten ridge leaves the regression singular where no
+        recent key was, so gates start at 0.9975 and stay above 0.99; longer than some 1,000 tokens,
         keys have to keep exciting all directions.
 
     Notes
     -----
-    O(T (K^2 + K V)) a head by default, O(K^3) a token in decoding; K (K + V) numbers of state.
+    O(T (K^2 + K V)) per head by default, O(K^3) per token in decoding; K (K + V) numbers of state.
 
     References
     ----------

@@ -34,7 +34,7 @@ class TTTLinear(HeadMixer):
 
     Notes
     -----
-    O(V (V + mini_batch)) a token and head; the state is 2 V (V + 1) + 1 numbers a head.
+    O(V (V + mini_batch)) per token and head; the state is 2 V (V + 1) + 1 numbers per head.
     Differentiable to any order in both modes.
 
     References
@@ -87,7 +87,7 @@ class TTTLinear(HeadMixer):
         self.base_rate, self.mini_batch = base_rate, mini_batch
 
     def start(self, key: Array) -> tuple[Array, ...]:
-        """Draw weights and biases where learning starts, normal with standard deviation .02."""
+        """Draw weights and biases where learning starts, normal with standard deviation 0.02."""
         h, v = self.heads, self.value_size
         return 0.02 * jax.random.normal(key, (h, v, v)), jnp.zeros((h, v))
 
@@ -119,11 +119,11 @@ class TTTMLP(TTTLinear):
     dim, heads, mini_batch, query_factor, ... :
         As for :class:`TTTLinear`.
     base_rate : float
-        .1 unless given, a tenth of that of the linear memory.
+        0.1 unless given, a tenth of that of the linear memory.
 
     Notes
     -----
-    O(V F) a token and head, F = 4 V; the state is 16 V^2 + 10 V + 1 numbers a head.
+    O(V F) per token and head, F = 4 V; the state is 16 V^2 + 10 V + 1 numbers per head.
 
     References
     ----------

@@ -300,8 +300,8 @@ class Estimator(Parameters):
         Parameters
         ----------
         metadata : dict, optional
-            Anything JSON can hold; comes back as ``metadata_``.  The offset of the last row learnt,
-            say, so that the state and what it has seen are stored in one piece.
+            Anything JSON can hold; comes back as ``metadata_``.  The offset of the last row
+            learned, say, so that the state and what it has seen are stored in one piece.
 
         Returns
         -------

@@ -15,8 +15,8 @@ MOST_BLOCKS = 40
 def rounded(value: float, error: float) -> str:
     """Format ``value ± error`` with as many digits as the error makes meaningful.
 
-    The error keeps one significant digit, two if the first is 1 (rounding .14 to .1 would change it
-    by 30 %), and the value ends at the same place.
+    The error keeps one significant digit, two if the first is 1 (rounding 0.14 to 0.1 would change
+    it by 30 %), and the value ends at the same place.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def rounded(value: float, error: float) -> str:
         return f"{value:.6g} ± 0".replace("-", "−", 1)
     exponent = math.floor(math.log10(error))
     first = error / 10.0**exponent
-    # 1.96 is shown as 2, .0996 as .10: two digits only where both would be kept.
+    # 1.96 is shown as 2, 0.0996 as 0.10: two digits only where both would be kept.
     digits = 2 if first < 1.95 else 1
     if first >= (9.5 if digits == 1 else 9.95):
         exponent, digits = exponent + 1, 2

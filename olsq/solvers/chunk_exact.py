@@ -21,9 +21,9 @@ MAX_LOG_SCALE = 3.5  # |log f| up to which a token uses its factor; beyond, plai
 MILD_LOG_SCALE = 0.7  # |log f| up to which one reference and Chebyshev steps serve a whole stream
 REGULAR = 10.0  # growth up to which P is exact to rounding; beyond, it preconditions
 ROUNDED = 25.0  # eps of the default tolerance: 3e-6 in float32, 6e-15 in float64
-# Corrections beyond which conjugate gradient (or, in NumPy's kernels, one factorisation a token)
+# Corrections beyond which conjugate gradient (or, in NumPy's kernels, one factorisation per token)
 # takes over.  A correction is one apply: measured, a quarter of a step of conjugate gradient, which
-# needs about as many (float64, d 64, gates .98: 18 corrections in 0.37 of the time of 19 steps).
+# needs about as many (float64, d 64, gates 0.98: 18 corrections in 0.37 of the time of 19 steps).
 MOST_CORRECTIONS = 40
 TOO_FEW = 0.01  # relative error that fixed corrections may leave without a warning
 

@@ -48,7 +48,7 @@ class BreakTest(NamedTuple):
     statistic : float
         The largest of ``value``: :func:`chow_test`'s F at ``row``.
     p_value : float
-        Asymptotic, within a tenth of itself below .1, and an upper bound of 1 above.
+        Asymptotic, within a tenth of itself below 0.1, and an upper bound of 1 above.
     row : int
         First row after the break, where ``value`` is largest and the two parts' sum of squares
         least: the least-squares estimate of the break date.
@@ -169,7 +169,7 @@ def break_test(
     -----
     O(n d^2) time: one path forwards and one backwards.  Rows with a missing value are left out.
     The p-value is DeLong's approximation of the tail of a Bessel process, as Estrella gives it:
-    .051 at Andrews' 5 % value for d = 1 and trim = .15.  It holds for stationary regressors and
+    0.051 at Andrews' 5 % value for d = 1 and trim = 0.15.  It holds for stationary regressors and
     uncorrelated errors.
 
     References

@@ -67,8 +67,8 @@ def nyblom(X: ArrayLike, y: ArrayLike, *, fit_intercept: bool = False) -> Nyblom
     left out.  Regressors must be stationary.
 
     The p-value is that of the integral of k squared Brownian bridges, by numerical inversion of its
-    characteristic function ``(z / sin z)^(k/2)``, ``z^2 = 2 i t``, to 1e-9: .05 at .461 for one
-    coefficient, .748 for two and 1.000 for three, where Hansen's simulated table has .470, .749
+    characteristic function ``(z / sin z)^(k/2)``, ``z^2 = 2 i t``, to 1e-9: 0.05 at 0.461 for one
+    coefficient, 0.748 for two and 1.000 for three, where Hansen's simulated table has 0.470, 0.749
     and 1.01.
 
     References

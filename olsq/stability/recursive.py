@@ -169,7 +169,7 @@ def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
     -----
     The standard deviation is that of the recursive residuals with one degree of freedom removed,
     as in statsmodels and Stata; R's strucchange divides by the square root of their number, too.
-    At 10 % the lines are Brown, Durbin and Evans' .850, where statsmodels has .950.
+    At 10 % the lines are Brown, Durbin and Evans' 0.850, where statsmodels has 0.950.
 
     References
     ----------

@@ -249,7 +249,7 @@ def check_lost_row(s: Subject, data: Regression) -> None:
         other = s.train(later, est=s.train(rows(data, None, half)))
         size = np.abs(coefficients(other, data)[0]).max()
         got, want = (coefficients(e, data)[0] for e in (est, other))
-        if name == "y":  # the other targets may have learnt the row
+        if name == "y":  # the other targets may have learned the row
             got, want = got[:1], want[:1]
         s.findings.judge(CAUSAL, f"{where}, {name} = {bad}", got, want, 1e3 * row_eps(data) * size)
 

@@ -154,7 +154,7 @@ class Interruption(NamedTuple):
         Rows of the start, half-lives of a gap, the ratio of the noises, or decades.
     X, y : array (n, d), (n,)
     times : array (n,)
-        In half-lives; rows are ``1 / 16`` of one apart, but for gaps.
+        In half-lives; rows are ``1 / 16`` of one apart, except gaps.
     forget : array (n,)
         The factor of each row that these times and a half-life of 1 make; never 0.
     coef, intercept : array (d,), float

@@ -29,14 +29,14 @@ class Drawn(NamedTuple):
 
 
 def _gates(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray:
-    """Draw gates (B, T, H) in (.6, 1), and of 0, .9 and 1 in the last stream."""
+    """Draw gates (B, T, H) in (0.6, 1), and of 0, 0.9 and 1 in the last stream."""
     gates = rng.uniform(0.6, 1, shape)
     gates[-1] = rng.choice([0, 1, 1, 0.9], shape[1:])  # the last stream forgets everything
     return gates
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray:
-    """Draw weights (B, T, H) in (.2, 1), with every third 0 in the last stream."""
+    """Draw weights (B, T, H) in (0.2, 1), with every third 0 in the last stream."""
     weights = rng.uniform(0.2, 1, shape)
     weights[-1, 1::3] = 0  # and lacks tokens
     return weights

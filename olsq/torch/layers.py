@@ -228,7 +228,7 @@ class Mesa(HeadLayer):
     Names of the parameters: ``q_proj``, ``k_proj``, ``v_proj``, ``o_proj``, ``g_proj``, ``a_proj``
     and ``b_proj`` (with biases), ``q_conv1d``, ``k_conv1d``, ``lambda_params``, ``o_norm``.
     ``layer(x)`` is (B, T, dim); ``layer(x, state=None)`` returns a :class:`LayerState` too, from
-    which the next call goes on, with one token or many.  Forget gates start near .99, as those of
+    which the next call goes on, with one token or many.  Forget gates start near 0.99, as those of
     :class:`olsq.nn.Mesa`; the library's start near one half (``a_proj.bias`` near 0).
     """
 
@@ -254,7 +254,7 @@ class Mesa(HeadLayer):
         if not ridge_floor >= 0:
             raise ValueError(f"ridge_floor must be >= 0, got {ridge_floor}")
         self.a_proj, self.b_proj = nn.Linear(dim, heads), nn.Linear(dim, heads)
-        nn.init.constant_(self.a_proj.bias, math.log(99.0))  # gates of .99, as in olsq.nn
+        nn.init.constant_(self.a_proj.bias, math.log(99.0))  # gates of 0.99, as in olsq.nn
         rise = max(1.0 - ridge_floor, 0.5)
         start = rise + math.log(-math.expm1(-rise))  # inverse softplus: softplus(start) = rise
         self.lambda_params = nn.Parameter(torch.full((heads * self.key_size,), start))
@@ -305,7 +305,7 @@ class GatedDelta(HeadLayer):
     Names of the parameters: ``q_proj``, ``k_proj``, ``v_proj``, ``o_proj``, ``g_proj``, ``a_proj``,
     ``b_proj``, ``A_log``, ``dt_bias``, ``q_conv1d``, ``k_conv1d``, ``v_conv1d``, ``o_norm``.
     Queries are divided by sqrt(K) as in the library, and gates start as there, with
-    ``softplus(dt_bias)`` from .001 to .1 and ``exp(A_log)`` from 1 to 16.  For states see
+    ``softplus(dt_bias)`` from 0.001 to 0.1 and ``exp(A_log)`` from 1 to 16.  For states see
     :class:`Mesa`.
     """
 
@@ -341,7 +341,7 @@ class GatedDelta(HeadLayer):
         self.a_proj = nn.Linear(dim, heads, bias=False)
         self.b_proj = nn.Linear(dim, heads, bias=False)
         self.A_log = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
-        # steps softplus(dt_bias) start between .001 and .1, as Mamba's
+        # steps softplus(dt_bias) start between 0.001 and 0.1, as Mamba's
         steps = torch.empty(heads).uniform_(math.log(1e-3), math.log(0.1)).exp()
         self.dt_bias = nn.Parameter(steps.expm1().log())
 

@@ -26,7 +26,7 @@ class PositionBins(NamedTuple):
     first, last : int array (k,)
         Range of the position of the predicted token, from 1, both ends included.
     loss : array (k,)
-        Mean loss, nats a token.
+        Mean loss, nats per token.
     error : array (k,)
         Standard error of the mean over sequences; NaN for one sequence.
     """

@@ -121,7 +121,7 @@ def with_average(
     ----------
     optimizer : optax.GradientTransformation
     decay : float
-        In (0, 1): .999 averages over the last thousand updates or so.
+        In (0, 1): 0.999 averages over the last thousand updates or so.
 
     Returns
     -------

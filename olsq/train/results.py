@@ -201,7 +201,7 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
         ax.set_xlim(0, max(step[-1], 1))
         ax.set_title(title)
         ax.set_xlabel("step")
-        ax.set_ylabel("loss, nats a token")
+        ax.set_ylabel("loss, nats per token")
         label_lines(ax)
     return figure
 

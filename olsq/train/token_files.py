@@ -261,7 +261,7 @@ def write_tokens(
 
     Notes
     -----
-    ``tokens-00000.npy`` and so on are NumPy's own format, 16 bits a token where the vocabulary
+    ``tokens-00000.npy`` and so on are NumPy's own format, 16 bits per token where the vocabulary
     allows, without pickle; ``documents.npy`` says where documents end.  ``index.json`` is written
     last: a pass that was broken off leaves a folder that cannot be opened.
 

@@ -88,7 +88,7 @@ def tune(
         are then forgotten by the time that passes, and ``half_life`` of the result is such a
         length.  An upper bound of inf allows ``forget = 1``.
         Default: memories ``1 / (1 - forget)`` of at least as many rows as there are coefficients
-        (and half-lives of .25), without an upper bound.
+        (and half-lives of 0.25), without an upper bound.
     ridge_bounds : (float, float), optional
         A lower bound of 0 allows ``ridge = 0``.  Default: 0, and between 1e-8 and 100 n times the
         mean square of X.
@@ -146,7 +146,7 @@ def tune(
     -----
     A "gradient" costs some 150 passes over the data at the speed of ``partial_fit``, most of them
     for the curves, and about ten gradients for each start: each O(n d^3) up to 24 coefficients and
-    O(n d^2) above, some ten times a pass.  Memory O(n (d + m)).  A "mixture" of K experts costs K
+    O(n d^2) above, some ten times per pass.  Memory O(n (d + m)).  A "mixture" of K experts costs K
     passes and O(n m K) memory.  On a terminal a call of more than two seconds shows a progress
     bar, where Rich is installed.  No derivatives.
 

@@ -29,7 +29,7 @@ from olsq.problem import RidgeMode
 from olsq.sequence.api import online_lstsq_vjp
 from olsq.solvers import ChunkExact, Dense
 
-# Coefficients up to which one factorisation a token, in batches, is faster than one a chunk.
+# Coefficients up to which one factorisation per token, in batches, is faster than one a chunk.
 DENSE_UP_TO = 24
 
 

@@ -71,7 +71,7 @@ def test_files_of_a_run(finished, text):
     np.testing.assert_array_equal(model.embedding, found.tensors["weights/embedding"])
     assert model.vocab_size == found.tokenizer.vocab_size == 270
     assert found.tokenizer.decode(found.tokenizer.encode(TEXT)) == TEXT
-    for words in ("perplexity", "bits a byte", "Sample", str(out / "loss.png")):
+    for words in ("perplexity", "bits per byte", "Sample", str(out / "loss.png")):
         assert words in printed
     assert [line.split("/")[0] for line in progress.splitlines()] == ["step 2", "step 4", "step 6"]
 

@@ -1,9 +1,5 @@
 """The loss of tokens and the step that users, experiments and the trainer share."""
 
-import doctest
-import re
-from pathlib import Path
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -198,13 +194,3 @@ def test_the_optimiser_is_given_the_keywords():
     for a, b in zip(weights(found), weights(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     stepped(optax.sgd(0.1), given={"size": 0.1})  # one that takes none is not given any
-
-
-def test_the_loop_of_the_page_runs():
-    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
-    blocks = "\n".join(re.findall(r"```python\n(>>>.*?)```", page, flags=re.DOTALL))
-    test = doctest.DocTestParser().get_doctest(blocks, {}, "training.md", "training.md", 0)
-    assert len(test.examples) > 5
-    failed = []
-    doctest.DocTestRunner().run(test, out=failed.append)
-    assert failed == []

@@ -8,8 +8,8 @@ t as::
 
     W_t x + b_t = W x + b - sum_i eta_i (x_i . x + 1) g_i
 
-for all t of a mini-batch at once: two matrix products a layer.  A factor c_p of queries at place p
-of a mini-batch multiplies its whole sum: each reads ``start + c_p (now - start)``, where ``now``
+for all t of a mini-batch at once: two matrix products per layer.  A factor c_p of queries at place
+p of a mini-batch multiplies its whole sum: each reads ``start + c_p (now - start)``, where ``now``
 has the steps so far as they are, and the next mini-batch starts where the last place read.
 """
 

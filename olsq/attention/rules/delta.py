@@ -125,7 +125,7 @@ def delta(
     state: Memory | None = None,
     segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
-    """DeltaNet: ``S = S (I - beta k k^T) + beta v k^T``, one gradient step a token.
+    """DeltaNet: ``S = S (I - beta k k^T) + beta v k^T``, one gradient step per token.
 
     Parameters
     ----------

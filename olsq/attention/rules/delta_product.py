@@ -45,7 +45,7 @@ def gated_delta_product(
     state: Memory | None = None,
     segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
-    """Gated DeltaProduct: forget once, then n delta steps a token.
+    """Gated DeltaProduct: forget once, then n delta steps per token.
 
     ``S = gamma S``, and for each of the token's n pairs
     ``S = S (I - beta_j k_j k_j^T) + beta_j v_j k_j^T``: n gradient steps, one after the other, on
@@ -180,7 +180,7 @@ def _check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Ar
         if jnp.ndim(x) != 5:
             raise ValueError(
                 f"{name} must have shape (batch, time, heads, steps, dim), got {jnp.shape(x)}; one "
-                f"step a token is {name}[:, :, :, None]"
+                f"step per token is {name}[:, :, :, None]"
             )
     k, v = jnp.asarray(k), jnp.asarray(v)
     k = repeat_heads(k, v.shape[2])

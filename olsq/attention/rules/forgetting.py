@@ -112,7 +112,7 @@ def forgetting(
 
     Notes
     -----
-    O(T M (K + V)); memory O(512 M) a stream.  Logs of gates are only ever added up, between a key
+    O(T M (K + V)); memory O(512 M) per stream.  Logs of gates are only ever added up, between a key
     and its query, never subtracted: the sum's error is relative to itself, however long the stream.
     The derivative by a gate that is exactly 0 is taken to be 0.
 

@@ -86,8 +86,8 @@ def gsa(
     -----
     Two gated linear memories with a softmax between them: one that keys write to, gated by row, and
     one that is read by the softmax, gated by column.  O(M (K + V)) and O(M C), C <= 64 a chunk; the
-    state is M (K + V) numbers a head.  No gate is ever divided by.  Differentiable to any order in
-    both modes, also at gates of 0.  Slots start at 0, as in the authors' kernels; the paper's
+    state is M (K + V) numbers per head.  No gate is ever divided by.  Differentiable to any order
+    in both modes, also at gates of 0.  Slots start at 0, as in the authors' kernels; the paper's
     scores are not scaled.
 
     References

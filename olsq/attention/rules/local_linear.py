@@ -73,7 +73,7 @@ def local_linear(
     One softmax attention, and about one more for each step of conjugate gradient: about 10 for a
     ridge of a hundredth of a squared key, 20 to 40 for a thousandth.  It goes on to rounding;
     :func:`olsq.local_lstsq`, which solves the same problem, has tolerances and error bounds.
-    Memory is O(T) a stream, after a state O(128 M).  Differentiable to any order; gradients are
+    Memory is O(T) per stream, after a state O(128 M).  Differentiable to any order; gradients are
     implicit, one more solve.  Where time is split over devices, each step is one more pass of the
     keys around the ring; a window needs its neighbour's tokens only.
 

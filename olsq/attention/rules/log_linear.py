@@ -89,7 +89,7 @@ def log_linear_mamba2(
 
     Notes
     -----
-    O(L V K) and O(C (K + V + L)) a token, C = 64 a chunk, and O(L V K) one by one: with L = 1 +
+    O(L V K) and O(C (K + V + L)) per token, C = 64 a chunk, and O(L V K) one by one: with L = 1 +
     log2(T) that is O(T log T) for a sequence, and O(log T) numbers to decode with.  A chunk may
     begin anywhere in the tree, so segments, states and pieces of time need no alignment.  L = 1, or
     weights of 1, is :func:`mamba2`.  Differentiable to any order in both modes, also at gates of 0.

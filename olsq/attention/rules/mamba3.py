@@ -220,7 +220,7 @@ def _accumulate_rotations(angle: Any, tokens: Tokens, layout: Layout) -> tuple[T
     if not t:
         return tokens, (jnp.swapaxes(angles.reshape(n, r, t), 1, 2),) * 2
     cos, sin = scan_time(follow, (jnp.cos(angles), jnp.sin(angles)), (1.0, 0.0))
-    size = jax.lax.rsqrt(cos * cos + sin * sin)  # 1, but for rounding, which would add up
+    size = jax.lax.rsqrt(cos * cos + sin * sin)  # 1, except for rounding, which would add up
     return tokens, tuple(jnp.swapaxes((x * size).reshape(n, r, t), 1, 2) for x in (cos, sin))
 
 

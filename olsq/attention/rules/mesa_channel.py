@@ -95,7 +95,7 @@ def mesa_channel(
     A token minimises ``beta |v - S k|^2 / 2`` plus ``(S - S_old) (D H D + Lambda) (S - S_old)^T /
     2``.  With gates below 1 no one sum of squares is minimised, and pieces of a stream merge by
     products of matrices, not by sums.  With one gate for all dimensions it is :func:`mesa`'s
-    forgetting but for the ridge, which here holds S where it is and does not pull it to 0.
+    forgetting except for the ridge, which here holds S where it is and does not pull it to 0.
 
     ``(H + Lambda)^{-1} k`` of all tokens comes from conjugate gradient to the dtype's rounding,
     preconditioned by an inverse for every token out of two Cholesky factors a chunk where gates are

@@ -99,7 +99,7 @@ def mesa_window(
     -----
     Nothing is ever subtracted: the moments of a token are those of the samples that it shares with
     a block of 32 others plus those on either side, so that they stay positive definite.  One
-    factorisation a token: O(T (K^3 + (window + 64) K^2)), memory O(32 K^2) a stream.
+    factorisation per token: O(T (K^3 + (window + 64) K^2)), memory O(32 K^2) per stream.
     Differentiable to any order in both modes.
 
     References

@@ -70,7 +70,7 @@ def parallax(
 
     Notes
     -----
-    Twice the products of softmax attention.  Memory is O(T) a stream, after a state O(128 M).
+    Twice the products of softmax attention.  Memory is O(T) per stream, after a state O(128 M).
     Differentiable to any order.  Where time is split over devices, keys take two ways around the
     ring, one for the means and one for the correction; a window needs its neighbour's tokens only.
 

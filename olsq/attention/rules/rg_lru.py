@@ -76,7 +76,7 @@ def rg_lru(
     input_gate, recurrence_gate : array (B, T, H, V) or what broadcasts to it
         In [0, 1] (after their sigmoids).  Where the recurrence gate is 0, h stays as it is.
     rate : array (H, V) or what broadcasts to it
-        The paper's Lambda: -4.3 to -9 make ``a`` .9 to .999 at a gate of 1.
+        The paper's Lambda: -4.3 to -9 make ``a`` 0.9 to 0.999 at a gate of 1.
     c : float
         The paper's 8.
     state : Hidden, optional

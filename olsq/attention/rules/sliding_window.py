@@ -103,7 +103,7 @@ def sliding_window(
 
     Notes
     -----
-    O(T window (K + V)), memory O(window^2) a stream.
+    O(T window (K + V)), memory O(window^2) per stream.
 
     References
     ----------

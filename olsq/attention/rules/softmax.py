@@ -160,7 +160,7 @@ def softmax(
     Notes
     -----
     O(T (T + P) (K + V)), P tokens in the state.  From an empty state, scores above the diagonal are
-    not made, and memory is O(T) a stream; after one, O(512 M).
+    not made, and memory is O(T) per stream; after one, O(512 M).
 
     References
     ----------

@@ -20,7 +20,7 @@ class TTTLinearState(NamedTuple):
     Attributes
     ----------
     weight, bias : array (B, H, V, V), (B, H, V)
-        With all steps so far: what queries read, but for the ``query_factor``.
+        With all steps so far: what queries read, except the ``query_factor``.
     start_weight, start_bias : array (B, H, V, V), (B, H, V)
         As the mini-batch began: where gradients are taken.
     position : int array (B, H)

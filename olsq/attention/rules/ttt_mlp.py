@@ -21,7 +21,7 @@ class TTTMLPState(NamedTuple):
     Attributes
     ----------
     weight1, bias1, weight2, bias2 : array (B, H, F, V), (B, H, F), (B, H, V, F), (B, H, V)
-        With all steps so far: what queries read, but for the ``query_factor``.
+        With all steps so far: what queries read, except the ``query_factor``.
     start_weight1, start_bias1, start_weight2, start_bias2 : array
         As the mini-batch began: where gradients are taken.
     position : int array (B, H)

@@ -44,7 +44,7 @@ CONTEXT_TITLE = "A regression inside a sequence"
 CONTEXT_WORDS = f"""\
 {SEQUENCES} sequences of {TOKENS} keys and values, {DIM} numbers each. Every sequence hides a linear
 map of its own, which drifts and, at token {JUMP}, jumps. Attention rules learn it while they read:
-linear attention adds up, the delta rules take one gradient step a token, Mesa solves."""
+linear attention adds up, the delta rules take one gradient step per token, Mesa solves."""
 
 
 def run_demo(out: Path, console: Console) -> None:

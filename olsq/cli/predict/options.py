@@ -28,7 +28,7 @@ class PredictOptions(TableFormat):
     )
     level: float | None = option(
         None,
-        "Add the interval in which an observation lies with this probability: .95, for example.",
+        "Add the interval in which an observation lies with this probability: 0.95, for example.",
     )
 
     def check(self) -> None:

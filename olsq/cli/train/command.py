@@ -119,7 +119,7 @@ def train(
     average: Annotated[
         float | None,
         training_option(
-            help="Evaluate and save an exponential moving average of the weights: .999.",
+            help="Evaluate and save an exponential moving average of the weights: 0.999.",
             show_default="the weights themselves",
         ),
     ] = None,

@@ -124,11 +124,11 @@ def print_report(
     table.add_column("", justify="right")
     bits = evaluation.loss / bytes_per_token / math.log(2)
     bins = evaluation.binned()
-    table.add_row("loss, nats a token", f"{evaluation.loss:.4f}")
+    table.add_row("loss, nats per token", f"{evaluation.loss:.4f}")
     table.add_row("perplexity", f"{evaluation.perplexity:.3f}")
     ends = f"{bins.first[-1]:,} to {bins.last[-1]:,}"
     table.add_row(f"perplexity at positions {ends}", f"{math.exp(bins.loss[-1]):.3f}")
-    table.add_row("bits a byte", f"{bits:.3f}")
+    table.add_row("bits per byte", f"{bits:.3f}")
     console.print(table)
     for path in files:
         console.print(str(path), soft_wrap=True, highlight=False)

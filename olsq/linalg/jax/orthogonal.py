@@ -121,7 +121,7 @@ def _rotate_into(row: Array, below: Array, column: Any, active: Any) -> tuple[Ar
 
 
 def _close_gap(W: Array, pivots: int, p: int) -> Array:
-    """Make W (q, N), upper but for p subdiagonals, trapezoidal."""
+    """Make W (q, N), upper except for p subdiagonals, trapezoidal."""
     if pivots == 0 or p == 0:
         return W
     padded = jnp.concatenate([W, jnp.zeros((p, W.shape[1]), W.dtype)])

@@ -70,7 +70,7 @@ def rotate_into(rows, j, column, q, u):
 
 @kernel()
 def close_gap_all(W, first, pivots, p):
-    """Make W (b, n, N), upper but for p subdiagonals from row ``first`` on, trapezoidal."""
+    """Make W (b, n, N), upper except for p subdiagonals from row ``first`` on, trapezoidal."""
     n = W.shape[1]
     if not (first >= 0 and pivots <= min(n, W.shape[2]) and p >= 0):
         raise ValueError("first, pivots and p must lie within W")

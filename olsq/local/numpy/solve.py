@@ -1,7 +1,7 @@
 """Local least squares in NumPy: a block of queries at a time, against the keys that it can see.
 
 The scores of a block are computed once and their exponentials kept, so that a step of conjugate
-gradient is two matrix products; the whole work is in BLAS.  No matrix per query is formed but for a
+gradient is two matrix products; the whole work is in BLAS.  No matrix per query is formed except a
 few features, where it is the cheapest preconditioner.
 """
 

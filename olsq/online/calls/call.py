@@ -104,7 +104,7 @@ class Call(NamedTuple):
 def forgetting_in_time(call: Call, engine: Any) -> Call:
     """Convert a half-life, or a unit of drift, in time into one gate per row.
 
-    They count from the last row that the engine has learnt, and the engine's span goes on.
+    They count from the last row that the engine has learned, and the engine's span goes on.
     Coefficients drift in rows that cannot be learned, too, so that drift counts from any last row.
     """
     if call.times is None:
@@ -114,7 +114,7 @@ def forgetting_in_time(call: Call, engine: Any) -> Call:
     usable = call.usable if call.unit is None else None
     if call.half_life is not None:
         gates = half_life_gates(call.times, usable, span, call.half_life)
-    elif call.unit is None:  # a window, in which rows that cannot be learnt do not forget
+    elif call.unit is None:  # a window, in which rows that cannot be learned do not forget
         gates = call.gates
         return call if call.usable is None else call._replace(gates=np.where(call.usable, gates, 1))
     else:

@@ -16,13 +16,13 @@ from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, RobustErrors, joined
 from olsq.online.paths.path import CoefficientPath
 
-PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken
+PAIRS_SETTLE = 16  # rows per coefficient, after which the covariance form has usually been taken
 
 
 class Absorbed(NamedTuple):
     """The state after a call, its a-priori residuals (n, m), and its path if requested.
 
-    ``calls`` are the rows of each group of targets, with the factors that they were learnt with.
+    ``calls`` are the rows of each group of targets, with the factors that they were learned with.
     """
 
     engine: TargetGroups
@@ -139,9 +139,9 @@ def _feed(
 
 
 def replace_second_residuals(rows: Rows, before: NDArray, trace: Trace, residual: NDArray) -> None:
-    """Replace the residuals of the second rows of pairs by those before the pair was learnt.
+    """Replace the residuals of the second rows of pairs by those before the pair was learned.
 
-    They are the same where ``u P v = 0`` for the rows of a pair, but for rounding; not after a
+    They are the same where ``u P v = 0`` for the rows of a pair, except for rounding; not after a
     reset, or where a row determines coefficients for the first time.  ``before`` (1, m, k) are the
     coefficients before the first pair.
     """

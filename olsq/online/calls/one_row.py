@@ -149,7 +149,7 @@ def predict(estimator: Any, X: Any) -> NDArray | None:
     """Predict a row X (1, d) as (1,) or (1, m); None if it has to take the general path."""
     try:
         checked = check_once(estimator, keep=False)
-    except (TypeError, ValueError):  # parameters that no row can be learnt with
+    except (TypeError, ValueError):  # parameters that no row can be learned with
         return None
     if (
         checked is None

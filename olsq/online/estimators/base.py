@@ -77,7 +77,7 @@ class StreamingRegressor(Prediction):
         forget: ArrayLike | None = None,
         times: Any = None,
     ) -> Self:
-        """Learn the rows of X, y in order, after everything learnt before.
+        """Learn the rows of X, y in order, after everything learned before.
 
         Parameters
         ----------
@@ -147,10 +147,10 @@ class StreamingRegressor(Prediction):
         Returns
         -------
         prediction : number or array (m,)
-            Made before the row is learnt; 0, or the prior's, while there is no estimate.  NaN
+            Made before the row is learned; 0, or the prior's, while there is no estimate.  NaN
             where x has a missing value.
         residual : number or array (m,)
-            ``y - prediction``; NaN where the row cannot be learnt.
+            ``y - prediction``; NaN where the row cannot be learned.
         std : number or array (m,)
             Only with ``return_std``: known before the row is learned; inf while rows before do not
             determine it.
@@ -163,7 +163,7 @@ class StreamingRegressor(Prediction):
         Notes
         -----
         The fastest way to feed a stream row by row, in float64 arrays: some microseconds more than
-        the O(d^2) of the arithmetic.  Feeding many rows a call is faster still.
+        the O(d^2) of the arithmetic.  Feeding many rows per call is faster still.
 
         Examples
         --------
@@ -516,7 +516,7 @@ class StreamingRegressor(Prediction):
         )
 
     def _refuse_for_complex(self) -> None:
-        """Raise ValueError for parameters that complex rows cannot be learnt with."""
+        """Raise ValueError for parameters that complex rows cannot be learned with."""
         if (forget := self._strategy) is not None:
             raise ValueError(
                 f"forget={type(forget).__name__}(...) is a strategy for real rows, and X or y is "
@@ -527,7 +527,7 @@ class StreamingRegressor(Prediction):
     def _embedded(self, call: Call) -> Call:
         """Replace the rows of a complex call by their pairs of real rows.
 
-        The regressors stay complex: each block of them is embedded where it is learnt.
+        The regressors stay complex: each block of them is embedded where it is learned.
         """
         X = inputs.with_ones(call.X, bool(self.fit_intercept), call.X.dtype)
         usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)

@@ -39,7 +39,7 @@ class Inference(Uncertainty):
             For "hac": over how many rows noise is correlated.  Default: Newey and West's choice,
             ``4 (n / 100)^(2/9)`` rounded down, of n rows.
         data : (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)
-            For a ``kind``: the rows learnt, or the last ones that still count, in order.  They are
+            For a ``kind``: the rows learned, or the last ones that still count, in order.  They are
             weighted by the estimator's forgetting factors.  A rolling window has its own rows, and
             needs none.
 
@@ -63,7 +63,7 @@ class Inference(Uncertainty):
         ``sigma2_ P``, or ``sigma2_ P S P`` with ``cov="sandwich"``, ``sigma2_`` being the
         ``noise_variance`` where it is known; statsmodels' ``cov_params()``
         of OLS and WLS at forget = 1 without a ridge, and its robust ones of the same name (without
-        small-sample factors but for HC1).  O(d^3); with rows O(n d^2 (lags + 1)).
+        small-sample factors except HC1).  O(d^3); with rows O(n d^2 (lags + 1)).
 
         Examples
         --------
@@ -305,8 +305,8 @@ class Inference(Uncertainty):
         Notes
         -----
         ``theta + sqrt(sigma2) B u`` with u standard normal and ``B B^T = P``, by the triangular
-        factor of the state; with ``cov="sandwich"`` of covariance ``P S P``.  O(d^2) a draw and
-        O(d^3) a call.  Reference: Agrawal & Goyal 2013, algorithm 1.
+        factor of the state; with ``cov="sandwich"`` of covariance ``P S P``.  O(d^2) per draw and
+        O(d^3) per call.  Reference: Agrawal & Goyal 2013, algorithm 1.
 
         Examples
         --------

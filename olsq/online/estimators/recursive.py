@@ -47,7 +47,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         Instead of ``forget``: the number of samples after which a weight has halved, or the time
         after which it has, for rows at irregular times: text such as "30D" or "36h", a timedelta,
         or, with ``times`` that are numbers, a number in their unit.  Each row then forgets
-        ``2^(-elapsed / half_life)``, elapsed since the row learnt before it; a row that is skipped
+        ``2^(-elapsed / half_life)``, elapsed since the row learned before it; a row that is skipped
         lets time pass, and the next one makes up for it.
     ridge : float or array (d,), default 0
         Penalty on the squared coefficients, never on the intercept, in units of the regressors
@@ -69,11 +69,11 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     missing : {"skip", "raise", "skip_target"}
         A row with a non-finite value in X or y is skipped as if it had never come (no forgetting,
         not counted), or refused with an error.  "skip_target": a target that is missing skips the
-        row for that target alone, and each is learnt exactly as if it were the only one.  Targets
+        row for that target alone, and each is learned exactly as if it were the only one.  Targets
         that missed the same rows share a factor; every other history costs one more in time and
         memory, so at most m times as much.
     residuals : bool, default True
-        Whether ``method="information"`` keeps a-priori residuals: one O(d^3) solve a row.  The
+        Whether ``method="information"`` keeps a-priori residuals: one O(d^3) solve per row.  The
         other methods have them for nothing.
     state_dtype : {"float64", "float32"}
         Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are computed
@@ -81,10 +81,10 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         takes ``method="sqrt"`` (which "auto" chooses) and rounds once per call.  A call adds
         nothing to an entry that it changes by less than half a unit in its last place, which bounds
         the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
-        regressors and an intercept, the intercept is off by .1 of its standard error at a memory of
-        1e4 rows and by .7 at 1e5 (the slopes by .001 and .01); from 4e6 rows on a column of ones
-        adds nothing.  The limit is lower for regressors far from zero, higher for calls of many
-        rows.  Values between 1e-17 and 1e17.
+        regressors and an intercept, the intercept is off by 0.1 of its standard error at a memory
+        of 1e4 rows and by 0.7 at 1e5 (the slopes by 0.001 and 0.01); from 4e6 rows on a column of
+        ones adds nothing.  The limit is lower for regressors far from zero, higher for calls of
+        many rows.  Values between 1e-17 and 1e17.
     cov : {"posterior", "sandwich"}
         What standard errors mean.  "posterior": ``sigma2 P``, with P the inverse information; right
         if row i's noise has variance ``sigma2 / w_i`` and forgotten rows really are noisier, so at
@@ -93,12 +93,12 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         "sandwich": ``sigma2 P S P`` with ``S_t = forget^2 S_{t-1} + w^2 x x^T``, the exact variance
         of the estimates for noise of one variance, whatever forgetting and weights are; for noise
         of variance ``sigma2 / w_i`` multiply rows of X and y by ``sqrt(w_i)`` instead of weighting.
-        Both take the noise for uncorrelated.  O(d^2) more time a row and d^2 more numbers.
+        Both take the noise for uncorrelated.  O(d^2) more time per row and d^2 more numbers.
     prior : (mean, covariance) or Moments, optional
         What is known before the first row, instead of ``ridge``: coefficients of this mean (k,), or
         (m, k) by target, and a covariance (k, k), or variances (k,), in units of the noise's
         variance; k is d, or d + 1 with an intercept, the intercept's first.  inf on the diagonal:
-        nothing is known.  Or the moments of other data.  It is forgotten like rows learnt before
+        nothing is known.  Or the moments of other data.  It is forgotten like rows learned before
         the first one, and counts as one row per coefficient in ``sigma2_``, which is the mean of
         the conjugate (normal, inverse-gamma) posterior without a prior of its own: ``(sum e^2 +
         (coef - mean)^T C^-1 (coef - mean)) / n`` at forget = 1.  With it ``predict``, ``leverage``,
@@ -116,7 +116,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     coef_ : array (d,) or (m, d)
     intercept_ : float or array (m,)
     n_samples_seen_ : int
-        Rows learnt; skipped rows and rows of weight 0 do not count.
+        Rows learned; skipped rows and rows of weight 0 do not count.
     residual_ : array (n,) or (n, m)
         A-priori residuals of the last call.
     sigma2_, coef_stderr_, intercept_stderr_

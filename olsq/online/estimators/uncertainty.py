@@ -128,7 +128,7 @@ class Uncertainty(Coefficients):
 
         Notes
         -----
-        O(m d) a row; with ``return_std`` O(d^2 + m d), and O(d^3) once per call
+        O(m d) per row; with ``return_std`` O(d^2 + m d), and O(d^3) once per call
         while coefficients are undetermined and for ``method="information"``.  No derivatives.
 
         Examples
@@ -211,7 +211,7 @@ class Uncertainty(Coefficients):
         Under forgetting, intervals for the mean are right for ``cov="sandwich"`` if the noise's
         variance is the same all along, and else too wide (see ``cov``); a ridge pulls the
         coefficients to 0, which no interval knows of.  Neither do they know where coefficients
-        will go next.  O(d^2) a row, as ``predict(return_std=True)``.
+        will go next.  O(d^2) per row, as ``predict(return_std=True)``.
 
         Complex rows: the bounds are complex, and the real and the imaginary part has each an
         interval of its own at ``level``, under circular noise (parts of equal variance that are

@@ -36,7 +36,7 @@ class Unchanged(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any, state: Any, read_anew: Any = None) -> Self:
-        """Remember the parameters, but for one value that every call reads anew.
+        """Remember the parameters, except one value that every call reads anew.
 
         They never compare as unchanged if a change in place could go unnoticed.
         """

@@ -27,7 +27,7 @@ from olsq.online.rows.times import times_of_call
 def check_kind(
     kind: Any, lags: Any, names: tuple[str, str] = ("kind", "lags")
 ) -> tuple[str, int | None]:
-    """Return the kind as spelled in KINDS, given in any case, and the lags, None but for "hac".
+    """Return the kind as spelled in KINDS, given in any case, and the lags, None except for "hac".
 
     None are Newey and West's choice there.  ``names`` are those of both arguments.
 

@@ -165,7 +165,7 @@ class Summary(CoefficientTables):
     names : list of str
         Of the coefficients, the intercept first if there is one.
     n_samples : int
-        Rows learnt.
+        Rows learned.
     level : float
         Of the confidence bounds.
     errors : str

@@ -212,7 +212,7 @@ class FilterBank(BankMaking, BankUncertainty):
         Returns
         -------
         prediction, residual : arrays shaped as y
-            The prediction is made before the row is learnt; 0, or the prior's, before the first
+            The prediction is made before the row is learned; 0, or the prior's, before the first
             one.  NaN where the row has a missing value.
         std : array shaped as y
             Only with ``return_std``: known before the row is learned; inf while the filter's rows
@@ -270,7 +270,7 @@ class FilterBank(BankMaking, BankUncertainty):
             frozen.check(self, self._made_with)
         self._check_parameters()
         is_complex = self._is_complex(X=X, y=y)
-        fitted = fitted and self._kind.is_complex == is_complex  # else no row has been learnt
+        fitted = fitted and self._kind.is_complex == is_complex  # else no row has been learned
         convert = complex_rows.complex_array if is_complex else real_array
         n = int(self.n)
         filters = None if which is None else check_index(which, n)

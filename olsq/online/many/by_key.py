@@ -73,7 +73,7 @@ class ByKey(Estimator):
             be the key of a dict.  Or the name of the column of a frame X that holds them, which is
             no regressor then.
         forget : float or array (n,), optional
-            Forgetting factors for these rows; a row's multiplies what its own group learnt before.
+            Forgetting factors for these rows; a row's multiplies what its own group learned before.
         times : array, series or index (n,), optional
             When the rows were, for a window or half-life that is a length of time: dates, or
             numbers if the length is one.  They go up within every group, also across calls, but not

@@ -18,7 +18,7 @@ class Clocks(NamedTuple):
     """Times of the first and last rows of each group.
 
     ``values`` (groups, 4) holds the times of a group's first and last row, and of the first and
-    last one that was learnt: int64 nanoseconds for dates, where NO_DATE stands for no such row, or
+    last one that was learned: int64 nanoseconds for dates, where NO_DATE stands for no such row, or
     float64 for numbers, where NaN does.  ``zoned`` is that of :class:`Timing`.
     """
 

@@ -40,7 +40,7 @@ def fit_groups(
 
     X (n, d) and y (n,) hold the groups one after the other, ``lengths`` (groups,) of them.  Where
     moments determine the coefficients to full precision they are solved, and refined once from the
-    residuals; elsewhere (collinear regressors, few rows, ``cov="sandwich"``) the rows are learnt
+    residuals; elsewhere (collinear regressors, few rows, ``cov="sandwich"``) the rows are learned
     one by one, as the estimator does.  O(n d^2).
 
     Raises what the estimator raises.

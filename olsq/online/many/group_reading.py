@@ -67,8 +67,8 @@ class GroupReading(ByKey):
     def predict(self, X: ArrayLike, *, by: Any) -> NDArray:
         """Predict (n,) or (n, m), each row by the coefficients of its group.
 
-        NaN for a row with a non-finite regressor, without a label, or of a group that has learnt no
-        row; under ``missing="raise"`` a ValueError.  With a prior such groups predict its mean.
+        NaN for a row with a non-finite regressor, without a label, or of a group that has learned
+        no row; under ``missing="raise"`` a ValueError.  With a prior such groups predict its mean.
         """
         with self._locked():
             bank = self._bank_or_prior()
@@ -174,7 +174,7 @@ class GroupReading(ByKey):
         ``G / (G - 1) (N - 1) / (N - k)`` for G groups, and G - 1 degrees of freedom: linearmodels'
         ``PooledOLS`` with ``cov_type="clustered", group_debias=True``, statsmodels' and Stata's.
         No row is needed: states that were saved, merged or learned on many machines answer the
-        same.  O(d^2 + d m) memory and O(d^3) time a group.
+        same.  O(d^2 + d m) memory and O(d^3) time per group.
 
         Examples
         --------

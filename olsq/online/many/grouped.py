@@ -35,7 +35,7 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
     """Recursive least squares by key: one regression for every label that rows come with.
 
     Each group is a :class:`RecursiveLeastSquares` on the rows of its label; a label that was never
-    seen starts one.  All are learnt together, in a :class:`FilterBank` that grows.
+    seen starts one.  All are learned together, in a :class:`FilterBank` that grows.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
 
     Notes
     -----
-    O(d^2 + m d) time a row and memory a group; a call sorts its labels.  Several threads may use
+    O(d^2 + m d) time per row and memory a group; a call sorts its labels.  Several threads may use
     one object.  No derivatives.
 
     Examples

@@ -66,7 +66,7 @@ class BankReading(Estimator):
     def _is_complex(self, **data: Any) -> bool:
         """Test whether this is a bank of complex filters, or ``data`` or the prior make it one.
 
-        Raises ValueError for complex data where real rows have been learnt.
+        Raises ValueError for complex data where real rows have been learned.
         """
         if "_state" in self.__dict__ and self._kind.is_complex:
             return True
@@ -78,7 +78,7 @@ class BankReading(Estimator):
         return bool(complex_names) or complex_rows.prior_is_complex(self.prior)
 
     def _state_or_raise(self, is_complex: bool | None = None) -> BankState:
-        """Return the state; of complex filters if that is asked for and nothing has been learnt."""
+        """Return the state; of complex filters if asked for and nothing has been learned."""
         begun = "_state" in self.__dict__
         if is_complex is None:
             is_complex = self._kind.is_complex if begun else self._is_complex()
@@ -154,7 +154,7 @@ class BankReading(Estimator):
 
     @property
     def n_samples_seen_(self) -> NDArray[np.int64]:
-        """Rows learnt by each filter (n,); skipped rows and rows of weight 0 do not count."""
+        """Rows learned by each filter (n,); skipped rows and rows of weight 0 do not count."""
         with self._locked():
             return self._state_or_raise().seen.copy()
 

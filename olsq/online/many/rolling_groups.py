@@ -273,7 +273,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
 
     @property
     def n_samples_seen_(self) -> NDArray[np.int64]:
-        """Rows learnt by each group (groups,), not only those in its window."""
+        """Rows learned by each group (groups,), not only those in its window."""
         with self._locked():
             windows = self._windows_or_raise().values()
             return np.array([window.n_samples_seen_ for window in windows], np.int64)

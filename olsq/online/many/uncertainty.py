@@ -156,7 +156,7 @@ class BankUncertainty(BankReading):
 
         Notes
         -----
-        As :meth:`RecursiveLeastSquares.sample_coef`; O(d^3) a filter and O(d^2) a draw.
+        As :meth:`RecursiveLeastSquares.sample_coef`; O(d^3) per filter and O(d^2) per draw.
         """
         check_number(size, "size")
         with self._locked():

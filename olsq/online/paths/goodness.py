@@ -104,7 +104,7 @@ class SumsOfSquares(NamedTuple):
 
     ``before`` (g, m, 3) and ``since`` (s,) as in the kernels; None for an intercept, which is
     constant always.  Rows from ``skip`` on are the call's.  The arrays are copies: nothing may
-    depend on what the user does with his.  Few bytes a row, as most paths are never asked.
+    depend on what the user does with his.  Few bytes per row, as most paths are never asked.
     """
 
     inside: Callable[[], RowsInside]
@@ -252,7 +252,8 @@ def squares_before(
     intercept: bool,
     values: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Return weight, mean and sum of squares about it (m, 3) of the targets that a form has learnt.
+    """Return weight, mean and sum of squares about it (m, 3) of the targets that a form has
+    learned.
 
     ``values`` (d,) as in ``calls.history``.  Without an intercept the mean is 0: nothing asks
     for it.

@@ -147,7 +147,7 @@ def fill_constant_since(rows, X, begins, ends, values, expanding, since):
                 for j in range(d):
                     x = X[row, j]
                     if x != values[g, j]:
-                        # A run reaches back to the last learnt row of another value.
+                        # A run reaches back to the last learned row of another value.
                         if values[g, j] == values[g, j]:
                             runs[j] = learned + 1
                         values[g, j] = x

@@ -129,7 +129,7 @@ def orthogonalise(A, size, R, known):
 
 @kernel(forceinline=True)
 def invert(R, known, inverse):
-    """Invert R (k, k), upper triangular, but for rows and columns that are not known: zeros."""
+    """Invert R (k, k), upper triangular, except for rows and columns that are not known: zeros."""
     k = R.shape[0]
     for column in range(k):
         for a in range(k - 1, -1, -1):

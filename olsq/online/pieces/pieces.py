@@ -75,7 +75,7 @@ class PieceRows(NamedTuple):
 def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastSquares | None:
     """Learn rows as a piece of the stream of ``estimator``, which itself has learned nothing.
 
-    None where no row can be learnt: such rows are as if they had never come.  O(d^2) a row in
+    None where no row can be learned: such rows are as if they had never come.  O(d^2) per row in
     matrix products, memory of the rows and d^2.  Raises as ``partial_fit`` does.
     """
     X, y, sample_weight, forget, times, _ = rows
@@ -205,7 +205,7 @@ def path_after(
 ) -> CoefficientPath:
     """Return the path over rows of the estimator that has learned ``piece``, which does not change.
 
-    Rows before the first that can be learnt read as they do at the beginning of a stream.
+    Rows before the first that can be learned read as they do at the beginning of a stream.
     """
     X, y, sample_weight, forget, times, _ = rows
     if piece is not None:

@@ -8,7 +8,7 @@ real one of 2k, ``[Re theta, Im theta]``.  Each row is a pair of real rows,
 of one weight, with the forgetting factor before the first and 1 before the second.  Both have the
 same leverage, and ``u P v = 0`` for the rows u, v of a pair: P has the blocks [[A, -B], [B, A]] of
 a Hermitian matrix ``A + i B``.  So the second row's residual, though it is computed after the first
-row was learnt, is the a-priori residual of the imaginary part.
+row was learned, is the a-priori residual of the imaginary part.
 """
 
 from __future__ import annotations

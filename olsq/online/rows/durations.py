@@ -48,8 +48,8 @@ class Duration(NamedTuple):
     def expired(self, now: NDArray) -> NDArray:
         """Return the latest times (n,) outside of windows of this length that end at ``now`` (n,).
 
-        Numbers are compared to four roundings: with times .1 apart a window of .3 holds three rows,
-        whichever way .4 - .3 and .1 were rounded.
+        Numbers are compared to four roundings: with times 0.1 apart a window of 0.3 holds three
+        rows, whichever way 0.4 - 0.3 and 0.1 were rounded.
         """
         if self.kind == DATES:  # may reach back beyond the first of all nanoseconds
             earliest = np.iinfo(np.int64).min
@@ -72,7 +72,7 @@ def parse_duration(value: Any, name: str) -> Duration:
     """Parse a length of time between dates from text or a timedelta.
 
     Text is numbers with units, as pandas has them: "90D", "1.5h", "1D12h", "15min", "2W", "500ms";
-    units are W, D, h, min, s, ms, us, ns (capital or small, but for "M") and their English names.
+    units are W, D, h, min, s, ms, us, ns (capital or small, except "M") and their English names.
 
     Raises ValueError for what is not positive or has no fixed length, such as months.
 
@@ -191,7 +191,7 @@ def elapsed_times(
 ) -> NDArray[np.float64]:
     """Compute the time (n,) passed at each row since the row learned before it.
 
-    ``span`` = [time of the first row learnt, of the last], or empty: then the first row's is 0.
+    ``span`` = [time of the first row learned, of the last], or empty: then the first row's is 0.
     Rows that are not ``usable`` have 0, and the next one makes up for them.
     """
     elapsed = np.zeros(times.shape[0])

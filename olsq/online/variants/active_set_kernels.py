@@ -26,7 +26,7 @@ def face(problem, at, x, p, W, N, scratch):
 
     ``problem`` = (R, z, A, b): of ``|R x - z|`` under ``A x = b``.
     W (d, d + 1) then holds in its rows from the returned pivot on what lies outside of the span of
-    the free columns: of every held column (at its own place but for the free ones before it, see
+    the free columns: of every held column (at its own place except the free ones before it, see
     :func:`steepest`) and, last, of the residual.  N (d, q + 2 d) and scratch (4, q + 2 d) may hold
     anything.
     """

@@ -137,7 +137,7 @@ class Variant(VariantParameters, StreamingRegressor):
         engine.fresh = ended == DONE
         return ended != WAITING
 
-    _recorder: Recorder | None = None  # while a path is being learnt
+    _recorder: Recorder | None = None  # while a path is being learned
 
     def _recorded(self, *args: Any, **kwargs: Any) -> CoefficientPath:
         """Learn, and return the path of the solutions."""

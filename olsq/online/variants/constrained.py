@@ -61,7 +61,7 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     It starts from the last solution, which files hold; a face costs O(d^3), a row O(d^2 + m d).
     Where rows and ridge leave coefficients undetermined it is the minimiser of least norm (one of
     the minimisers, where the units of the regressors are some ten orders of magnitude apart).
-    Constraints that nothing satisfies are refused before a row is learnt.
+    Constraints that nothing satisfies are refused before a row is learned.
 
     Merging is exact, as the state is that of the unconstrained problem; ``equality`` and ``bounds``
     are second's.  No standard errors: on an active constraint none of the usual ones is right.  No
@@ -219,7 +219,7 @@ class ConstrainedLeastSquares(Variant, Coefficients):
         finally:
             self._unchanged = None
 
-    _unchanged = None  # what is asked, while a row is learnt: reading it takes microseconds
+    _unchanged = None  # what is asked, while a row is learned: reading it takes microseconds
     _stepped = None, None  # the last row's fast path, and what was asked then
 
     def _walk(

@@ -69,7 +69,7 @@ class OnlineElasticNet(Variant, Coefficients):
     are 0 and the signs of the others; these are then solved for by an orthogonal factorisation of
     the state's factor, so that the condition number of the answer is not squared, and held to the
     optimality conditions.  While the support stays what it was for the row before, no sweep is
-    needed.  O(d^2 + m d) a row; O(k^3 + d k) a solution of k nonzero coefficients, and O(d^2) a
+    needed.  O(d^2 + m d) per row; O(k^3 + d k) per solution of k nonzero coefficients, and O(d^2) a
     sweep.  Merging is exact.  No standard errors, no derivatives.
 
     Examples

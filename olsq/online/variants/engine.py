@@ -90,7 +90,7 @@ class Recorder:
     def path(self, groups: Any, before: NDArray, intercept: bool, dtype: Any) -> CoefficientPath:
         """Return the path of the call after the coefficients ``before`` (m, k).
 
-        A row that was not learnt has the coefficients before it.
+        A row that was not learned has the coefficients before it.
         """
         X, Y, usable = self.call.X, self.call.Y, self.call.usable
         if usable is None:

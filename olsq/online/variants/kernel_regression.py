@@ -24,7 +24,7 @@ from olsq.threads import one_blas_thread
 
 @dataclass(eq=False, repr=False, match_args=False)
 class KernelLeastSquares(Variant):
-    """Kernel recursive least squares: a function of x, learnt row by row, on a bounded dictionary.
+    """Kernel recursive least squares: a function of x, learned row by row, on a bounded dictionary.
 
     A row whose image in feature space is not (approximately) a combination of the dictionary's
     joins it, up to ``budget`` points (approximate linear dependence; Engel, Mannor & Meir 2004).
@@ -47,7 +47,7 @@ class KernelLeastSquares(Variant):
     threshold : float in (0, 1), default 1e-2
         Share of ``k(x, x)`` that the dictionary must miss for a row to join it (the paper's nu).
     budget : int, default 200
-        Most points; once there, rows are learnt by their projections and none joins.
+        Most points; once there, rows are learned by their projections and none joins.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
     ridge : float, default 1e-3
@@ -75,8 +75,8 @@ class KernelLeastSquares(Variant):
     -----
     The engine is the square-root form in the coordinates ``L^-1 k(x)`` of an orthonormal basis of
     the dictionary's span, ``L L^T`` its kernel matrix: well conditioned where the kernel matrix is
-    not, and a new point is one more coordinate.  O(b (b + d)) a row and a prediction, O(b^2 + b d)
-    memory; a fixed ridge under forgetting costs O(b^3) more per half-life.  The budget does not
+    not, and a new point is one more coordinate.  O(b (b + d)) per row and a prediction, O(b^2 + b
+    d) memory; a fixed ridge under forgetting costs O(b^3) more per half-life.  The budget does not
     follow inputs that drift away: its points stay.
 
     Two states have different dictionaries and are not merged.  No standard errors, no derivatives.

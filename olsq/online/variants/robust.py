@@ -112,7 +112,7 @@ class RobustLeastSquares(Variant, Coefficients):
 
     Merging is exact for the weights that the rows got in their own streams; these are not what one
     estimator over both would have given (and first rows still held are not weighted together any
-    more).  O(d^2 + m d + m scale_window) a row.  No standard
+    more).  O(d^2 + m d + m scale_window) per row.  No standard
     errors (the weights depend on the data), no derivatives.
 
     References: Huber & Ronchetti 2009, ch. 7; Lange, Little & Taylor 1989 (t weights); Zou, Chan

@@ -7,7 +7,7 @@ import math
 from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import LARGE, SMALL
 
-# A walk learnt and solved all rows; it waits before a row that a kernel does not learn; it learnt
+# A walk learned and solved all rows; it waits before a row that a kernel does not learn; it learned
 # a row whose solution is left to the general method.
 DONE, WAITING, ABSORBED = 0, 1, 2
 

@@ -78,7 +78,7 @@ class TotalLeastSquares(Variant):
     Exact at every query: the state is the triangular factor of the columns ``[1 X y]`` together,
     rotated row by row, and the solution is read from the singular vectors of its last rows, so no
     moments are formed.  Exact columns are eliminated first (Golub & Van Loan 2013, 6.3; Van Huffel
-    & Vandewalle 1991, ch. 3).  O((d + m)^2) a row, O((d + m)^3) a solution.  Merging is exact;
+    & Vandewalle 1991, ch. 3).  O((d + m)^2) per row, O((d + m)^3) per solution.  Merging is exact;
     ``noise_ratio`` may change between rows.  No ridge: one would shrink what total least squares
     is there to unshrink.  Several targets have one joint correction of X.  No standard errors, no
     derivatives.

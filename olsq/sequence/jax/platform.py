@@ -28,8 +28,8 @@ Result = TypeVar("Result")
 # Bytes of the largest array of a tile where the accelerator's memory is not known. A tile has some
 # ten arrays of that size: 2.5 GiB fit the smallest accelerator of today (16 GB).
 TILE_BYTES = 2**28
-# Measured on a CPU at d 32: a training step of Mesa with gates near .99 takes 1.2 times that of gla
-# with chunks of 32, 2 times with chunks of 64.
+# Measured on a CPU at d 32: a training step of Mesa with gates near 0.99 takes 1.2 times that of
+# gla with chunks of 32, 2 times with chunks of 64.
 WIDE = 64  # width of keys above which a factor per chunk costs more than shorter chunks save
 SHARE = 64  # the largest array of a tile may take one part in so many of an accelerator's memory
 

@@ -7,7 +7,7 @@ Tangents, and the derivatives of tangents and cotangents by the arrays themselve
 :func:`~olsq.sequence.jax.walk.solve_by_jax`: right to any order.
 
 Measured on a CPU: JAX's gradient takes up to 1.3 times as long as the one by hand, and four times
-the memory at a million tokens; its tangents take .8 to 1.1 times as long as ones by hand did.
+the memory at a million tokens; its tangents take 0.8 to 1.1 times as long as ones by hand did.
 
 ``jax.custom_vjp`` would take forward mode away, ``jax.custom_derivatives.linear_call`` the second
 order, and JAX 0.10 drops custom rules in forward over reverse mode inside a ``scan``.

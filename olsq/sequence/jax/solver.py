@@ -1,6 +1,6 @@
 """Interface of a solver's JAX form: what it gets, what it multiplies by, what it implements.
 
-A tile is some chunks of every stream.  With C tokens a chunk and n chunks, arrays are (B, n, C,
+A tile is some chunks of every stream.  With C tokens per chunk and n chunks, arrays are (B, n, C,
 ...); every product is one large batched matrix product over B and n.
 """
 

@@ -27,7 +27,7 @@ from olsq.sequence.jax.solver import Chunks, cross_norm, read_out, system_produc
 
 CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
 WIDEST = 8  # bytes of the largest number
-MOST_CHUNKS = 16  # chunks of a tile on a CPU: their moments cost this many products a chunk
+MOST_CHUNKS = 16  # chunks of a tile on a CPU: their moments cost this many products per chunk
 
 
 class Grid(NamedTuple):

@@ -71,7 +71,7 @@ class NumpyChunkExact(NumpySolver):
         """Return the tokens of a block of the gradient, and the most of its chunks.
 
         Shorter than :func:`chunk_length`, since the corrections of two solutions cost less in short
-        chunks.  Measured, microseconds a token with chunks of 32 and 64: 12.2 and 16.4 at d 64,
+        chunks.  Measured, microseconds per token with chunks of 32 and 64: 12.2 and 16.4 at d 64,
         45.4 and 47.8 at d 128.
         """
         return self._at_most(16 if d <= 8 else 32 if d <= 128 else 64)
