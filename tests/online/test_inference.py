@@ -689,7 +689,7 @@ def test_robust_covariances_after_a_prior_are_dense_ones(prior, method, forget, 
 STRATEGIES = [
     olsq.forgetting.Directional(0.9),
     olsq.forgetting.RandomWalk(0.1),
-    olsq.forgetting.PerCoefficient(0.9),
+    olsq.forgetting.PerCoefficient([0.9, 0.95, 0.9, 1.0]),
     olsq.forgetting.BoundedTrace(0.9, trace=10.0),
     olsq.forgetting.Variable(20),
     olsq.forgetting.ResetOnBreak(),
