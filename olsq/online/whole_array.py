@@ -132,7 +132,7 @@ def coefficient_path(
     -----
     With ``by``, all groups share one compiled loop.  These options compute one group after another:
     ``method="information"`` (the default of ``ridge_mode="fixed"`` with forgetting) and strategies
-    of ``olsq.forgetting``; with a window, a length of time, weights, forgetting, robust errors,
+    of ``olsq.forgetting``; with a window, a length of time, weights, forgetting,
     ``missing="skip_target"``, ``window_of="positions"`` where rows are missing, and 32 coefficients
     or more.
 
