@@ -129,7 +129,7 @@ class TimedBuilder(FeatureBuilder):
 
     @property
     def _in_durations(self) -> bool:
-        """Whether parameters are lengths of time, which are for time stamps."""
+        """True if parameters are lengths of time, which are for time stamps."""
         raise NotImplementedError
 
     def _open(self, table: Table) -> State:
