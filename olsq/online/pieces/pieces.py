@@ -156,8 +156,9 @@ def merged(
     if first is None or second is None:
         return second if first is None else first
     merging.check_same(first, second)
+    parts: tuple[Any, Any] = first, second
     both: Any = merging.put_together(first, second, _stacked)
-    both._learnt_by_target = first._learnt_by_target + second._learnt_by_target
+    both._learnt_by_target = parts[0]._learnt_by_target + parts[1]._learnt_by_target
     return both
 
 
