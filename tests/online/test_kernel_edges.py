@@ -18,9 +18,8 @@ from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.singular_path import Snapshots, absorb_undetermined
 from olsq.online.many import decision_kernels as decisions
 from olsq.online.many import kernels as bank
-from olsq.online.windows import block_kernels as rolling_blocks
-from olsq.online.windows import row_kernels as rolling
-from olsq.online.windows.window import EVERY_ROW
+from olsq.online.windows import kernels as rolling
+from olsq.online.windows.ring import NO_ROWS
 
 N, D, M, WINDOW = 16, 3, 2, 5
 rng = np.random.default_rng(0)
@@ -51,9 +50,10 @@ def rows():
 
 
 def ring(rows, filled):
-    """ring_X, ring_Y, ring_w, place, ridge, monitor, sizes"""
+    """The arrays of a window: see :func:`olsq.online.windows.kernels.roll`."""
     place = np.array([filled, filled % WINDOW, 0])
-    return (*rows, place, np.ones(D), np.zeros(2), np.zeros((3, M)))
+    bounds = np.zeros(D), np.zeros((3, M)), np.zeros(2, np.int64), np.ones(2)
+    return (*rows, np.empty(0), place, np.ones(D), *bounds)
 
 
 def empty_ring():
@@ -88,32 +88,27 @@ def calls(traced):
     else:
         yield learning.learn, [factor(), with_path, rows(), span, roundings, residual]
     yield square_root.update, [state(), spread, rows(), span, roundings, residual, robust]
-    within, tolerated = (1e6, 1e8, 1e-10), 1e-10
-    yield rolling.update, [
-        state(), empty_ring(), (X, Y, w, EVERY_ROW), span, within, residual, record,
-    ]  # fmt: skip
-    yield rolling.update_square_root, [
-        state(), full_ring(), (X, Y, w, EVERY_ROW), span, tolerated, residual, record,
-    ]  # fmt: skip
     leaving = np.ones(N, int)
     leaving[:2] = 0, 2
-    yield rolling.update, [
-        state(), ring_of_three(), (X, Y, w, leaving), span, within, residual, record,
-    ]  # fmt: skip
-    yield rolling.update_square_root, [
-        state(), ring_of_three(), (X, Y, w, leaving), span, tolerated, residual, record,
-    ]  # fmt: skip
+    for window, own in ((full_ring(), NO_ROWS), (ring_of_three(), leaving)):
+        arriving = *rows(), own, np.zeros(N, np.int64)
+        if traced:
+            yield rolling.roll_path, [
+                factor(), window, arriving, span, roundings, residual, record,
+            ]  # fmt: skip
+        else:
+            yield rolling.roll, [factor(), window, arriving, span, roundings, True, residual]
+            yield rolling.roll_unsettled, [
+                factor(), window, arriving, 3, roundings, False, residual,
+            ]  # fmt: skip
     penalty, lost = (np.ones(D), True), (1e-60, 1e-14)
     yield moments.update_solving, [
         (state(), with_path), penalty, np.zeros((M, D)), rows(), span, lost, residual, robust,
     ]  # fmt: skip
-    yield rolling_blocks.update_in_blocks, [
-        state(), full_ring(), (X, Y, w, EVERY_ROW), span, within, residual, record,
-    ]  # fmt: skip
     if traced:
         taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, True))
         yield factor_snapshots.learn_with_care, [
-            factor(0.0), spread, rows(), span, roundings, False, residual, robust, taken,
+            (factor(0.0), spread), rows(), span, roundings, False, residual, robust, taken,
         ]  # fmt: skip
     else:
         yield careful.learn_carefully, [
@@ -151,7 +146,7 @@ def calls(traced):
         yield bank.learn_path, [two, turns, rows(), roundings, residual, robust]
         taken = tuple(factor_snapshots.Snapshots.empty(2 * N, M, D, True))
         yield bank.learn_path_carefully, [
-            unknown, turns, rows(), roundings, False, residual, robust, taken, np.zeros(2, bool),
+            unknown, turns, rows(), roundings, False, residual, robust, (taken, np.zeros(2, bool)),
         ]  # fmt: skip
         yield bank.record, [two, np.array([1, 0]), np.array([0, 3]), roundings, robust]
         one = state()
@@ -167,10 +162,10 @@ def calls(traced):
     yield bank.solve_filters, [*two[:2], some, theta]
     bare = np.tile(np.eye(D), (2, 1, 1)), *two[1:4]  # these read no targets
     three = np.array([1, 0, 1])
-    yield decisions.leverage, [*bare, three, roundings, np.ones((3, D)), False, np.zeros(3)]
+    yield decisions.leverage, [bare, three, roundings, np.ones((3, D)), False, np.zeros(3)]
     draws = np.zeros((4, 2, M, D))
     yield decisions.draw, [
-        *two[:4], some, roundings, theta, np.ones((2, M)), draws, draws.copy(),
+        two[:4], some, roundings, theta, np.ones((2, M)), draws, draws.copy(),
     ]  # fmt: skip
     yield factor_form.variances_each, [*bare, roundings, np.zeros((2, D))]
 
@@ -231,31 +226,42 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
     kernel(*arguments)
 
 
+def rolling_calls(filled=WINDOW, own=NO_ROWS):
+    """Kernels of windows, and arguments."""
+    for kernel, arguments in [*calls(False), *calls(True)]:
+        if kernel in (rolling.roll, rolling.roll_path, rolling.roll_unsettled):
+            window, arriving = arguments[1], arguments[2]
+            if window[4][0] == filled and arriving[4].size == own.size:
+                yield kernel, arguments
+
+
 @pytest.mark.parametrize("place", [[-1, 0, 0], [WINDOW + 1, 0, 0], [0, -1, 0], [0, WINDOW, 0]])
 def test_a_place_outside_the_ring_is_refused(place):
-    for which in (3, 4):
-        kernel, arguments = list(calls(False))[which]
-        arguments[1][3][:] = place
+    count = 0
+    for kernel, arguments in rolling_calls():
+        arguments[1][4][:] = place
+        count += 1
         with pytest.raises(ValueError, match="ring"):
             kernel(*arguments)
+    assert count == 3
 
 
-@pytest.mark.parametrize("row", [0, 5, N - 1])
+@pytest.mark.parametrize("row", [3, 5, N - 1])
 @pytest.mark.parametrize("count", [-1, 100])
 def test_more_rows_than_there_are_cannot_leave(row, count):
-    for which in (5, 6):
-        kernel, arguments = list(calls(False))[which]
-        arguments[2][3][row] = count
-        with pytest.raises(ValueError, match="leave the ring"):
-            kernel(*arguments)
+    for kernel, arguments in rolling_calls(3, np.zeros(N)):
+        if kernel is not rolling.roll_unsettled or row == 3:
+            arguments[2][4][row] = count
+            with pytest.raises(ValueError, match="leave the ring"):
+                kernel(*arguments)
 
 
 def test_more_rows_than_the_ring_has_slots_cannot_stay():
-    for which in (5, 6):
-        kernel, arguments = list(calls(False))[which]
-        arguments[2][3][:] = 0
-        with pytest.raises(ValueError, match="enter the ring"):
-            kernel(*arguments)
+    for kernel, arguments in rolling_calls(3, np.zeros(N)):
+        if kernel is not rolling.roll_unsettled:
+            arguments[2][4][:] = 0
+            with pytest.raises(ValueError, match="enter the ring"):
+                kernel(*arguments)
 
 
 @pytest.mark.parametrize("shape", [(1, M, D), (2, M, D + 1), (3, M, D)])
