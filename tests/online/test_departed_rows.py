@@ -125,13 +125,14 @@ def test_single_rows_are_those_of_one_call(few):
     for kind in departed.KINDS:
         for seed in range(4):
             stream = departed.make(seed, kind, few=few)
-            whole = olsq.RollingLeastSquares(**stream.options).fit(
-                stream.X, stream.y, stream.weights
-            )
+            whole = olsq.RollingLeastSquares(**stream.options)
+            whole.fit(stream.X, stream.y, **stream.given)
             est = olsq.RollingLeastSquares(**stream.options)
-            for t, (x, y) in enumerate(zip(stream.X, stream.y, strict=True)):
-                weight = None if stream.weights is None else stream.weights[t]
-                assert est.step(x, y, sample_weight=weight)[1] == whole.residual_[t]
+            for t in range(len(stream.X)):
+                row = slice(t, t + 1)
+                given = {name: values[row] for name, values in stream.given.items()}
+                est.partial_fit(stream.X[row], stream.y[row], **given)
+                assert est.residual_[0] == whole.residual_[t]
                 if t % 3 == 0 and t > 12:
                     assert np.isfinite(est.coef_).all()
                 if t % 5 == 0:

@@ -169,7 +169,8 @@ def test_the_most_that_a_builder_lists():
         ("information", "H", [(1, 1e3)]),
         ("information", "H", [(1, 1e3), (3, 1e3)]),
         ("information", "H", [(0, -1.0)]),
-        ("rolling", "form_R", [(3, 1.0)]),
+        ("rolling", "form_F", [(5, 1e-3)]),
+        ("rolling", "fading", [(0, 0.0)]),
         ("rolling", "place", [(0, 10)]),
         ("elastic net", "R", [(5, 6.9e302)]),  # its squares overflow
         ("robust", "first", [(5, 1.5)]),  # a gate above 1

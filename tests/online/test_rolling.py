@@ -46,7 +46,9 @@ def test_agrees_with_oracle_after_every_sample(
             X[seen], Y[seen], stream.weights[seen], vector, intercept,
             path.coef[t].astype(float), path.intercept[t].astype(float), eps,
         )  # fmt: skip
-        allowed = tolerance("rolling", 2.3e-16, truth.condition[t], 1.0) + 4 * eps
+        # Rows in float32 are known to its rounding: what they say below it is taken for noise.
+        known = 4 * truth.condition[t] * eps if dtype == np.float32 else 0.0
+        allowed = tolerance("rolling", 2.3e-16, truth.condition[t], 1.0) + 4 * eps + known
         if allowed < 1e-2:
             error = coefficient_error(path.coef[t], truth.coef[t], X[seen], Y[seen])
             assert error <= allowed + 1e-9  # the bound that rebuilding keeps

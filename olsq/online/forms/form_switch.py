@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.adaptive import AdaptiveForm
-from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.covariance import CovarianceState
 from olsq.online.forms.factor.form import FactorForm, as_factor, as_root
 from olsq.online.forms.form import SMALL, Form, copied
 from olsq.online.forms.information import InformationForm
@@ -19,7 +19,7 @@ from olsq.online.rows.durations import half_life_gates
 
 FORMS: dict[str, Any] = {
     kind.name: kind
-    for kind in (FactorForm, SquareRootForm, CovarianceForm, InformationForm, AdaptiveForm)
+    for kind in (FactorForm, SquareRootForm, CovarianceState, InformationForm, AdaptiveForm)
 }
 METHODS = ("covariance", "sqrt", "information")
 

@@ -37,24 +37,15 @@ class Limits:
         out of it, is the rounding error that the data came with; 0 for float64 data
     floor : smallest ratio of a column's information to its level at the last excitation that
         forgetting may leave
-    leverage, inflation, variance : largest leverage of a row, variance inflation factor and P_jj
-        the covariance form accepts; beyond them it hands over to the square-root form
     """
 
     eps: float
     coarse: float
     floor: float
-    leverage: float
-    inflation: float
-    variance: float
 
     @property
     def square_root(self) -> tuple[float, float, float]:
         return self.eps, self.floor, self.coarse
-
-    @property
-    def covariance(self) -> tuple[float, float, float]:
-        return self.leverage, self.inflation, self.variance
 
 
 def limits_for(state: DTypeLike, data: DTypeLike = np.float64) -> Limits:
@@ -67,8 +58,4 @@ def limits_for(state: DTypeLike, data: DTypeLike = np.float64) -> Limits:
         coarse=0.0 if np.dtype(data) == np.float64 else 4 * float(np.finfo(np.float32).eps),
         # float32 states reach rounding at 1e-12; float64 ones keep quotients exact down to 1e-60
         floor=1e-12 if small else 1e-60,
-        # What a row of leverage l leaves of P has lost log10(l) digits.
-        leverage=1e4,
-        inflation=1e8,
-        variance=1e302,
     )

@@ -3,7 +3,7 @@
 Between two factorisations ``M = H + decay Lambda = R^T R`` a block's rows follow the covariance
 form's recursion, which the factor gives without an inverse: with ``A = R^-T K~^T`` for the weighted
 rows K~ of the block, ``I + A^T A = L L^T`` and the residuals are ``e_t = L_tt eps_t / sqrt(w_t)``,
-``eps = L^-1 e~``, as in ``covariance_blocks``.  It holds where gates multiply all of M: the ridge
+``eps = L^-1 e~``.  It holds where gates multiply all of M: the ridge
 is forgotten with the data, or nothing is.  Elsewhere ``ridge_blocks`` corrects the residuals.
 """
 
@@ -14,10 +14,10 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.covariance_kernels import SMALLEST_GATE
 from olsq.online.forms.edges import check_call, check_spread
 from olsq.online.forms.moment_kernels import factorise, sinks, solve
 from olsq.online.forms.ridge_blocks import SMALLEST, correct_residuals, whiten
+from olsq.online.forms.square_root_blocks import SMALLEST_GATE
 from olsq.online.forms.square_root_kernels import DECAY, absorb_squares, add_square, count_row
 
 

@@ -111,7 +111,7 @@ WINDOW: Fields = {
     "place": Field((3,), "int64", "place"),
     "ridge": Field(("d",), invariant="not negative"),
     "bounds": Field(("d",), invariant="not negative"),
-    "squares": Field((3, "m")),
+    "squares": Field((3, "m"), invariant="not negative"),
     "counts": Field((2,), "int64", "row counts"),
     "fading": Field((2,), invariant="fading"),
     "ring_t": Field(("w",), "time", optional=True),

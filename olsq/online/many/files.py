@@ -21,8 +21,7 @@ from olsq.online.files.invariants import (
     want,
 )
 from olsq.online.forms import schema
-from olsq.online.forms.covariance import square_root_of
-from olsq.online.forms.covariance_kernels import COVARIANCE
+from olsq.online.forms.covariance import COVARIANCE, square_root_of
 from olsq.online.forms.factor.form import factor_of
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to

@@ -31,7 +31,7 @@ import numpy as np
 from olsq.kernels import kernel
 from olsq.online.forms.edges import check_trace
 from olsq.online.forms.factor.careful import take_carefully
-from olsq.online.forms.factor.counters import soundness
+from olsq.online.forms.factor.counters import four_are_sound, soundness
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, absorb_row, called, inline, load_row
 from olsq.online.forms.factor.learning import make_scratch
@@ -46,6 +46,7 @@ from olsq.online.forms.square_root_kernels import (
     count_row,
     record,
 )
+from olsq.online.forms.square_root_kernels import DECAY as GATES
 from olsq.online.windows.limits import (
     COARSEST_SCALE,
     FAINTEST_COLUMN,
@@ -69,7 +70,8 @@ def make_room(d, m, intercept):
     history = np.empty((d, 4)), np.empty((d, 4)), np.ones((d, 4))
     start = first, np.empty((0, 0)), np.full(1, -1)
     vectors = np.empty(d + m), np.empty(m)
-    return four, np.empty((4, m)), np.empty(4), make_scratch(d, m), history, start, vectors
+    four_errors, fresh = np.empty((4, m)), np.empty((2, d))
+    return four, four_errors, np.empty(4), make_scratch(d, m), history, start, vectors, fresh
 
 
 @inline
@@ -255,7 +257,7 @@ def build(state, window, limits, room):
     """Make the factor anew from the rows of the window."""
     F, D, columns, tally, loss = state
     _, _, _, ring_fade, place, ridge, bounds, squares, counts, _ = window
-    four, errors, _, _, history, start, (w, _) = room
+    four, errors, _, _, history, start, (w, _), _ = room
     X, Y, _, weights = four
     d, m, count = D.shape[0], loss.shape[0], place[FILLED]
     for j in range(d):
@@ -345,7 +347,7 @@ def take_row(state, window, rows, t, room, errors):
     weight.
     """
     F, D, _, tally, loss = state
-    four, row_errors, _, _, _, _, (w, _) = room
+    four, row_errors, _, _, _, _, (w, _), _ = room
     X, Y, gates, weights = four
     leaving, share = leaving_with(window, rows, t, window[4][FILLED]), 0.0
     for k in range(leaving + 1):
@@ -381,10 +383,10 @@ def take_unsettled(state, window, rows, t, limits, known, room, errors):
     The row's noise is that of rows that have only entered: the factor must have been made since
     one left.
     """
-    columns = state[2]
+    columns, tally = state[2], state[3]
     _, _, _, _, place, _, bounds, squares, counts, _ = window
     X, Y, gates, weights, _, _ = rows
-    four, row_errors, _, _, _, start, _ = room
+    four, row_errors, _, _, _, start, _, _ = room
     gate, weight = gates[t], weights[t]
     for q in range(Y.shape[1]):
         row_errors[0, q] = errors[t, q]
@@ -395,6 +397,7 @@ def take_unsettled(state, window, rows, t, limits, known, room, errors):
         return share, outcome
     for q in range(Y.shape[1]):
         errors[t, q] = row_errors[0, q]
+    tally[GATES] = 1.0  # a ridge does not fade, and no coefficient is held
     fade_ring(window, gate)
     leaving = leaving_with(window, rows, t, place[FILLED])
     for k in range(leaving):
@@ -435,12 +438,21 @@ def fit_into_four(window, rows, t, n):
 
 
 @inline
-def rows_at_once(window, rows, t, stop):
-    """Return how many rows enter with four that enter or leave: 2, 4 or, if none do, 1."""
+def rows_at_once(state, window, rows, t, stop, limits, room):
+    """Return how many rows enter with four that enter or leave: 2, 4 or, if none do, 1.
+
+    Four that enter must be settled for certain: a later one that is not would be taken with care
+    by the factor that it finds, which is made anew only where rows have left.
+    """
+    _, D, columns, tally, _ = state
+    X, Y, gates, weights, _, _ = rows
     most = 1
     for n in range(2, 5, 2):
         if most == 1 and t + n <= stop and fit_into_four(window, rows, t, n):
             most = n
+    if most == 4:
+        own = X, Y, gates, weights
+        most = 4 if four_are_sound(D, columns, own, t, limits, tally, room[7]) else 1
     return most
 
 
@@ -466,7 +478,7 @@ def settle(state, window, rows, t, limits, room):
     Returns (whether it is, whether the factor was made).  The row becomes row 0 of the four.
     """
     D, columns, tally = state[1], state[2], state[3]
-    four, _, _, _, history, _, _ = room
+    four, _, _, _, history, _, _, _ = room
     made = settled = False
     for _ in range(2):
         load_arriving(rows, t, four, 0)
@@ -606,7 +618,7 @@ def take_block(state, window, rows, t, n, limits, room, errors, trace, carried):
     what is ``carried``, unless a variance has shrunk too much: then no row is taken.
     """
     F, D, columns, tally, loss = state
-    four, block_errors, _, scratch, history, _, (_, running) = room
+    four, block_errors, _, scratch, history, _, (_, running), _ = room
     gates, weights, left = four[2], four[3], scratch[3]
     m, each = loss.shape[0], 4 // n
     for q in range(m):
@@ -664,7 +676,7 @@ def roll_rows(state, window, rows, span, limits, room, errors):
                 break
             t += 1
             continue
-        n = rows_at_once(window, rows, t, span[1])
+        n = rows_at_once(state, window, rows, t, span[1], limits, room)
         if n > 1:
             load_block(window, rows, t, n, room[0])
             n, _ = take_block(state, window, rows, t, n, limits, room, errors, None, None)
@@ -692,7 +704,7 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
             fresh = t == span[0] or is_sound(state, limits)
         if not settled:
             break
-        n = rows_at_once(window, rows, t, span[1]) if t >= single else 1
+        n = rows_at_once(state, window, rows, t, span[1], limits, room) if t >= single else 1
         if n > 1:
             if since < 0 or since >= max(64, AFRESH * D.shape[0]):
                 read_afresh(state, carried)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.forms import schema
-from olsq.online.forms.covariance import CovarianceForm, to_square_root
 from olsq.online.forms.factor import careful, learning, path, snapshots
 from olsq.online.forms.factor.solving import solve, variances
 from olsq.online.forms.form import Form
@@ -63,21 +62,18 @@ def factor_of(R: NDArray, z: NDArray) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 def as_root(form: Any) -> Any:
-    """Convert a factor, or a covariance, to square-root form; return other forms as they are."""
-    if isinstance(form, FactorForm):
-        return form.root()
-    return to_square_root(form) if isinstance(form, CovarianceForm) else form
+    """Convert a factor to square-root form; return other forms as they are."""
+    return form.root() if isinstance(form, FactorForm) else form
 
 
 def as_factor(form: Any) -> Any:
-    """Convert a state in covariance or square-root form to a factor; others are returned.
+    """Convert a state in square-root form to a factor; others are returned.
 
     So are states that are stored in float32, whose squares of pivots would leave its range.
     """
-    root = as_root(form) if isinstance(form, CovarianceForm) else form
-    if type(root) is not SquareRootForm or root.precision[0] != DOUBLE[0]:
+    if type(form) is not SquareRootForm or form.precision[0] != DOUBLE[0]:
         return form
-    return FactorForm.of_root(root)
+    return FactorForm.of_root(form)
 
 
 @dataclass(eq=False)
