@@ -21,7 +21,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 class _Limit:
-    """How many are inside of a context with one thread, and what was set before the first."""
+    """Counter of those inside a context with one thread, and the setting before the first."""
 
     def __init__(self) -> None:
         self._start_anew()

@@ -41,3 +41,13 @@ def test_files_that_a_page_names_exist(page):
 
 def test_pages_are_found():
     assert len(PAGES) > 10
+
+
+def test_tests_that_the_table_of_kinds_names_exist():
+    page = (ROOT / "tests" / "KINDS.md").read_text()
+    rows = [row for row in page.splitlines() if row.startswith("| ")][1:]
+    named = [re.findall(r"`(tests/[^`:]+)::(\w+)`", row) for row in rows]
+    assert all(named), "a row names no test"
+    assert len(rows) <= 40
+    for file, name in (test for row in named for test in row):
+        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), (file, name)

@@ -138,7 +138,7 @@ def listed_if_any(value: tuple[str, ...] | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Declaration:
-    """How a field of a command's options is given on the command line and kept in a state.
+    """Declaration of a field of a command's options: on the command line and in a state.
 
     Attributes
     ----------

@@ -250,7 +250,7 @@ def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
     """
     table = partitions(X, by=by)
     features = getattr(estimator, "n_features_in_", None)
-    d = table.meta[0].shape[1]
+    d = table.meta.X.shape[1]
     if features is not None and d != features:
         raise ValueError(f"X has {d} features, but the estimator is expecting {features}")
     like = np.asarray(estimator.coef_)

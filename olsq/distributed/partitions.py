@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 
 from olsq.online.many.labels import label_array
+from olsq.online.pieces.pieces import PieceRows
 
 PER_ROW = ("y", "sample_weight", "forget", "times", "by")
 
@@ -18,19 +19,19 @@ class Partitions(NamedTuple):
 
     ``blocks`` holds a tuple of six keys or None for each partition; ``dependencies`` the
     collections they are keys of; ``rows`` the number of rows of each, NaN where unknown;
-    ``columns`` which of the six are columns of X, by name; ``meta`` X and y with no rows.
+    ``columns`` which of the six are columns of X, by name; ``meta`` the six with no rows.
     """
 
     blocks: list[tuple[Any, ...]]
     dependencies: list[Any]
     rows: tuple[float, ...]
     columns: dict[str, Any]
-    meta: tuple[Any, Any]
+    meta: PieceRows
 
     @property
     def frames(self) -> bool:
         """True if X is a data frame."""
-        return hasattr(self.meta[0], "columns")
+        return hasattr(self.meta.X, "columns")
 
 
 def is_frame(data: Any) -> bool:
@@ -80,19 +81,17 @@ def partitions(X: Any, **per_row: Any) -> Partitions:
         parts.append(keys)
         dependencies += more
     meta_X: Any = X._meta if is_frame(X) else np.empty((0, X.shape[1]), X.dtype)
-    blocks = list(zip(*parts, strict=True))
-    aligned = Partitions(blocks, dependencies, rows, columns, (meta_X, metas.get("y")))
+    metas |= {name: meta_X[column] for name, column in columns.items()}
     y_meta = metas.get("y")
-    if "y" in columns:
-        y_meta = meta_X[columns["y"]]
-    elif y_meta is not None and not hasattr(y_meta, "iloc"):
-        y_meta = np.empty((0, *per_row["y"].shape[1:]), y_meta.dtype)
+    if y_meta is not None and not hasattr(y_meta, "iloc"):
+        metas["y"] = np.empty((0, *per_row["y"].shape[1:]), y_meta.dtype)
     taken = [c for v in columns.values() for c in (v if isinstance(v, list) else [v])]
     if taken:
         meta_X = meta_X.drop(columns=taken)
     if meta_X.shape[1] == 0:
         raise ValueError("X has no column left to be a regressor")
-    return aligned._replace(meta=(meta_X, y_meta))
+    meta = PieceRows(meta_X, metas.pop("y", None), **metas)
+    return Partitions(list(zip(*parts, strict=True)), dependencies, rows, columns, meta)
 
 
 new_array: Any = da.Array  # a type checker resolves it to the __new__ of a subclass

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ from olsq.online.known_rows import HeldRows, check_horizon
 from olsq.online.pieces import pieces
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.times import times_or_index
+from olsq.online.whole_array import check_fewest
 
 SHARED = -1
 
@@ -107,9 +108,17 @@ class DistributedPath(PathFields):
         part, rows = self.partitions[0], self.residual.chunks[0]
         return _array(part.dask, part.key[0], name, read, read(self.meta), rows)
 
-    def to_frame(self, *, statistics: bool = False) -> Any:
-        """Convert the path to a Dask data frame, with columns as in
-        :meth:`olsq.CoefficientPath.to_frame`.
+    def to_frame(
+        self,
+        *,
+        names: Sequence[str] | None = None,
+        statistics: bool = False,
+        index: bool = True,
+    ) -> Any:
+        """Convert the path to a Dask data frame of pandas frames.
+
+        Parameters and columns are those of :meth:`olsq.CoefficientPath.to_frame`.  Without an index
+        of the data the rows of every partition are numbered from 0.
 
         Examples
         --------
@@ -121,7 +130,7 @@ class DistributedPath(PathFields):
         """
         import dask.dataframe as dd
 
-        options = {"kind": "pandas", "statistics": statistics}
+        options = {"names": names, "kind": "pandas", "statistics": statistics, "index": index}
         meta = self.meta.to_frame(**options)
         frames = [part.to_frame(**options) for part in self.partitions]
         return dd.from_delayed(frames, meta=meta, verify_meta=False)
@@ -159,8 +168,8 @@ def coefficient_path(
         already (``X.persist()``) and what several partitions come from (a shuffle) are never made
         again.
     **parameters
-        The other ones of :func:`olsq.coefficient_path`, with its defaults: no ridge and no
-        intercept unless asked for.
+        The other ones of :func:`olsq.coefficient_path` except ``statistics``, with its defaults:
+        no ridge and no intercept unless asked for.
 
     Returns
     -------
@@ -198,11 +207,13 @@ def coefficient_path(
     unknown = sorted(parameters.keys() - defaults.keys())
     if unknown:
         raise TypeError(f"{unknown[0]!r} is not a parameter of coefficient_path")
+    if not parameters.pop("statistics", True):
+        raise ValueError("statistics=False is not offered here: leave statistics out")
     length = check_horizon(horizon)
     if isinstance(length, Duration) and is_array(X):
         times_or_index(times, None, None, length, f"horizon={horizon!r}")
     per_row = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
-    rolling = window is not None
+    rolling, fewest = window is not None, None
     options, per_row = with_forget(parameters, per_row, forget)
     of_path = {"ridge": 0.0, "fit_intercept": False} | options
     if rolling:
@@ -213,19 +224,20 @@ def coefficient_path(
         for name in ("ridge_mode", "method", "cov", "maxlags"):
             of_path.pop(name, None)
     else:
-        for name in ("min_samples", "window_of", "maxlags"):
-            if of_path.pop(name, None) is None:
-                continue
-            if name == "maxlags":
-                refuse_maxlags(parameters.get("cov"))
-            raise ValueError(f"{name} needs window")
+        fewest = of_path.pop("min_samples", None)
+        if fewest is not None:
+            check_fewest(fewest)
+        if of_path.pop("maxlags", None) is not None:
+            refuse_maxlags(parameters.get("cov"))
+        if of_path.pop("window_of", None) is not None:
+            raise ValueError("window_of needs window")
     table = partitions(X, **per_row)
     if by is None and not isinstance(length, Duration) and 1 < length >= sum(table.rows):
         raise longer_than_data(horizon)
     job = make_work(of_path, table.columns, by is not None, rolling)
-    # A window leaves out times that only forecasts need by itself, a half-life is one in time.
-    learns_times = rolling or length == 1 or parameters.get("half_life") is not None
-    job = replace(job, options=options, learns_times=learns_times)
+    # A window leaves out by itself times that are labels, or for forecasts; a half-life is in time.
+    learns_times = rolling or parameters.get("half_life") is not None
+    job = replace(job, options=options, learns_times=learns_times, fewest=fewest)
     token = tokenize("path", table.blocks, of_path, options, table.columns, length, reread)
     graph, levels = state_tree(job, table.blocks, token)
     before = add_states_before(graph, levels, job.without_prior().merged, token)
@@ -242,7 +254,7 @@ def coefficient_path(
     else:
         _add_forecasts(graph, forecasting, second, token, name)
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
-    meta = pieces.blank(*table.meta, job.parameters["fit_intercept"])
+    meta = pieces.blank(table.meta, job.parameters["fit_intercept"])
     arrays = [
         _array(layers, name, field, operator.attrgetter(field), array, table.rows)
         for field, array in zip(meta._fields, meta, strict=True)

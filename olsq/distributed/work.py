@@ -20,6 +20,7 @@ from olsq.online.pieces import pieces
 from olsq.online.pieces.pieces import INSTEAD_OF_PIECES, PieceRows
 from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.times import of_frames, read_times, times_and_zone
+from olsq.online.whole_array import hide_first
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Work:
     rolling: bool
     by: bool
     options: dict[str, Any] | None = None  # of a rolling path, as coefficient_path takes them
-    learns_times: bool = True  # False: times are for the horizon of forecasts only
+    learns_times: bool = True  # False: times are labels, or for the horizon of forecasts
+    fewest: int | None = None  # samples of a path without a window; below them it reads NaN
 
     def estimator(self) -> Any:
         """Make a new estimator, without any rows."""
@@ -105,13 +107,11 @@ class Work:
 
     def build_estimator(self, state: Any) -> Any:
         """Build the fitted estimator from the state of all rows."""
-        if self.by and all(piece is None for piece in state.values()):
-            state = {}
-        samples = getattr(state, "samples", getattr(state, "n_samples_seen_", None))
-        if not state:
-            raise ValueError("no row is left to learn from: each has a missing value")
-        if samples == 0:
-            raise ValueError("sample_weight is zero in every row; no row is left to learn from")
+        parts = state.values() if self.by else [state]
+        if not any(samples_of(part) for part in parts):
+            raise ValueError(
+                "no row is left to learn from: each has a missing value or a sample_weight of 0"
+            )
         if isinstance(state, Tail):
             return fitted_to_tail(self.estimator(), state)
         if self.by:
@@ -121,28 +121,36 @@ class Work:
     def path(self, before: Any, *blocks: Any) -> CoefficientPath:
         """Compute the path over a partition's rows, after the state of all rows before it."""
         rows = self.collect_rows(blocks)
+        shown = replace(self, learns_times=True).collect_rows(blocks)
         intercept = self.parameters["fit_intercept"]
         if self.rolling:
-            return self._rolling_path(before, rows)
-        est = self.estimator()
-        if not self.by:
-            return pieces.path_after(est, before, rows)
-        self._check_labels(rows)
-        before = before or {}
-        path = rows_like(pieces.blank(rows.X, rows.y, intercept), rows.n)
-        for key, members in rows.groups:
-            part = rows.take(members)._replace(by=None)
-            fill_rows(path, members, pieces.path_after(copy.copy(est), before.get(key), part))
-        return CoefficientPath.of_arrays(path).labelled(pieces.labels_of(rows, intercept))
+            path = self._rolling_path(before, rows)
+        elif not self.by:
+            path = self._path_of_one(before, rows)
+        else:
+            self._check_labels(rows)
+            before = before or {}
+            every_array = rows_like(pieces.blank(rows, intercept), rows.n)
+            for key, members in rows.groups:
+                part = rows.take(members)._replace(by=None)
+                fill_rows(every_array, members, self._path_of_one(before.get(key), part))
+            path = CoefficientPath.of_arrays(every_array)
+        return path.labelled(pieces.labels_of(shown, intercept))
+
+    def _path_of_one(self, piece: Any, rows: PieceRows) -> CoefficientPath:
+        """Compute the path of one regression's rows after its piece."""
+        path = pieces.path_after(self.estimator(), piece, rows)
+        if self.fewest is None:
+            return path
+        learnt = 0 if piece is None else piece._learnt_by_target.reshape(path.residual.shape[1:])
+        return hide_first(path, self.fewest, rows.sample_weight, learnt)
 
     def _rolling_path(self, before: Tail | None, rows: PieceRows) -> CoefficientPath:
         assert self.options is not None
-        intercept = self.parameters["fit_intercept"]
         last = None if before is None else before.rows
         every = rows if last is None else joined(last, rows)
-        labels = pieces.labels_of(rows, intercept)
         if not rows.n or not pieces.can_learn(self.estimator(), every):
-            return pieces.blank(rows.X, rows.y, intercept, np.nan, labels)
+            return pieces.blank(rows, self.parameters["fit_intercept"], np.nan)
         factors = {} if every.forget is None else {"forget": every.forget}
         path = whole_path(
             every.X,
@@ -152,7 +160,12 @@ class Work:
             by=every.by,
             **self.options | factors,
         )
-        return path.each(lambda array: array[every.n - rows.n :]).labelled(labels)
+        return path.each(lambda array: array[every.n - rows.n :])
+
+
+def samples_of(state: Any) -> int:
+    """Return the number of samples of a piece or a tail; None has none."""
+    return 0 if state is None else getattr(state, "samples", getattr(state, "n_samples_seen_", 0))
 
 
 # -- windows, which still need the last rows of partitions before them -----------------------------
@@ -230,12 +243,9 @@ def merged_tails(
 
 
 def fitted_to_tail(window: RollingLeastSquares, last: Tail) -> RollingLeastSquares:
-    """Fit the window to the rows of its tail."""
+    """Fit the window to the rows of its tail, of which none need be usable."""
     rows = last.rows
-    if rows.forget is None:
-        window.fit(rows.X, rows.y, rows.sample_weight, times=rows.times)
-    else:
-        window.partial_fit(rows.X, rows.y, rows.sample_weight, forget=rows.forget, times=rows.times)
+    window.partial_fit(rows.X, rows.y, rows.sample_weight, forget=rows.forget, times=rows.times)
     window.n_samples_seen_ = last.samples
     return window
 

@@ -102,9 +102,18 @@ class Formula:
         X : frame (n, k) of float64
             Polars' for a Polars frame, otherwise pandas', with the index of ``data``.
         y : series (n,), frame (n, m), or None without targets
+
+        Notes
+        -----
+        Nothing is learned from blocks of no rows.  Before the first row their X has the formula's
+        columns where all variables are numbers, and none where levels decide on them.
         """
         frame, kind, index = _to_pandas(data)
         first = not hasattr(self, "_spec")
+        if first and not len(frame):
+            X, y = self._sides_without_rows(frame)
+            y = None if y is None else _to_caller(y, kind, index, series=True)
+            return _to_caller(X, kind, index), y
         spec, depth, needs = (
             self._learn(frame) if first else (self._spec, self.history_, self._needs)
         )
@@ -181,6 +190,20 @@ class Formula:
                         "lag(center(x))"
                     )
         return learned.model_spec, int(depth), needs
+
+    def _sides_without_rows(self, frame: Any) -> tuple[Any, Any]:
+        """Return both sides of no rows; without columns where they depend on levels to come."""
+        import pandas as pd
+
+        # Numbers of every size stand for the rows to come: transforms give their columns for them.
+        example = pd.DataFrame({name: np.arange(1.0, 129.0) for name in frame})
+        spec, *_ = self._learn(example)
+        X, y = self._compute_sides(spec, example, 0, targets=True)
+        if _has_levels(_sides(spec)[-1], frame):
+            X = X.iloc[:, :0]
+        if y is not None and _has_levels(_sides(spec)[0], frame):
+            y = y.iloc[:, :0]
+        return X, y
 
     def _prepend_history(self, frame: Any, needs: list[str], depth: int, first: bool) -> Any:
         """Prepend the rows of history, which for the first block are rows of missing values."""
@@ -270,6 +293,13 @@ def is_constant(values: Any) -> bool:
     values = values[~np.isnan(values)]
     size = np.abs(values).max(initial=0.0)
     return bool(np.ptp(values) <= 4 * np.finfo(np.float64).eps * size) if values.size else False
+
+
+def _has_levels(spec: Any, frame: Any) -> bool:
+    """Test whether a side has columns by levels: of C(...), or of variables that are no numbers."""
+    kinds = [kind.value for kind, _ in spec.encoder_state.values()]
+    names, _ = _list_variables(spec.formula, list(frame.columns))
+    return "categorical" in kinds or any(frame[n].dtype.kind not in "biuf" for n in names)
 
 
 def _holds_nan(state: Any) -> bool:
@@ -450,6 +480,8 @@ def _to_pandas(data: Any) -> tuple[Any, str, Any]:
         values = frame[name].to_list()
         if frame[name].dtype.is_integer() and _is_large(values):
             values = pd.Series(values, dtype=_exact_dtype(values))
+        elif not values:
+            values = np.empty(0, np.float64 if frame[name].dtype.is_numeric() else object)
         columns[name] = values
     return pd.DataFrame(columns), kind, None
 

@@ -112,6 +112,10 @@ class Fourier(TimedBuilder):
             frequencies = np.sort(np.concatenate([frequencies, harmonics]))
         return waves
 
+    @property
+    def _in_durations(self) -> bool:
+        return any(isinstance(period, str) for period, _, _ in self._waves())
+
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
         t, are_stamps, after = self._read_times(state, table)
         parts, phase = [], {}

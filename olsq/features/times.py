@@ -127,6 +127,11 @@ class TimedBuilder(FeatureBuilder):
     of: Any
     _local = False  # whether stamps with a time zone are read as the zone's clocks show them
 
+    @property
+    def _in_durations(self) -> bool:
+        """True if parameters are lengths of time, which are for time stamps."""
+        raise NotImplementedError
+
     def _open(self, table: Table) -> State:
         columns = [] if self.of is None else table.find(self.of, self)
         if len(columns) > 1:
@@ -147,6 +152,8 @@ class TimedBuilder(FeatureBuilder):
             return state["rows"] + np.arange(table.n), False, after
         column = state["columns"][0]
         stamped = stamps(table.column(column), local=self._local)
+        if stamped is None and not table.n:  # a column without entries may have any type
+            return np.empty(0, np.int64), self._in_durations, after
         if stamped is None:
             return table.numbers([column])[:, 0], False, after
         zoned = same_clock(state.get("zoned"), stamped[1])

@@ -106,6 +106,10 @@ class Trend(TimedBuilder):
             ) from None
         return int(origin.astype(np.int64)), scale
 
+    @property
+    def _in_durations(self) -> bool:
+        return isinstance(self.scale, str)
+
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
         t, are_stamps, after = self._read_times(state, table)
         if are_stamps:

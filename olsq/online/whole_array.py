@@ -131,10 +131,10 @@ def coefficient_path(
     Notes
     -----
     With ``by``, all groups share one compiled loop.  These options compute one group after another:
-    ``method="information"`` (the default of ``ridge_mode="fixed"`` with forgetting), strategies of
-    ``olsq.forgetting``, and ``min_samples`` without a window; with a window, a length of time,
-    weights, forgetting, robust errors, ``missing="skip_target"``, ``window_of="positions"`` where
-    rows are missing, and 32 coefficients or more.
+    ``method="information"`` (the default of ``ridge_mode="fixed"`` with forgetting) and strategies
+    of ``olsq.forgetting``; with a window, a length of time, weights, forgetting,
+    ``missing="skip_target"``, ``window_of="positions"`` where rows are missing, and 32 coefficients
+    or more.
 
     O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
     pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.
@@ -161,6 +161,7 @@ def coefficient_path(
     elif maxlags is not None:
         refuse_maxlags(cov)
     if window is None and min_samples is not None:
+        check_fewest(min_samples)
         unhidden: dict[str, Any] = options | {"min_samples": None}
         path = coefficient_path(X, y, by=by, **unhidden)
         path = hide_first(path, min_samples, sample_weight)
@@ -193,22 +194,29 @@ def coefficient_path(
     return path_of(rolling, X, y, sample_weight, times, statistics=statistics, **errors)
 
 
-def hide_first(path: CoefficientPath, fewest: Any, weights: Any) -> CoefficientPath:
+def check_fewest(min_samples: Any) -> None:
+    """Raise ValueError for a ``min_samples`` that is no positive whole number."""
+    if not is_integer(min_samples, 1):
+        raise ValueError(
+            f"min_samples must be a positive whole number of rows, got {shown(min_samples)}"
+        )
+
+
+def hide_first(
+    path: CoefficientPath, fewest: int, weights: Any, before: Any = 0
+) -> CoefficientPath:
     """Return the path of a regression without a window, NaN where it rests on too few samples.
 
-    Those are the rows learned so far, of the same group, whose weight is not 0.
+    Those are the rows learned so far, of the same group, whose weight is not 0; ``before`` (m,) of
+    them precede the path.
     """
-    if not is_integer(fewest, 1):
-        raise ValueError(
-            f"min_samples must be a positive whole number of rows, got {shown(fewest)}"
-        )
     learned = np.isfinite(path.recursive_residual)
     if weights is not None:
         positive = real_array(weights, "sample_weight") > 0
         learned &= positive.reshape(-1, *[1] * (learned.ndim - 1))
     count = np.zeros(learned.shape, np.int64)
     for rows in rows_of_groups(path).values() or [slice(None)]:
-        count[rows] = np.cumsum(learned[rows], axis=0)
+        count[rows] = np.cumsum(learned[rows], axis=0) + before
     few = count < fewest
 
     def hide(array: np.ndarray) -> np.ndarray:

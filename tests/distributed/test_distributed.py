@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
+from functools import partial
 
 import dask
 import dask.array as da
@@ -10,6 +12,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import olsq
 from olsq import distributed
@@ -377,7 +380,12 @@ def test_refusals_name_what_is_wrong():
             a, b, window=5, half_life=3, forget=0.9)),
         (ValueError, "forget", lambda: distributed.fit(a, b, forget=1.5)),
         (ValueError, "cannot combine by and window", lambda: distributed.fit(a, b, by=y, window=5)),
-        (ValueError, "needs window", lambda: distributed.coefficient_path(a, b, min_samples=3)),
+        (ValueError, "window_of needs window",
+            lambda: distributed.coefficient_path(a, b, window_of="positions")),
+        (ValueError, "min_samples must be a positive whole number",
+            lambda: distributed.coefficient_path(a, b, min_samples=0)),
+        (ValueError, "leave statistics out",
+            lambda: distributed.coefficient_path(a, b, statistics=False)),
         (TypeError, "'nonsense' is not a parameter of coefficient_path",
             lambda: distributed.coefficient_path(a, b, nonsense=1)),
         (ValueError, "y must be given", lambda: distributed.coefficient_path(a, None)),
@@ -396,7 +404,7 @@ def test_refusals_name_what_is_wrong():
         (ValueError, "information", lambda: distributed.fit(
             a, b, ridge_mode="fixed", method="sqrt", forget=0.9)),
         (ValueError, "missing value", lambda: distributed.fit(a, b * np.nan)),
-        (ValueError, "zero in every row", lambda: distributed.fit(a, b, sample_weight=0 * weight)),
+        (ValueError, "sample_weight of 0", lambda: distributed.fit(a, b, sample_weight=0 * weight)),
         (ValueError, "contains NaN", lambda: distributed.fit(a, b * np.nan, missing="raise")),
         (ValueError, "features", lambda: distributed.predict(distributed.fit(a, b), a[:, :2])),
     ]  # fmt: skip
@@ -509,3 +517,152 @@ def test_keys_without_a_usable_row_stay():
     predicted = found.predict(X, by=by)
     np.testing.assert_array_equal(np.isnan(predicted), np.isnan(one.predict(X, by=by) + y))
     np.testing.assert_allclose(predicted, one.predict(X, by=by) + 0 * y, rtol=1e-11)
+
+
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"forget": 0.9},
+        {"missing": "skip_target"},
+        {"method": "information", "missing": "skip_target", "ridge": 0.1},
+        {"horizon": 7},
+    ],
+    ids=lambda p: "-".join(p),
+)
+def test_rows_before_enough_samples_read_nan(parameters, by):
+    if by and parameters.get("method") == "information":
+        parameters = parameters | {"method": "sqrt"}
+    X, y, weight = stream(7)
+    Y = np.column_stack([y, y[::-1]])
+    X[:30, 0] = np.nan  # the first partitions have nothing to learn
+    Y[:110, 1] = np.nan
+    Y[200:230, 0] = np.nan
+    rows = {"sample_weight": weight} | ({"by": np.arange(N) * 7 % 3} if by else {})
+    options = parameters | {"min_samples": 20 if by else 60}
+    one = olsq.coefficient_path(X, Y, **rows, **options)
+    assert np.isnan(one.coef).any()
+    assert np.isfinite(one.coef).any()
+    cut_rows = {name: cut(values) for name, values in rows.items()}
+    found = distributed.coefficient_path(cut(X), cut(Y), **cut_rows, **options)
+    assert_same_path(found, one, rtol=1e-10)
+    np.testing.assert_allclose(found.n_rows.compute(), one.n_rows, rtol=1e-10)
+
+
+TIMED = {
+    "half-life": {"half_life": 10.0},
+    "moments": {"half_life": 10.0, "method": "information"},
+    "by target": {"half_life": 10.0, "missing": "skip_target"},
+    "window": {"window": 15.0},
+    "window that fades": {"window": 15.0, "half_life": 5.0},
+    "groups": {"half_life": 10.0, "by": np.arange(60) % 3},
+    "groups one after another": {"half_life": 10.0, "by": np.repeat([0, 1, 2], 20)},
+}
+
+
+def learn_one(est, Y, **row):
+    return copy.deepcopy(est).partial_fit([[1.0, 1.0]], Y, **row)
+
+
+def merge_after(later, est):
+    return olsq.merge(est, later)
+
+
+@pytest.mark.parametrize("lost", [(50, 60), (40, 60), (20, 40), (0, 20)])
+@pytest.mark.parametrize("kind", TIMED)
+def test_the_last_time_is_that_of_the_last_row_usable_or_not(kind, lost):
+    rng = np.random.default_rng(0)
+    X, Y, times = rng.standard_normal((60, 2)), rng.standard_normal((60, 2)), np.arange(60.0)
+    X[slice(*lost)] = np.nan
+    options = dict(TIMED[kind])
+    by = {"by": options.pop("by")} if "by" in options else {}
+    estimator = olsq.RollingLeastSquares if "window" in options else olsq.RecursiveLeastSquares
+    estimator = olsq.GroupedLeastSquares if by else estimator
+
+    def learn(rows):
+        at = {name: values[rows] for name, values in by.items()}
+        return estimator(**options).partial_fit(X[rows], Y[rows], times=times[rows], **at)
+
+    one, cuts = learn(slice(None)), {name: da.from_array(v, chunks=20) for name, v in by.items()}
+    arrays = [da.from_array(a, chunks=(20, 2)) for a in (X, Y)]
+    found = distributed.fit(*arrays, times=da.from_array(times, chunks=20), **cuts, **options)
+    for at in (lost[0] - 5.0, lost[1] - 5.0, 58.0, 59.0, 61.0):
+        later = {"by": [2]} if by else {}
+        outcomes = []
+        for fitted in (one, found):
+            more = estimator(**options).partial_fit(X[39:40] * 0 + 1, Y[:1], times=[at], **later)
+            for go_on in (
+                partial(learn_one, Y=Y[:1], times=[at], **later),
+                partial(merge_after, more),
+            ):
+                try:
+                    outcomes.append(np.asarray(go_on(fitted).coef_))
+                except ValueError as error:
+                    outcomes.append(str(error))
+        for want, got in zip(outcomes[:2], outcomes[2:], strict=True):
+            if isinstance(want, str):
+                assert got == want
+            else:
+                np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_times_that_go_back_across_a_partition_without_a_usable_row():
+    X, y, times = np.ones((30, 1)), np.ones(30), np.arange(30.0)
+    X[10:20], times[20:] = np.nan, np.arange(12.0, 22.0)
+    rows = [da.from_array(a, chunks=(10, *a.shape[1:])) for a in (X, y, times)]
+    for door in (distributed.fit, distributed.coefficient_path):
+        with pytest.raises(ValueError, match=r"times must not go back|before first ends"):
+            dask.compute(door(*rows[:2], times=rows[2], half_life=5.0))
+
+
+def test_a_window_in_which_no_row_is_usable():
+    X, y, _ = stream(8)
+    X[-60:] = np.nan
+    for options in ({"window": 40, "window_of": "positions"}, {"window": 40.0}):
+        times = {} if "window_of" in options else {"times": np.arange(float(N))}
+        one = olsq.RollingLeastSquares(**options).partial_fit(X, y, **times)
+        found = distributed.fit(cut(X), cut(y), **{k: cut(v) for k, v in times.items()}, **options)
+        assert found.n_samples_seen_ == one.n_samples_seen_
+        for est in (found, one):
+            with pytest.raises(NotFittedError, match="0 of min_samples=1 rows"):
+                _ = est.coef_
+        later = {"times": [N]} if times else {}
+        assert_same_fit(*(e.partial_fit([[1.0, 2, 3]], [1.0], **later) for e in (found, one)))
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"half_life": 9.0}, {"window": 9.0}, {"horizon": 3.0}],
+    ids=lambda p: "-".join(p),
+)
+@pytest.mark.parametrize("by", [{}, {"by": "shop"}], ids=["one", "groups"])
+def test_columns_are_known_before_anything_is_computed(by, options, index):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((24, 3)), columns=["a", "y", "z"])
+    table = table.assign(shop=np.arange(24) % 2, day=np.arange(24.0))
+    frame = dd.from_pandas(table, npartitions=3)
+    unused = [] if by else ["shop"]
+    found = distributed.coefficient_path(
+        frame.drop(columns=unused), ["y", "z"], times="day", **by, **options
+    ).to_frame(index=index)
+    labels = {"by": table["shop"]} if by else {}
+    one = olsq.coefficient_path(
+        table[["a"]], table[["y", "z"]], times=table["day"], **labels, **options
+    ).to_frame(index=index)
+    assert list(found.columns) == list(found.compute().columns) == list(one.columns)
+    arrays = {name: da.from_array(table[name].to_numpy(), chunks=8) for name in table}
+    labels = {"by": arrays["shop"]} if by else {}
+    found = distributed.coefficient_path(
+        arrays["a"][:, None], arrays["y"], times=arrays["day"], **labels, **options
+    ).to_frame(index=index, names=["slope"])
+    labels = {"by": table["shop"].to_numpy()} if by else {}
+    one = olsq.coefficient_path(
+        table[["a"]].to_numpy(), table["y"].to_numpy(), times=table["day"].to_numpy(),
+        **labels, **options,
+    ).to_frame(index=index, names=["slope"])  # fmt: skip
+    assert list(found.columns) == list(one.columns)
+    computed = found.compute()
+    if not index:
+        computed = computed.reset_index(drop=True)
+    pd.testing.assert_frame_equal(computed, one, rtol=1e-9)

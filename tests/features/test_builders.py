@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import olsq
@@ -78,13 +78,14 @@ def made(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(cuts=st.lists(st.integers(0, T), max_size=8), files=st.booleans())
+@example(cuts=[0, 7, 7, T], files=True)
 @settings(max_examples=12, deadline=None)
 def test_any_cut_gives_the_same_features(name, cuts, files, tmp_path_factory):
-    """Also one row a call, and by way of a file at every cut."""
+    """Also one row a call, blocks of no rows anywhere, and by way of a file at every cut."""
     X, y = stream()
     whole = made(name).partial_transform(X, y)
     builder = made(name)
-    edges = sorted({0, T, *cuts})
+    edges = sorted([0, T, *cuts])
     parts = []
     for first, last in itertools.pairwise(edges):
         own = X[first:last], y[first:last]
@@ -434,3 +435,17 @@ def test_every_column_has_a_name_of_its_own():
         made = both.set_output(transform=library).fit_transform(X)
         assert list(made.columns) == names
     assert number_repeats(["a", "a", "a_2", "a"]) == ["a", "a_3", "a_2", "a_4"]
+
+
+@pytest.mark.parametrize("untyped", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_first_block_without_rows_is_no_block(name, untyped):
+    """Also where its columns have no type, as those of a frame that is made of names alone."""
+    X, y = stream()
+    builder = made(name)
+    empty = X[:0].astype(object) if untyped else X[:0]
+    first = builder.partial_transform(empty, y[:0])
+    assert builder.peek(empty, y[:0]).shape == first.shape
+    rest = builder.partial_transform(X, y)
+    whole = made(name).partial_transform(X, y)
+    np.testing.assert_array_equal(np.concatenate([first, rest]), whole)

@@ -267,3 +267,55 @@ def test_large_labels_may_follow_small_ones():
     formula.partial_transform(pd.DataFrame({"id": [1, 2, 2**53], "y": [1.0, 2.0, 3.0]}))
     X, _ = formula.partial_transform(pd.DataFrame({"id": [2**53 + 1, 2**53], "y": [1.0, 2.0]}))
     np.testing.assert_array_equal(np.isnan(X.iloc[:, 1]), [True, False])
+
+
+FIRST_EMPTY = {
+    "numbers": ("y ~ lag(y, 2) + lag(lag(x)) + np.log(z)", True),
+    "transforms": ("y ~ center(x) + scale(z) + poly(x, 3) + bs(z, df=5)", True),
+    "interactions": ("np.log(z) + y ~ x:z - 1", True),
+    "no targets": ("x + lag(z)", True),
+    "levels": (WHOLE, False),
+    "levels of text": ("y ~ lag(y) + g", False),
+    "levels of numbers": ("y ~ C(x)", False),
+    "levels of targets": ("C(g) ~ x + z", True),
+}
+LIBRARIES = {"pandas": lambda f: f, "Polars": pl.from_pandas, "Arrow": pa.Table.from_pandas}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("name", FIRST_EMPTY)
+def test_a_first_block_without_rows_teaches_nothing(name, library):
+    text, known = FIRST_EMPTY[name]
+    data = LIBRARIES[library](frame().reset_index(drop=True))
+    whole, formula = Formula(text).partial_transform(data), Formula(text)
+    parts = [formula.partial_transform(data[a:b]) for a, b in ((0, 0), (0, 0), (0, T))]
+    for sides in parts[:2]:
+        for side, wanted in zip(sides, whole, strict=True):
+            assert side is None if wanted is None else len(side) == 0
+        if known:
+            assert list(sides[0].columns) == list(whole[0].columns)
+        else:
+            assert sides[0].shape[1] == 0
+    for got, wanted in zip(parts[2], whole, strict=True):
+        if wanted is not None:
+            np.testing.assert_array_equal(got.to_numpy(), wanted.to_numpy())
+    last = formula.partial_transform(data[T:])[0]
+    assert last.shape == (0, whole[0].shape[1])
+    assert list(last.columns) == list(whole[0].columns)
+
+
+def test_an_estimator_takes_a_first_block_without_rows():
+    data, text = frame(), "y ~ lag(y) + center(x)"
+    est, whole = (olsq.RecursiveLeastSquares(fit_intercept=False) for _ in range(2))
+    formula = Formula(text)
+    for edges in ((0, 0), (0, 9), (9, T)):
+        est.partial_fit(*formula.partial_transform(data[slice(*edges)]))
+    first = Formula(text)
+    for edges in ((0, 9), (9, T)):
+        whole.partial_fit(*first.partial_transform(data[slice(*edges)]))
+    np.testing.assert_array_equal(est.coef_, whole.coef_)
+    assert list(est.feature_names_in_) == ["Intercept", "lag(y)", "center(x)"]
+    with pytest.raises(ValueError, match=r"absent"):
+        Formula("y ~ absent").partial_transform(data[:0])
+    with pytest.raises(ValueError, match="negative one looks ahead"):
+        Formula("y ~ lag(x, -1)").partial_transform(data[:0])

@@ -21,7 +21,9 @@ import numpy as np
 
 from tests.online.state_kinds import KINDS, edited, outcome, saved
 
-PATIENCE = 5.0  # seconds for one state, before its process is killed
+PATIENCE = (
+    60.0  # seconds for one state, which may need kernels compiled, before its process is killed
+)
 SLOW, SLOW_REFUSAL = 1.0, 0.1  # seconds
 MUCH = 50  # MB
 MEMORY = 3 << 30

@@ -71,3 +71,36 @@ def test_a_group_without_a_complete_row_and_several_targets():
     both = olsq.coefficient_path(X, Y, by=by, window=20)
     np.testing.assert_allclose(both.coef[:, 0], path.coef, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(both.stderr[:, 1], 2 * path.stderr, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3", "HAC"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window": 25}, {"window": 25, "maxlags": 3}, {"window": 6, "fit_intercept": True},
+        {"window": 10, "ridge": 0.1, "min_samples": 7}, {"window": 20, "noise_variance": 2.0},
+        {"window": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("m", [0, 2])
+def test_robust_errors_of_each_group_are_those_alone(options, kind, m, monkeypatch):
+    if "maxlags" in options and kind != "HAC":
+        options = {"window": options["window"]}
+    if kind in ("HC2", "HC3"):  # 0 / 0 in windows of k rows, which have errors if noise is known
+        options = {name: value for name, value in options.items() if name != "noise_variance"}
+    X, y, by = table(3)
+    y[by == 1] = np.nan  # a group without a usable row
+    X[by == 2, 2] = 1.0  # one that becomes determined late
+    y = np.column_stack([y, y**2]) if m else y
+    monkeypatch.setattr(windows, "LONGEST", 110)  # some groups go alone
+    path = olsq.coefficient_path(X, y, by=by, cov=kind, **options)
+    for g in (0, 2, 3, 4):
+        rows = by == g
+        agrees(path, olsq.coefficient_path(X[rows], y[rows], cov=kind, **options), rows)
+    assert np.isnan(path.stderr[(by == 1) | (np.arange(len(X)) == 7)]).all()
+    bare = olsq.coefficient_path(X, y, by=by, cov=kind, statistics=False, **options)
+    assert np.isnan(bare.stderr).all()
+    np.testing.assert_allclose(
+        bare.coef, path.coef, rtol=1e-8, atol=1e-9 * np.nanmax(abs(path.coef))
+    )

@@ -637,3 +637,98 @@ def test_a_step_with_a_late_target_gives_the_deviation_of_its_prediction(horizon
     with pytest.raises(TypeError, match="leave return_std out"):
         total.step(X[0], y[0], return_std=True)
     assert len(total) == 0
+
+
+PRIORS = {
+    "covariance": ([0.5, 3.0, -1.0], np.array([[0.5, 0.1, 0], [0.1, 0.3, 0.05], [0, 0.05, 2.0]])),
+    "variances": ([0.5, 3.0, -1.0], np.array([0.2, 1.5, 0.01])),
+    "by target": (np.array([[0.0, 1, 2], [2, 1, 0]]), np.array([0.2, 1.5, 0.1])),
+    "nothing known of one": ([0.0, 3.0, -1.0], np.array([np.inf, 0.3, 0.2])),
+}
+
+
+@pytest.mark.parametrize("kind", ["HC0", "HC3", "hac"])
+@pytest.mark.parametrize("forget", [1.0, 0.95])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("prior", PRIORS)
+def test_robust_covariances_after_a_prior_are_dense_ones(prior, method, forget, kind):
+    rng = np.random.default_rng(3)
+    X, Y = rng.standard_normal((40, 2)), rng.standard_normal((40, 2))
+    w = rng.uniform(0.5, 2.0, 40)
+    mean, covariance = PRIORS[prior]
+    covariance = np.diag(covariance) if covariance.ndim == 1 else covariance
+    free = np.isinf(np.diagonal(covariance))
+    information = np.where(free, 0.0, np.linalg.inv(np.where(np.isinf(covariance), 1, covariance)))
+    est = olsq.RecursiveLeastSquares(
+        prior=(np.broadcast_to(mean, (2, 3)), PRIORS[prior][1]), method=method, forget=forget
+    ).fit(X, Y, w)
+    Z, left = np.insert(X, 0, 1.0, axis=1), w * forget ** np.arange(39, -1, -1.0)
+    P = np.linalg.inv(forget**40 * information + Z.T @ (left[:, None] * Z))
+    found = est.cov_params(kind, data=(X, Y, w), **({"lags": 3} if kind == "hac" else {}))
+    for j, mu in enumerate(np.broadcast_to(mean, (2, 3))):
+        theta = P @ (forget**40 * information @ mu + Z.T @ (left * Y[:, j]))
+        errors = Y[:, j] - Z @ theta
+        if kind == "HC3":
+            errors /= 1 - left * np.einsum("ti,ij,tj->t", Z, P, Z)
+        u = (left * errors)[:, None] * Z @ P
+        meat = u.T @ u
+        for lag in range(1, 4 if kind == "hac" else 1):
+            cross = u[lag:].T @ u[:-lag]
+            meat += (1 - lag / 4) * (cross + cross.T)
+        np.testing.assert_allclose(found[j], meat, rtol=1e-8, atol=1e-10 * np.abs(meat).max())
+    merged = olsq.merge(
+        copy.copy(est),
+        olsq.RecursiveLeastSquares(ridge=0.0, method=method, forget=forget).fit(X, Y, w),
+    )
+    merged.cov_params(kind, data=tuple(np.concatenate([a, a]) for a in (X, Y, w)))
+    for other in ((X[1:], Y[1:], w[1:]), (X, Y), (X, Y + 1.0, w), (2 * X, Y, w)):
+        with pytest.raises(ValueError, match="data must be the rows that were learned"):
+            est.cov_params(kind, data=other)
+
+
+STRATEGIES = [
+    olsq.forgetting.Directional(0.9),
+    olsq.forgetting.RandomWalk(0.1),
+    olsq.forgetting.PerCoefficient([0.9, 0.95, 0.9, 1.0]),
+    olsq.forgetting.BoundedTrace(0.9, trace=10.0),
+    olsq.forgetting.Variable(20),
+    olsq.forgetting.ResetOnBreak(),
+    olsq.forgetting.ExponentialResetting(0.9),
+]
+
+
+@pytest.mark.parametrize("forget", STRATEGIES, ids=lambda f: type(f).__name__)
+def test_strategies_without_weights_of_rows_have_no_robust_covariance(forget):
+    X, y, _ = data()
+    est = olsq.RecursiveLeastSquares(forget=forget).fit(X, y)
+    with pytest.raises(ValueError, match=r"leaves no weights of rows.*cov_params\(\) without kind"):
+        est.cov_params("HC0", data=(X, y))
+
+
+def test_strategies_that_weigh_rows_have_the_covariance_of_their_weights():
+    X, y, _ = data()
+    times, left = np.arange(60.0), 0.9 ** np.arange(59, -1, -1.0)
+    wanted = sm.WLS(y, sm.add_constant(X), weights=left).fit(cov_type="HC1").cov_params()
+    est = olsq.RecursiveLeastSquares(ridge=0.0, forget=olsq.forgetting.Exponential(0.9)).fit(X, y)
+    np.testing.assert_allclose(est.cov_params("HC1", data=(X, y)), wanted, rtol=1e-9)
+    half_life = -np.log(2) / np.log(0.9)
+    est = olsq.RecursiveLeastSquares(ridge=0.0, forget=olsq.forgetting.ByTime(half_life))
+    found = est.fit(X, y, times=times).cov_params("HC1", data=(X, y, None, times))
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
+
+
+@pytest.mark.parametrize("options", [{}, {"half_life": 9}, {"window_of": "positions"}])
+def test_windows_weigh_their_own_rows_and_refuse_others(options):
+    X, y, _ = data()
+    Y = np.column_stack([y, -3 * y, y])
+    Y[40:45, 1], Y[15:, 2] = np.nan, np.nan
+    est = olsq.RollingLeastSquares(25, missing="skip_target", min_samples=5, **options).fit(X, Y)
+    found = est.cov_params("HC1")
+    for j in range(2):
+        alone = olsq.RollingLeastSquares(25, min_samples=5, **options).fit(X, Y[:, j])
+        np.testing.assert_allclose(found[j], alone.cov_params("HC1"), rtol=1e-12)
+    if "window_of" in options:  # no row of the third target is in the window
+        assert np.isnan(found[2]).all()
+    for rows in (slice(None), slice(-25, None)):
+        with pytest.raises(ValueError, match="data must be left out: this RollingLeastSquares"):
+            est.cov_params("HC1", data=(X[rows], Y[rows]))

@@ -113,7 +113,7 @@ def calls(traced):
     if traced:
         taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, True))
         yield factor_snapshots.learn_with_care, [
-            factor(0.0), spread, rows(), span, roundings, False, residual, robust, taken,
+            (factor(0.0), spread), rows(), span, roundings, False, residual, robust, taken,
         ]  # fmt: skip
     else:
         yield careful.learn_carefully, [
@@ -151,7 +151,7 @@ def calls(traced):
         yield bank.learn_path, [two, turns, rows(), roundings, residual, robust]
         taken = tuple(factor_snapshots.Snapshots.empty(2 * N, M, D, True))
         yield bank.learn_path_carefully, [
-            unknown, turns, rows(), roundings, False, residual, robust, taken, np.zeros(2, bool),
+            unknown, turns, rows(), roundings, False, residual, robust, (taken, np.zeros(2, bool)),
         ]  # fmt: skip
         yield bank.record, [two, np.array([1, 0]), np.array([0, 3]), roundings, robust]
         one = state()
@@ -167,10 +167,10 @@ def calls(traced):
     yield bank.solve_filters, [*two[:2], some, theta]
     bare = np.tile(np.eye(D), (2, 1, 1)), *two[1:4]  # these read no targets
     three = np.array([1, 0, 1])
-    yield decisions.leverage, [*bare, three, roundings, np.ones((3, D)), False, np.zeros(3)]
+    yield decisions.leverage, [bare, three, roundings, np.ones((3, D)), False, np.zeros(3)]
     draws = np.zeros((4, 2, M, D))
     yield decisions.draw, [
-        *two[:4], some, roundings, theta, np.ones((2, M)), draws, draws.copy(),
+        two[:4], some, roundings, theta, np.ones((2, M)), draws, draws.copy(),
     ]  # fmt: skip
     yield factor_form.variances_each, [*bare, roundings, np.zeros((2, D))]
 

@@ -431,3 +431,26 @@ def test_a_missing_weight_is_a_missing_value_for_many_filters():
         found.append([bank.coef_, groups.coef_, *paths, tuned.half_life, tuned.ridge])
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("missing", ["skip", "skip_target"])
+@pytest.mark.parametrize("by", [False, True])
+def test_paths_without_a_window_read_nan_below_min_samples(missing, by):
+    rng = np.random.default_rng(5)
+    X, Y, w = rng.standard_normal((60, 2)), rng.standard_normal((60, 2)), np.ones(60)
+    X[3], Y[5:20, 1], w[::7] = np.nan, np.nan, 0.0
+    options = {"sample_weight": w, "missing": missing} | ({"by": np.arange(60) % 2} if by else {})
+    whole = olsq.coefficient_path(X, Y, **options)
+    path = olsq.coefficient_path(X, Y, min_samples=8, **options)
+    there = np.isfinite(Y) & (np.arange(60) != 3)[:, None]
+    there = there if missing == "skip_target" else there & there.all(axis=1)[:, None]
+    count, learned = np.zeros((60, 2)), there & (w > 0)[:, None]
+    for rows in (slice(0, None, 2), slice(1, None, 2)) if by else (slice(None),):
+        count[rows] = np.cumsum(learned[rows], axis=0)
+    few = count < 8
+    assert few.any()
+    for name in ("coef", "sigma2", "stderr", "r_squared", "n_rows"):
+        wanted = getattr(whole, name).copy()
+        wanted[few] = np.nan
+        np.testing.assert_array_equal(getattr(path, name), wanted, err_msg=name)
+    np.testing.assert_array_equal(path.residual, whole.residual)

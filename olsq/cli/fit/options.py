@@ -212,7 +212,7 @@ class FitOptions(Declared):
 
     @property
     def robust(self) -> dict[str, Any]:
-        """What a window's path is told of standard errors; empty for those of the estimator."""
+        """The options of a window's path for standard errors; empty for those of the estimator."""
         if (self.cov or "").upper() not in ROBUST:
             return {}
         return {"cov": self.cov, "maxlags": self.maxlags}

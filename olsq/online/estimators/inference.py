@@ -40,8 +40,8 @@ class Inference(Uncertainty):
             ``4 (n / 100)^(2/9)`` rounded down, of n rows.
         data : (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)
             For a ``kind``: the rows learned, or the last ones that still count, in order.  They are
-            weighted by the estimator's forgetting factors.  A rolling window has its own rows, and
-            needs none.
+            weighted by the estimator's forgetting factors.  Not for a rolling window, which has its
+            own rows, nor with a strategy that leaves rows without weights.
 
         Returns
         -------
@@ -56,7 +56,8 @@ class Inference(Uncertainty):
         NotFittedError
             Before the first sample.
         ValueError
-            For a kind or lags that are none, rows that do not fit, or a recursion without data.
+            For a kind or lags that are none, a recursion without data, or data that are not the
+            rows learned.
 
         Notes
         -----
@@ -85,14 +86,13 @@ class Inference(Uncertainty):
                 return self._shaped(self._covariances())
         kind, lags = robust.check_kind(kind, lags)
         with self._at_work():
-            rows, usable, weights = robust.rows_of(self, data)
             theta, k = self._theta(), self._origin.ridge.size
             covariances = np.empty((self._origin.columns, k, k))
-            for targets, engine in self._engine.groups:
-                for j in targets:
-                    arguments = rows, j, usable[:, j], weights[:, j], kind, lags
-                    P = robust.covariance(engine.form, theta[j], *arguments)
-                    covariances[j] = without_undetermined(P, ~engine.form.determined())
+            for targets, form, rows in robust.weighed_rows(self, data):
+                for i, j in enumerate(targets):
+                    P = robust.covariance(form, theta[j], rows, i, kind, lags)
+                    covariances[j] = without_undetermined(P, ~form.determined())
+            covariances[np.isnan(theta).any(axis=1)] = np.nan  # below min_samples
             return self._shaped(covariances)
 
     def _covariances(self) -> NDArray:

@@ -6,14 +6,16 @@ a window has them, and a recursion is given them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_choice, is_integer, shown
 from olsq.online.forms.form import Form
+from olsq.online.forms.moments import factor_for
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_kernels import DECAY, WEIGHT
 from olsq.online.paths.collector import KINDS, RobustErrors, newey_west_lags
@@ -89,24 +91,64 @@ def refuse_maxlags(cov: Any) -> None:
     raise ValueError("maxlags is for cov='HAC' with window=: leave it out, or give both")
 
 
-def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray[np.float64]]:
-    """Return the rows that the covariance weighs, which targets (n, m) they have, and weights.
+class WeighedRows(NamedTuple):
+    """Rows that the covariances of some targets weigh, of which ``usable`` (n, m) have each target.
 
-    Weights (n, m) are those of the present estimate: forgotten as each target is, which forgets
+    ``weights`` (n, m) are those of the present estimate: forgotten as each target is, which forgets
     only in the rows that it has.
     """
-    if data is None:
-        engines = [group.engine for group in estimator._engine.groups]
-        if not hasattr(engines[0], "rows") or len(engines) > 1:
+
+    rows: Rows
+    usable: NDArray[np.bool_]
+    weights: NDArray[np.float64]
+
+
+def weighed_rows(estimator: Any, data: Any) -> Iterator[tuple[Any, Form, WeighedRows]]:
+    """Return the targets, the form and the rows of each engine: those of its window, or ``data``.
+
+    Raises ValueError where rows are missing, or are not those that were learned.
+    """
+    engines = estimator._engine.groups
+    if hasattr(engines[0].engine, "rows"):
+        if data is not None:
             raise ValueError(
-                "this covariance weighs the residuals of all rows at the present coefficients, and "
-                "a recursion keeps no rows: give them, data=(X, y) or (X, y, sample_weight)"
+                f"data must be left out: this {type(estimator).__name__} has the rows of its "
+                "window, and weighs those"
             )
-        # Rows that hold a place in a window without being learned are no neighbours of others.
-        held = engines[0].rows()
-        rows = Rows.of(*(array[held.weights > 0] for array in held))
-        every = np.ones(rows.Y.shape, np.bool_)
-        return rows, every, np.broadcast_to(rows.weights[:, None], every.shape)
+        return ((targets, engine.form, _rows_in_window(engine)) for targets, engine in engines)
+    if data is None:
+        raise ValueError(
+            "this covariance weighs the residuals of all rows at the present coefficients, and "
+            "a recursion keeps no rows: give them, data=(X, y) or (X, y, sample_weight)"
+        )
+    rows, usable, weights = _rows_given(estimator, data)
+    return (
+        (
+            targets,
+            engine.form,
+            WeighedRows(
+                rows._replace(Y=rows.Y[:, targets]), usable[:, targets], weights[:, targets]
+            ),
+        )
+        for targets, engine in engines
+    )
+
+
+def _rows_in_window(window: Any) -> WeighedRows:
+    # Rows that hold a place in a window without being learned are no neighbours of others.
+    held = window.rows()
+    rows = Rows.of(*(array[held.weights > 0] for array in held))
+    every = np.ones(rows.Y.shape, np.bool_)
+    return WeighedRows(rows, every, np.broadcast_to(rows.weights[:, None], every.shape))
+
+
+def _rows_given(estimator: Any, data: Any) -> WeighedRows:
+    if (strategy := estimator._strategy) is not None:
+        raise ValueError(
+            f"forget={type(strategy).__name__}(...) leaves no weights of rows by which this "
+            "covariance could weigh them: cov_params() without kind is that of the state, and a "
+            "number for forget, or half_life, leaves such weights"
+        )
     if not isinstance(data, (tuple, list)) or len(data) not in (2, 3, 4):
         raise ValueError(
             "data must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)"
@@ -132,7 +174,7 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_], NDArray
     regressors[:, estimator._first :] = X
     rows = Rows.of(regressors, Y.astype(np.float64), np.ones(len(regressors)), weights)
     _check_learned(estimator, rows, usable, weights[:, None] * shares)
-    return rows, usable, weights[:, None] * shares
+    return WeighedRows(rows, usable, weights[:, None] * shares)
 
 
 def _check_learned(
@@ -141,30 +183,34 @@ def _check_learned(
     """Raise ValueError if rows with these weights (n, m) are not those that were learned.
 
     Their sums of weights and squares are those of the state, and the coefficients solve their
-    normal equations, ``X^T W (y - X theta) = Lambda theta``, to rounding.  To 1 % where only the
-    last rows are given, and what they leave of earlier ones is less than that.
+    normal equations, ``X^T W (y - X theta) = Lambda (theta - mu)``, to rounding; Lambda is the
+    ridge or the prior's information about mu.  To 1 % where only the last rows are given, and what
+    they leave of earlier ones is less than that.
     """
-    if estimator.prior is not None or estimator._strategy is not None:
-        return  # whose sums are of other things too
     origin = estimator._origin
+    information, moment = np.diag(origin.ridge), np.zeros((origin.columns, origin.ridge.size))
+    if estimator.prior is not None:
+        R, z = factor_for(estimator.prior, origin.intercept, origin.is_complex, moment.shape)
+        information, moment = R.T @ R, z @ R
+    rows_of_prior = np.linalg.matrix_rank(information) if estimator.prior is not None else 0
     rounding = 1e-3 if np.float32 in (estimator._stored, origin.dtype) else 1e-6
     theta = estimator._real_theta()
     for targets, engine in estimator._engine.groups:
-        if hasattr(engine, "rows"):  # a window, which may hold fewer rows
-            return
         j, form = targets[0], engine.form
         w = np.where(usable[:, j], weights[:, j], 0.0)
         X, Y = (np.where(usable[:, j, None], a, 0.0) for a in (rows.X, rows.Y[:, targets]))
         short = np.count_nonzero(w) < estimator.n_samples_seen_ and w[0] < 0.01 * w.max()
         tolerance = 0.01 if short else rounding
-        ridge = origin.ridge * (form.tally[DECAY] if origin.discounted else 1.0)
+        left = form.tally[DECAY] if origin.discounted else 1.0  # of the ridge or prior
         squares = w @ X**2
         close = partial(np.allclose, rtol=tolerance, atol=0.0)
-        same = close(w.sum(), form.tally[WEIGHT])
+        same = close(w.sum() + left * rows_of_prior, form.tally[WEIGHT])
         # Some forms count the ridge among the squares.
-        same &= close(squares, form.columns[0]) or close(squares + ridge, form.columns[0])
+        with_prior = squares + left * np.diagonal(information)
+        same &= close(squares, form.columns[0]) or close(with_prior, form.columns[0])
         if not short and not form.held[0]:
-            lost = X.T @ (w[:, None] * (Y - X @ theta[targets].T)) - (ridge * theta[targets]).T
+            lost = X.T @ (w[:, None] * (Y - X @ theta[targets].T))
+            lost += left * (moment[targets] - theta[targets] @ information).T
             same &= bool((np.abs(lost) <= tolerance * np.sqrt(np.outer(squares, w @ Y**2))).all())
         if not same:
             raise ValueError(
@@ -191,7 +237,7 @@ def _gates_in_time(
 ) -> NDArray[np.float64]:
     """Compute forgetting factors (n,) of rows whose half-life is one of time."""
     duration = estimator._half_life_in_time(True)
-    name = f"half_life={estimator.half_life!r}"
+    name, _ = estimator._timed_option()
     row_times, _ = times_of_call(times, X, y, usable.size, duration, None, name)
     return half_life_gates(row_times, usable, np.empty(0, row_times.dtype), duration.length)
 
@@ -199,20 +245,19 @@ def _gates_in_time(
 def covariance(
     form: Form,
     theta: NDArray,
-    rows: Rows,
+    weighed: WeighedRows,
     target: int,
-    usable: NDArray[np.bool_],
-    weights: NDArray[np.float64],
     kind: str,
     lags: int | None,
 ) -> NDArray[np.float64]:
     """Compute ``P (sum_l c_l sum_t u_t u_{t-l}^T) P`` (k, k) of one target, with ``u = w e x``.
 
     c is Bartlett's, ``1 - |l| / (lags + 1)`` (Newey & West 1987, eq. 5); HC1 to HC3 as in MacKinnon
-    & White (1985).  ``theta`` (k,) and ``weights`` (n,) of the target; ``usable``
-    (n,) are the rows that have it.
+    & White (1985).  ``theta`` (k,) are the coefficients of ``target``, a place among those of the
+    rows.
     """
-    X, y, w = rows.X[usable], rows.Y[usable, target], weights[usable]
+    usable, rows = weighed.usable[:, target], weighed.rows
+    X, y, w = rows.X[usable], rows.Y[usable, target], weighed.weights[usable, target]
     residual = y - X @ theta
     if kind in ("HC2", "HC3"):
         slack = np.maximum(1.0 - w * form.leverage(X), np.finfo(np.float64).eps)
@@ -225,7 +270,8 @@ def covariance(
     products = bartlett_products(form.unwhitened(W) * (w * residual)[:, None], lags)  # of P u
     if kind == "HC1":
         n = int(np.count_nonzero(w))
-        products *= n / (n - form.rank) if n > form.rank else np.inf
+        with np.errstate(invalid="ignore"):  # residuals of 0 times inf: NaN
+            products *= n / (n - form.rank) if n > form.rank else np.inf
     return products
 
 

@@ -101,11 +101,13 @@ def predict(theta, filters, X, intercept, begin, end, out):
 
 
 @kernel()
-def leverage(factor, pivots, columns, tally, filters, limits, X, intercept, out):
+def leverage(bank, filters, limits, X, intercept, out):
     """Compute ``x P x`` of every row into out (N,), of filters whose coefficients are determined.
 
-    Rows as in :func:`predict`.  inf along a coefficient that wind-up protection holds.
+    ``bank`` = (factor, pivots, columns, tally) of all filters.  Rows as in :func:`predict`.  inf
+    along a coefficient that wind-up protection holds.
     """
+    factor, pivots, columns, tally = bank
     n, k = pivots.shape
     first, b = 1 if intercept else 0, max(filters.shape[0], 1)
     each = out.shape[0] // b
@@ -154,12 +156,13 @@ def leverage(factor, pivots, columns, tally, filters, limits, X, intercept, out)
 
 
 @kernel(makes_arrays=True)
-def draw(factor, pivots, columns, tally, filters, limits, theta, scale, u, out):
+def draw(bank, filters, limits, theta, scale, u, out):
     """Draw ``theta + scale U^-1 D^-1/2 u`` into out (size, b, m, k), where that is determined.
 
-    theta (b, m, k), scale (b, m) and standard normal u (size, b, m, k).  NaN where wind-up
-    protection holds a coefficient.
+    ``bank`` as in :func:`leverage`; theta (b, m, k), scale (b, m) and standard normal u (size, b,
+    m, k).  NaN where wind-up protection holds a coefficient.
     """
+    factor, pivots, columns, tally = bank
     size, b, m, k = out.shape
     n = pivots.shape[0]
     if (

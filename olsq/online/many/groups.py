@@ -16,11 +16,13 @@ from olsq.online.conventions import from_options
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.inference.robust import errors_in_window
 from olsq.online.many.clocks import LAST_LEARNT, Clocks, gates_of_groups
 from olsq.online.many.in_line import BankRows
 from olsq.online.many.labels import MISSING, encode, with_groups
 from olsq.online.many.learning import learn
 from olsq.online.many.paths import carry, open_path, path_of, statistics_of_rows
+from olsq.online.many.robust_errors import with_robust_errors
 from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together
 from olsq.online.paths.goodness import GroupRows
@@ -257,7 +259,7 @@ def _in_windows(
     options: dict[str, Any],
 ) -> CoefficientPath | None:
     """Compute rolling paths in compiled loops where these can; None for options that they lack."""
-    elsewhere = options["window"] is None or options["cov"] != "posterior"
+    elsewhere = options["window"] is None
     elsewhere |= any(options[name] is not None for name in ("times", "sample_weight", "half_life"))
     elsewhere |= isinstance(options["forget"], Forgetting)
     if elsewhere or not np.all(real_array(options["forget"], "forget") == 1):
@@ -269,9 +271,15 @@ def _in_windows(
     if call.nothing_usable or not can_roll_together(call, origin, options):
         return None
     path, left = roll_together(call, origin, by_group, options)
+    order, begins, ends = by_group
+    robust = errors_in_window(options["cov"], options["maxlags"], options["window"])
+    if robust is not None and options["statistics"]:
+        among = order[np.repeat(~left, ends - begins)]
+        ends_among = np.cumsum((ends - begins)[~left])
+        rolled = GroupRows(among, ends_among - (ends - begins)[~left], ends_among)
+        path = with_robust_errors(path, call, origin, rolled, int(options["window"]), robust)
     if not left.any():
         return path
-    order, begins, ends = by_group
     left_over = GroupRows(order, begins[left], ends[left])
     alone_paths = _one_by_one(alone, real_array(X, "X"), y, left_over, options)
     rows = order[np.repeat(left, ends - begins)]

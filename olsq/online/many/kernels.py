@@ -166,13 +166,14 @@ def take_known(state, turns, rows, limits, intercept, residual):
 
 
 @kernel(makes_arrays=True)
-def learn_path_carefully(state, turns, rows, limits, intercept, residual, trace, states, lacking):
+def learn_path_carefully(state, turns, rows, limits, intercept, residual, trace, after):
     """Do :func:`olsq.online.forms.factor.snapshots.learn_with_care` for every member.
 
-    ``states`` are snapshots, equally many for each member, one's after the other's; ``lacking[i]``
-    is set where the residual of a member's last row is to be computed from the coefficients before
-    it.
+    ``after`` = (snapshots, lacking): snapshots are equally many for each member, one's after the
+    other's; ``lacking[i]`` is set where the residual of a member's last row is to be computed from
+    the coefficients before it.
     """
+    states, lacking = after
     _, _, _, _, _, held, seen, spread = state
     members, position, ends = turns
     check(state, turns, rows, residual, trace)
@@ -189,7 +190,7 @@ def learn_path_carefully(state, turns, rows, limits, intercept, residual, trace,
         own = factors[first:last], pivots[first:last], columns[first:last], spreads[first:last]
         span = begin, min(ends[i], begin + each)
         t, count, lacks = snapshots.learn_with_care(
-            form, squares, rows, span, limits, intercept, residual, trace, own
+            (form, squares), rows, span, limits, intercept, residual, trace, own
         )
         lacking[i] = lacks
         held[f] += count

@@ -186,8 +186,7 @@ def _take_path_carefully(
         kind.intercept,
         piece.residual,
         tuple(trace),
-        tuple(states),
-        lacking,
+        (tuple(states), lacking),
     )
     counts = position - begins
     firsts = np.cumsum(counts) - counts  # of every filter among the rows absorbed

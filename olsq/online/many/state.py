@@ -101,7 +101,7 @@ class BankState:
 
     @property
     def is_double(self) -> bool:
-        """Whether kernels take the arrays as they are stored."""
+        """True if kernels take the arrays as they are stored."""
         return self.factor.dtype == np.float64
 
     def arrays(self) -> dict[str, NDArray]:
@@ -265,7 +265,7 @@ class BankState:
         if sandwich:
             rest = np.arange(filters.size)
         elif known.size:
-            arguments = *self.in_kernels[:4], filters, kind.limits.square_root
+            arguments = self.in_kernels[:4], filters, kind.limits.square_root
             decision_kernels.draw(*arguments, theta, np.ascontiguousarray(scale), u, out)
         for part, form in self.stacks(filters[rest], kind):
             # As many products for each filter as there are draws: one of matrices.
@@ -296,7 +296,7 @@ class BankState:
         if sandwich:
             rest = np.arange(filters.size)
         elif known.size:
-            arguments = *self.in_kernels[:4], filters, kind.limits.square_root
+            arguments = self.in_kernels[:4], filters, kind.limits.square_root
             decision_kernels.leverage(*arguments, rows, kind.intercept, out)
         for part, form in self.stacks(filters[rest], kind):
             if x is None:

@@ -192,15 +192,43 @@ class RobustErrors(NamedTuple):
         """Replace the standard errors of a finished path; X (p + n, k) are the rows behind it."""
         inside = sums.inside()
         rows = inside.order, sums.Y, inside.gates, inside.weights
+        self._fill(rows, X, inside.oldest, sums.skip, collector.coef, ridge, collector.stderr)
+
+    def fill_of_rows(
+        self,
+        Y: NDArray[np.float64],
+        X: NDArray[np.float64],
+        oldest: NDArray[np.int64],
+        coef: NDArray[np.float64],
+        ridge: NDArray[np.float64],
+        stderr: NDArray[np.float64],
+    ) -> None:
+        """Replace the standard errors (n, m, k) of rows of weight 1 that do not fade.
+
+        The window of row t begins at row ``oldest[t]``.
+        """
+        ones = np.ones(len(Y))
+        self._fill((np.arange(len(Y)), Y, ones, ones), X, oldest, 0, coef, ridge, stderr)
+
+    def _fill(
+        self,
+        rows: tuple[NDArray, ...],
+        X: NDArray[np.float64],
+        oldest: NDArray[np.int64],
+        begin: int,
+        coef: NDArray,
+        ridge: NDArray[np.float64],
+        stderr: NDArray[np.float64],
+    ) -> None:
         robust_kernels.fill_robust_errors(
             tuple(read_only(np.ascontiguousarray(array)) for array in rows),
             read_only(X),
-            inside.oldest,
-            sums.skip,
-            read_only(collector.coef.astype(np.float64)),
+            oldest,
+            begin,
+            read_only(coef.astype(np.float64)),
             read_only(ridge),
             (KINDS[self.kind], -1 if self.lags is None else self.lags),
-            collector.stderr,
+            stderr,
         )
 
 

@@ -75,8 +75,9 @@ class PieceRows(NamedTuple):
 def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastSquares | None:
     """Learn rows as a piece of the stream of ``estimator``, which itself has learned nothing.
 
-    None where no row can be learned: such rows are as if they had never come.  O(d^2) per row in
-    matrix products, memory of the rows and d^2.  Raises as ``partial_fit`` does.
+    None where no row can be learned: such rows are as if they had never come, unless they have
+    times that count, since no later row may be at a time before theirs.  O(d^2) per row in matrix
+    products, memory of the rows and d^2.  Raises as ``partial_fit`` does.
     """
     X, y, sample_weight, forget, times, _ = rows
     if not rows.n:
@@ -85,19 +86,19 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
     if estimator._resolved_method == "information":
         moments: Any = copy.copy(estimator).set_params(residuals=False)
         moments.partial_fit(X, y, sample_weight, forget=forget, times=times)
-        if moments.n_samples_seen_ > 0:
-            return moments
         call = moments._check_call(X, y, sample_weight, forget, None)
-        return None if call.nothing_usable else moments  # rows of weight 0 let forgetting go on
+        moments._learnt_by_target = call.learnt_by_target
+        # Rows of weight 0 let forgetting go on.
+        return None if call.nothing_usable and moments._timing is None else moments
     piece: Any = copy.copy(estimator)
     piece.set_params(ridge=0.0, ridge_mode="discounted", method="sqrt", prior=None)
     piece.set_params(state_dtype="float64")  # rounded once, at the end
     estimator._gates(forget, 1 if np.ndim(forget) == 0 else len(X))  # may forbid to forget
     piece._check_parameters()
     call = piece._check_call(X, y, sample_weight, forget, None)
-    if call.nothing_usable:
-        return None
     call, timing = piece._in_time(call, times, X, y, forget, False)
+    if call.nothing_usable and timing is None:
+        return None
     origin = piece._origin_of(call)
     start = FormSwitch(
         SquareRootForm.start(
@@ -129,6 +130,7 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
         _log_weights=logs,
         _timing=timing,
         _constant_values=values_after_call(piece._no_values(), call),
+        _learnt_by_target=call.learnt_by_target,
     )
     return piece
 
@@ -154,7 +156,10 @@ def merged(
     if first is None or second is None:
         return second if first is None else first
     merging.check_same(first, second)
-    return merging.put_together(first, second, _stacked)
+    parts: tuple[Any, Any] = first, second
+    both: Any = merging.put_together(first, second, _stacked)
+    both._learnt_by_target = parts[0]._learnt_by_target + parts[1]._learnt_by_target
+    return both
 
 
 def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> RecursiveLeastSquares:
@@ -176,6 +181,7 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
     for form in result._engine.forms:
         if isinstance(form, InformationForm):
             form.solving = bool(other.residuals)
+    del result._learnt_by_target  # which pieces alone have
     result._origin, result._residual = origin, other._residual
     result.set_params(**other.get_params(deep=False))
     return result
@@ -212,7 +218,7 @@ def path_after(
         return path_of(begun(estimator, piece), X, y, sample_weight, times, forget)
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
     if not rows.n or not can_learn(estimator, rows):
-        return blank(X, y, estimator.fit_intercept)
+        return blank(rows, estimator.fit_intercept)
     return path_of(estimator, X, y, sample_weight, times, forget)
 
 
@@ -222,13 +228,11 @@ def can_learn(estimator: Any, rows: PieceRows) -> bool:
     return not estimator._check_call(X, y, sample_weight, forget, None).nothing_usable
 
 
-def blank(
-    X: Any, y: Any, fit_intercept: bool, unknown: float = 0.0, labels: Labels | None = None
-) -> CoefficientPath:
+def blank(rows: PieceRows, fit_intercept: bool, unknown: float = 0.0) -> CoefficientPath:
     """Return the path of rows before anything was learned: coefficients ``unknown``, 0 or NaN."""
-    rows, targets = real_array(X, "X"), real_array(y, "y")
-    (n, d), m = rows.shape, targets.shape[1:]
-    dtype = np.dtype(np.float32 if rows.dtype == np.float32 else np.float64)
+    X, targets = real_array(rows.X, "X"), real_array(rows.y, "y")
+    (n, d), m = X.shape, targets.shape[1:]
+    dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
     k, nothing = d + int(bool(fit_intercept)), np.nan if np.isnan(unknown) else np.inf
     columns = np.full((n, *m, k), unknown, dtype), np.full((n, *m, k), nothing)
     constants = (np.full((n, *m), value) for value in (np.nan, np.nan, nothing))
@@ -238,7 +242,7 @@ def blank(
     path = path.with_statistics(
         RowStatistics(path.residual.copy(), fit, fit, rows_so_far, rows_so_far.copy())
     )
-    return path.labelled(labels_of(PieceRows(X, y), fit_intercept) if labels is None else labels)
+    return path.labelled(labels_of(rows, fit_intercept))
 
 
 def labels_of(rows: PieceRows, fit_intercept: bool) -> Labels:

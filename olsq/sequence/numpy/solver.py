@@ -47,7 +47,7 @@ class NumpySolver:
     """The description, an :class:`olsq.solvers.Solver`."""
 
     wide: bool = False
-    """Whether it squares keys in float64, whatever the dtype of the streams."""
+    """True if it squares keys in float64, whatever the dtype of the streams."""
 
     pieces: int = 1
     """Pieces of a batch per thread: one is best where Python runs between kernels."""

@@ -40,14 +40,16 @@ class Snapshots(NamedTuple):
 
 
 @kernel(strict=True, makes_arrays=True)
-def learn_with_care(state, spread, rows, span, limits, intercept, errors, trace, snapshots):
+def learn_with_care(form, rows, span, limits, intercept, errors, trace, snapshots):
     """Absorb rows of a span one by one until the state is sound.
 
-    Returns the first row left, how many coefficients were held, and whether ``errors`` (n, m) lack
-    those of the last row, which need the coefficients before it.  The state after each row is
-    copied to the snapshots.  What the trace receives is what needs no solution: losses and counts,
-    and as recursive residuals what they are in units of the a-priori ones.
+    ``form`` = (state, spread).  Returns the first row left, how many coefficients were held, and
+    whether ``errors`` (n, m) lack those of the last row, which need the coefficients before it.
+    The state after each row is copied to the snapshots.  What the trace receives is what needs no
+    solution: losses and counts, and as recursive residuals what they are in units of the a-priori
+    ones.
     """
+    state, spread = form
     check_call(state, rows, span, errors)
     F, D, columns, tally, loss = state
     X, _, gates, weights = rows
@@ -96,8 +98,7 @@ def take(form: FactorForm, rows: Rows, start: int, stop: int, errors: NDArray, t
     snapshots = Snapshots.empty(stop - start, m, d, form.spread.size > 0)
     before = form.coefficients()
     end, held, lacking = learn_with_care(
-        form.in_kernels,
-        form.spread_in_kernels,
+        (form.in_kernels, form.spread_in_kernels),
         tuple(rows),
         (start, stop),
         form.limits.square_root,
