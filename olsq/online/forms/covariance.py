@@ -23,8 +23,7 @@ class CovarianceState:
         """Return the state in square-root form."""
         own = {name: arrays[name] for name in schema.COVARIANCE}
         R, z = square_root_of(own.pop("P"), own.pop("theta"))
-        precision = tuple(arguments["precision"])
-        return SquareRootForm(R, z, **own, **arguments | {"precision": precision})
+        return SquareRootForm.restore(arguments, own | {"R": R, "z": z})
 
 
 def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
@@ -39,7 +38,7 @@ def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
     root = np.sqrt(np.maximum(values, values[..., -1:] * eps))
     # P = D V L V^T D (D the scale): the rows L^(-1/2) V^T D^(-1) have the product P^(-1)
     rows = np.swapaxes(vectors, -1, -2) / root[..., :, None] / scale[..., None, :]
-    R = np.linalg.qr(rows, mode="r")
+    R: NDArray = np.linalg.qr(rows)[1]
     R *= np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0, -1.0, 1.0)[..., :, None]
     # A column that no row has excited is correlated with none: rounding must not say that it is.
     alone = np.count_nonzero(P, axis=-1) == 1
