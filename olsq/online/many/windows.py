@@ -17,16 +17,10 @@ from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.options import check_noise_variance
-from olsq.online.windows.kernels import (
-    FILLED,
-    POSITIONS,
-    SLOT,
-    build,
-    check_window,
-    make_carried,
-    make_room,
-    roll_path_rows,
-)
+from olsq.online.windows.carried import make_carried
+from olsq.online.windows.kernels import check_window, roll_path_rows
+from olsq.online.windows.learning import build, make_room
+from olsq.online.windows.ring_kernels import FILLED, POSITIONS, SLOT
 
 
 @kernel(strict=True, makes_arrays=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.rows import Rows
 from olsq.online.rows.durations import Duration
-from olsq.online.windows import kernels
+from olsq.online.windows.ring_kernels import FILLED, POSITIONS, SLOT
 
 NO_ROWS = np.empty(0, np.int64)  # of rows that leave: the ring is the window
 
@@ -41,11 +41,11 @@ class Ring:
     @property
     def advances_on_missing(self) -> bool:
         """True if a row that cannot be learned moves the window on."""
-        return self.duration is not None or bool(self.place[kernels.POSITIONS])
+        return self.duration is not None or bool(self.place[POSITIONS])
 
     def rows(self) -> Rows:
         """Return the window's rows, oldest first."""
-        order, count = self._order, self.place[kernels.FILLED]
+        order, count = self._order, self.place[FILLED]
         X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
         return Rows.of(X, Y, np.ones(count), self.weights)
 
@@ -69,9 +69,9 @@ class Ring:
 
     def _pairs_leaving(self, enters: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Count the rows that leave with each that comes, in a window that counts pairs."""
-        if self.place[kernels.POSITIONS]:
+        if self.place[POSITIONS]:
             enters = np.ones(enters.size, np.bool_)
-        came = int(self.place[kernels.FILLED]) + np.cumsum(enters)[1::2]
+        came = int(self.place[FILLED]) + np.cumsum(enters)[1::2]
         leaving = np.zeros(enters.size, np.int64)
         leaving[1::2] = np.diff(np.maximum(came - self.most_rows, 0), prepend=0)
         return leaving
@@ -97,13 +97,13 @@ class Ring:
             self._grow(2 ** (most - 1).bit_length())
         # The kernels put rows into these slots, and do not look at times.
         kept = times[enters][-self.ring_t.size :]
-        end = self.place[kernels.SLOT] + np.count_nonzero(enters)
+        end = self.place[SLOT] + np.count_nonzero(enters)
         self.ring_t[np.arange(end - kept.size, end) % self.ring_t.size] = kept
         return np.diff(gone, prepend=0)
 
     def _grow(self, slots: int) -> None:
         """Replace the ring by a larger one with the same rows."""
-        order, count = self._order, int(self.place[kernels.FILLED])
+        order, count = self._order, int(self.place[FILLED])
         for name in ("ring_X", "ring_Y", "ring_w", "ring_t", "ring_fade"):
             old = getattr(self, name)
             if old is None:
@@ -111,4 +111,4 @@ class Ring:
             new = np.zeros((slots, *old.shape[1:]), old.dtype)
             new[:count] = old[order]
             setattr(self, name, new)
-        self.place[kernels.SLOT] = count % slots
+        self.place[SLOT] = count % slots
