@@ -22,8 +22,6 @@ import numpy as np
 from numba import njit
 
 import olsq
-from olsq.online.forms.covariance_kernels import SMALLEST_GATE, UNEXCITED
-from olsq.online.forms.limits import limits_for
 from olsq.online.forms.square_root_kernels import count_row
 from olsq.online.rows import complex_rows
 
@@ -39,7 +37,11 @@ LABELS = {
     "fit": "`RecursiveLeastSquares.fit`, complex rows",
     "real": "`RecursiveLeastSquares.fit`, real rows of 2d (2n rows)",
 }
-LIMITS = limits_for("float64").covariance
+
+# Bounds within which P keeps its digits: of a gate, of a column's information since it was last
+# excited; of a row's leverage, of a variance inflation factor, of a variance.
+SMALLEST_GATE, UNEXCITED = 1e-4, 1e-9
+LIMITS = 1e4, 1e8, 1e302
 
 
 @njit

@@ -17,7 +17,7 @@ import pytest
 import olsq
 from olsq.linalg.numpy import lapack
 from olsq.linalg.numpy.lapack import add_gram
-from olsq.online.forms import covariance, information, square_root_blocks
+from olsq.online.forms import information, square_root_blocks
 from olsq.online.forms import lapack as factors
 from tests.online import streams
 
@@ -31,7 +31,6 @@ def switch(monkeypatch, on: bool, rows: int = 8) -> None:
         monkeypatch.setattr(module, "BLOCKED_FROM", first)
     monkeypatch.setattr(square_root_blocks, "BLOCK", rows)
     monkeypatch.setattr(square_root_blocks, "FEWEST", 2)
-    monkeypatch.setattr(covariance, "BY_CHOLESKY_FROM", first)
 
 
 def learn(est, stream, cuts=(0, 25, 26, 48)):
