@@ -1,4 +1,4 @@
-"""Windows in which regressors are 0 throughout, for a while: of coefficient 0, and not made anew."""
+"""Windows with regressors that are 0 throughout for a while: of coefficient 0, not made anew."""
 
 from __future__ import annotations
 
