@@ -8,7 +8,15 @@ from __future__ import annotations
 from olsq.online.forms.factor.counters import soundness
 from olsq.online.forms.factor.kernels import inline
 from olsq.online.forms.factor.limits import EPS
-from olsq.online.forms.factor.registers import fma
+from olsq.online.forms.factor.registers import (
+    add_product,
+    fill4,
+    fma,
+    load4,
+    store,
+    times,
+    where_above,
+)
 from olsq.online.forms.square_root_kernels import (
     COUNT,
     COUNT_SQUARED,
@@ -105,7 +113,19 @@ def account(state, window, four, r, error, amplified):
     gate, weight, d = gates[r], weights[r], X.shape[1]
     size = abs(weight)
     eps = EPS if ring_fade.shape[0] == 0 else 4 * EPS  # faded weights are rounded themselves
-    for j in range(d):
+    factor, plain, signed = fill4(gate), fill4(size), fill4(weight)
+    amplifying, epsilon, k = fill4(amplified), fill4(eps), 0
+    while k + 4 <= d:
+        x = load4(X, r * d + k)
+        squares4 = times(x, x)
+        kept, own = times(factor, load4(columns, k)), times(plain, squares4)
+        most = add_product(where_above(kept, own, kept, own), amplifying, squares4)
+        store(errors, k, add_product(times(factor, load4(errors, k)), epsilon, most))
+        sums = add_product(kept, signed, squares4)
+        store(columns, k, sums)
+        store(columns, d + k, sums)
+        k += 4
+    for j in range(k, d):
         square = X[r, j] * X[r, j]
         before = gate * columns[0, j]
         errors[j] = gate * errors[j] + eps * (max(before, size * square) + amplified * square)
