@@ -9,16 +9,9 @@ from olsq.online.forms.factor.counters import four_are_sound
 from olsq.online.forms.factor.kernels import absorb_row, called, inline, load_row
 from olsq.online.forms.factor.learning import make_scratch
 from olsq.online.forms.factor.limits import EPS
-from olsq.online.forms.square_root_kernels import (
-    COUNT,
-    COUNT_SQUARED,
-    WEIGHT,
-    count_row,
-)
+from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT, count_row
 from olsq.online.forms.square_root_kernels import DECAY as GATES
-from olsq.online.windows.limits import (
-    COARSEST_SCALE,
-)
+from olsq.online.windows.limits import COARSEST_SCALE
 from olsq.online.windows.ring_kernels import (
     BOUND,
     DEPARTED,

@@ -303,7 +303,7 @@ class RollingWindow(Ring):
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """What is left of the weights of the window's rows, oldest first."""
+        """The weights that the window's rows still have, oldest first."""
         weights = self.ring_w[self._order]
         if self.ring_fade is None:
             return weights
