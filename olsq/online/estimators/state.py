@@ -20,6 +20,7 @@ from olsq.online.forms.targets import Engine, TargetGroups
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.durations import Duration, half_life_duration
 from olsq.online.rows.options import (
+    check_forget,
     check_noise_variance,
     check_ridge,
     factors_of_rows,
@@ -76,7 +77,11 @@ class EstimatorState(Estimator):
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         """Return the forgetting factors of rows: those of the call, or the estimator's own."""
-        return factors_of_rows(self._own_factors() if forget is None else forget, n_rows)
+        factors = self._own_factors()
+        if forget is not None:
+            check_forget(factors)  # what a call has of its own must not hide wrong parameters
+            factors = forget
+        return factors_of_rows(factors, n_rows)
 
     def _own_factors(self) -> Any:
         return forget_or_half_life(self.forget, self.half_life)
