@@ -190,7 +190,9 @@ def test_numbers_of_numpy_are_shown_as_numbers():
 
 @pytest.mark.parametrize("kind", [olsq.RecursiveLeastSquares, olsq.RobustLeastSquares])
 @pytest.mark.parametrize(
-    "wrong", [{"half_life": 0}, {"forget": 0.9, "half_life": 5}, {"forget": 2.0}], ids=str
+    "wrong",
+    [{"half_life": 0}, {"forget": 0.9, "half_life": 5}, {"forget": 2.0}, {"forget": "much"}],
+    ids=str,
 )
 def test_factors_of_a_call_do_not_hide_wrong_parameters(wrong, kind):
     """Rows learned beside them could not be saved."""
@@ -199,6 +201,7 @@ def test_factors_of_a_call_do_not_hide_wrong_parameters(wrong, kind):
     before = later.to_bytes()
     later.set_params(**wrong)
     for est in (first, later):
-        with pytest.raises(ValueError, match=r"half_life|forget"):
-            est.partial_fit(X, y, forget=0.9)
+        for n in (1, 2, 5):
+            with pytest.raises(ValueError, match=r"half_life|forget"):
+                est.partial_fit(X[:n], y[:n], forget=0.9)
     assert later.set_params(forget=1.0, half_life=None).to_bytes() == before
