@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.windows.ring_kernels import DEPARTED
+from olsq.online.windows.arrays import DEPARTED
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal, coefficient_error, tolerance

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.windows.ring_kernels import DEPARTED
+from olsq.online.windows.arrays import DEPARTED
 
 
 def stream(seed):

@@ -17,28 +17,28 @@ from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.options import check_noise_variance
+from olsq.online.windows.arrays import FILLED, POSITIONS, SLOT, Arriving, WindowArrays
 from olsq.online.windows.carried import make_carried
 from olsq.online.windows.kernels import check_window, roll_path_rows
 from olsq.online.windows.learning import build, make_room
-from olsq.online.windows.ring_kernels import FILLED, POSITIONS, SLOT
 
 
 @kernel(strict=True, makes_arrays=True)
 def roll(turns, rows, window, limits, errors, trace, done):
     """Continue members from a full window, each after its first rows, as many as the window has.
 
-    ``window`` as in :func:`olsq.online.windows.kernels.roll`, whose
-    ring the members use in turn.  The other arguments are those of
+    ``window`` as in :func:`olsq.online.windows.kernels.roll`, whose ring the members use in turn.
+    The other arguments are those of
     :func:`olsq.online.many.kernels.learn`.  ``done[i]`` is False for a member whose coefficients
     are not determined in some window.
     """
     members, begins, ends = turns
     X, Y, gates, weights = rows
-    (slots, m), d = window[1].shape, X.shape[1]
-    place, none = window[4], window[4][:0]
+    window, none = WindowArrays(*window), window[4][:0]
+    (slots, m), d, place = window.Y.shape, X.shape[1], window.place
     own = np.eye(d, d + m), np.zeros(d), np.zeros((2, d)), np.zeros(4), np.zeros(m)
     own[3][2] = 1.0
-    arriving = X, Y, gates, weights, none, none
+    arriving = Arriving(X, Y, gates, weights, none, none)
     room, carried = make_room(d, m, False), make_carried(d, m, trace[1].shape[0] > 0)
     check_window(own, window, arriving, (0, 0), errors, trace)
     if done.shape != members.shape:
@@ -52,10 +52,10 @@ def roll(turns, rows, window, limits, errors, trace, done):
             raise ValueError("the rows of a member are outside of the shape of X")
         for t in range(slots):
             for j in range(d):
-                window[0][t, j] = X[begin + t, j]
+                window.X[t, j] = X[begin + t, j]
             for q in range(m):
-                window[1][t, q] = Y[begin + t, q]
-            window[2][t] = weights[begin + t]
+                window.Y[t, q] = Y[begin + t, q]
+            window.weights[t] = weights[begin + t]
         place[FILLED], place[SLOT], place[POSITIONS] = slots, 0, 0
         build(own, window, limits, room)
         span = begin + slots, end

@@ -1,9 +1,10 @@
 """The recursion of rolling windows: a row enters with its weight and leaves with the negative.
 
-The state is that of :mod:`olsq.online.forms.factor.kernels`.  A row that leaves is absorbed with
-the negative of what is left of its weight; what the recursion leaves of that weight is then
-``-weight / (1 - leverage)``.  Four rows that enter or leave are absorbed at once, to the bits of
-single rows, so that cuts of a stream change no bit.
+The arrays are those of :mod:`.arrays`, the state that of
+:mod:`olsq.online.forms.factor.kernels`.  A row that leaves is absorbed with the negative of what is
+left of its weight; what the recursion leaves of that weight is then ``-weight / (1 - leverage)``.
+Two rows that replace two others are absorbed as four at once, to the bits of single rows, so that
+cuts of a stream change no bit.
 
 Rounding errors of rows that have left stay.  For each column j of the regressors, and for each
 target, S_j is the sum of weighted squares in the window, and e_j bounds the error of the
@@ -35,6 +36,21 @@ from olsq.online.forms.factor.kernels import absorb_four, called, inline
 from olsq.online.forms.factor.limits import AFRESH
 from olsq.online.forms.factor.registers import fma
 from olsq.online.forms.factor.solving import solve
+from olsq.online.windows.arrays import (
+    DEPARTED,
+    FILLED,
+    SLOT,
+    Arriving,
+    WindowArrays,
+)
+from olsq.online.windows.bounds import (
+    count_pair,
+    count_targets,
+    has_stale_column,
+    has_stale_target,
+    is_settled,
+    is_sound,
+)
 from olsq.online.windows.carried import (
     carry_coefficients,
     carry_variances,
@@ -46,90 +62,92 @@ from olsq.online.windows.carried import (
 )
 from olsq.online.windows.learning import (
     build,
-    load_block,
+    is_pair_of_swaps,
+    load_swaps,
     make_room,
-    rows_at_once,
     settle,
     take_row,
     take_unsettled,
 )
 from olsq.online.windows.ring_kernels import (
-    DEPARTED,
-    FILLED,
-    POSITIONS,
-    SLOT,
-    account,
     count_in,
     count_out,
     fade_in,
     fade_ring,
-    is_settled,
-    is_sound,
-    is_stale,
     move_on,
     slot_of,
+    takes_slot,
 )
 
 
 @inline
-def take_block(state, window, rows, t, n, limits, room, errors, trace, carried):
-    """Take n rows, which four rows hold, and the first of which is settled.
+def take_pair(state, window, rows, t, limits, room, errors, trace, carried):
+    """Take rows t and t + 1, which replace one each, and the first of which is settled.
 
-    Returns (how many were taken, whether the factor was made anew).  Fewer than n are taken where
-    it was, or a later row is not settled.  With a ``trace`` their states are written to it from
+    Returns (how many were taken, whether the factor was made anew).  Fewer than two are taken where
+    it was, or the second is not settled.  With a ``trace`` their states are written to it from
     what is ``carried``, unless a variance has shrunk too much: then no row is taken.
     """
     F, D, columns, tally, loss = state
-    four, block_errors, _, scratch, history, _, (_, running), _ = room
-    gates, weights, left = four[2], four[3], scratch[3]
-    m, each = loss.shape[0], 4 // n
+    four, pivots, left, running = room.four, room.pivots, room.scratch[3], room.of_targets
+    _, _, gates, weights = four
+    m = loss.shape[0]
+    load_swaps(window, rows, t, four)
     for q in range(m):
         running[q] = loss[q]
     if trace is not None:
         keep_state(F, D, carried)
-    absorb_four(F, D, loss, four, 0, scratch, block_errors, history)
-    if trace is not None and carry_variances(state, four, left, history, carried):
+    absorb_four(F, D, loss, four, 0, room.scratch, room.errors, room.history)
+    if trace is not None and carry_variances(state, gates, left, room.history, carried):
         for q in range(m):
             loss[q] = running[q]
         return 0, False
-    taken, made = n, False
-    for r in range(4):
-        s, gate = t + r // each, gates[r]
-        if r % each == 0:
-            if r > 0 and not is_settled(history[2], r, columns, tally, limits, four, r):
+    for r in range(0, 4, 2):
+        s = t + r // 2
+        if r > 0:
+            for j in range(D.shape[0]):
+                pivots[j] = room.history[2][j, r]
+            if not is_settled(pivots, 1.0, state, limits, four, r):
                 build(state, window, limits, room)
-                taken, made = r // each, True
-                break
+                return 1, True
+        fade_ring(window, gates[r])
+        count_in(tally, window, gates[r], weights[r])
+        count_out(tally, window, -weights[r + 1], fade_in(window, slot_of(window, 0)))
+        for i in range(r, r + 2):
+            count_targets(window, four, i, room.errors[i], abs(left[i]))
             for q in range(m):
-                errors[s, q] = block_errors[r, q]
-            fade_ring(window, gate)
-            count_in(tally, window, gate, weights[r])
-        else:
-            count_out(tally, window, -weights[r], fade_in(window, slot_of(window, 0)))
-        account(state, window, four, r, block_errors[r], abs(left[r]))
-        for q in range(m):
-            e = block_errors[r, q]
-            running[q] = fma(left[r] * e, e, gate * running[q])
-        if trace is not None:
-            carry_coefficients(r, left[r], block_errors, carried)
-        if (r + 1) % each == 0:
-            move_on(window, rows, s, each - 1)
+                e = room.errors[i, q]
+                running[q] = fma(left[i] * e, e, gates[i] * running[q])
             if trace is not None:
-                record_carried(trace, s, r, D, running, tally, carried)
-                root = math.sqrt(left[r + 1 - each])
-                for q in range(m):
-                    trace[4][s, q] = errors[s, q] * root
-            if is_stale(columns, running, window):
-                build(state, window, limits, room)
-                taken, made = r // each + 1, True
-                break
-    return taken, made
+                carry_coefficients(i, left[i], room.errors, carried)
+        for q in range(m):
+            errors[s, q] = room.errors[r, q]
+        move_on(window, rows, s, 1)
+        if trace is not None:
+            record_carried(trace, s, r // 2, D, running, tally, carried)
+            for q in range(m):
+                trace[4][s, q] = errors[s, q] * math.sqrt(left[r])
+        stale = count_pair(columns, window, four, r, left)
+        if stale or has_stale_target(window, running):
+            build(state, window, limits, room)
+            return 1 + r // 2, True
+    return 2, False
+
+
+@inline
+def take_single(state, window, rows, t, limits, room, errors):
+    """Take row t, row 0 of the four and settled; return the root of what is left of its weight."""
+    left = take_row(state, window, rows, t, room, errors)
+    stale = has_stale_column(state[2], window)
+    if stale or has_stale_target(window, state[4]):
+        build(state, window, limits, room)
+    return math.sqrt(left)
 
 
 @called
 def roll_rows(state, window, rows, span, limits, room, errors):
     """Do :func:`roll`, whose arguments have been checked."""
-    columns, loss, t = state[2], state[4], span[0]
+    t = span[0]
     while t < span[1]:
         settled, _ = settle(state, window, rows, t, limits, room)
         if not settled:
@@ -137,17 +155,13 @@ def roll_rows(state, window, rows, span, limits, room, errors):
             if outcome < 0:
                 break
             t += 1
-            continue
-        n = rows_at_once(state, window, rows, t, span[1], limits, room)
-        if n > 1:
-            load_block(window, rows, t, n, room[0])
-            n, _ = take_block(state, window, rows, t, n, limits, room, errors, None, None)
+        elif t + 1 < span[1] and is_pair_of_swaps(window, rows, t):
+            n, _ = take_pair(state, window, rows, t, limits, room, errors, None, None)
+            t += n
         else:
-            take_row(state, window, rows, t, room, errors)
-            if is_stale(columns, loss, window):
-                build(state, window, limits, room)
-        t += n
-    if window[8][DEPARTED] > 0 and not is_sound(state, limits):
+            take_single(state, window, rows, t, limits, room, errors)
+            t += 1
+    if window.counts[DEPARTED] > 0 and not is_sound(state, limits):
         build(state, window, limits, room)
     return t
 
@@ -155,7 +169,7 @@ def roll_rows(state, window, rows, span, limits, room, errors):
 @called
 def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carried):
     """Do :func:`roll_path`, whose arguments have been checked."""
-    D, columns, loss, t = state[1], state[2], state[4], span[0]
+    D, loss, t = state[1], state[4], span[0]
     since, single, fresh = -1, span[0], True
     while t < span[1]:
         settled, made = settle(state, window, rows, t, limits, room)
@@ -166,39 +180,34 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
             fresh = t == span[0] or is_sound(state, limits)
         if not settled:
             break
-        n = rows_at_once(state, window, rows, t, span[1], limits, room) if t >= single else 1
-        if n > 1:
+        n = 1
+        if single <= t and t + 1 < span[1] and is_pair_of_swaps(window, rows, t):
             if since < 0 or since >= max(64, AFRESH * D.shape[0]):
                 read_afresh(state, carried)
                 since = 0
-            load_block(window, rows, t, n, room[0])
-            taken, made = take_block(
-                state, window, rows, t, n, limits, room, errors, trace, carried
-            )
-            if taken == 0:
-                single, since = t + n, -1
+            n, made = take_pair(state, window, rows, t, limits, room, errors, trace, carried)
+            if n == 0:
+                single, since = t + 2, -1
                 continue
-            n, since = taken, since + taken
+            since += n
         else:
-            root, made = math.sqrt(take_row(state, window, rows, t, room, errors)), True
+            root, made = take_single(state, window, rows, t, limits, room, errors), True
             for q in range(loss.shape[0]):
                 trace[4][t, q] = errors[t, q] * root
-            if is_stale(columns, loss, window):
-                build(state, window, limits, room)
         t, fresh = t + n, True
         if made:
             since, fresh = -1, is_sound(state, limits)
             if fresh:
                 record_afresh(state, t - 1, trace, carried)
-            elif window[8][DEPARTED] == 0:
+            elif window.counts[DEPARTED] == 0:
                 break
-    if window[8][DEPARTED] > 0 and not is_sound(state, limits):
+    if window.counts[DEPARTED] > 0 and not is_sound(state, limits):
         build(state, window, limits, room)
         since, fresh = -1, t == span[0] or is_sound(state, limits)
         if fresh and t > span[0]:
             record_afresh(state, t - 1, trace, carried)
     if since > 0:  # the last row's coefficients have the bits that the state itself gives
-        theta = carried[0]
+        theta = carried.theta
         solve(state[0], D, theta)
         for q in range(theta.shape[0]):
             for k in range(theta.shape[1]):
@@ -209,21 +218,20 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
 @kernel(strict=True)
 def check_window(state, window, rows, span, errors, trace):
     """Check the shapes of all that the kernels below receive."""
-    X, Y, gates, weights, leaving, samples = rows
-    check_call(state, (X, Y, gates, weights), span, errors)
-    ring_X, ring_Y, ring_w, ring_fade, place, ridge, bounds, squares, counts, fading = window
-    d, m, n, slots = X.shape[1], Y.shape[1], X.shape[0], ring_w.shape[0]
+    check_call(state, (rows.X, rows.Y, rows.gates, rows.weights), span, errors)
+    n, d, m, slots = rows.X.shape[0], rows.X.shape[1], rows.Y.shape[1], window.weights.shape[0]
+    place, leaving, samples = window.place, rows.leaving, rows.samples
     check_trace(trace, n, d, m)
     if (
         slots < 1
-        or ring_X.shape != (slots, d)
-        or ring_Y.shape != (slots, m)
-        or ring_fade.shape not in ((0,), (slots,))
-        or ridge.shape != (d,)
-        or bounds.shape != (d,)
-        or squares.shape != (3, m)
-        or counts.shape != (2,)
-        or fading.shape != (2,)
+        or window.X.shape != (slots, d)
+        or window.Y.shape != (slots, m)
+        or window.fades.shape not in ((0,), (slots,))
+        or window.ridge.shape != (d,)
+        or window.bounds.shape != (d,)
+        or window.squares.shape != (3, m)
+        or window.counts.shape != (2,)
+        or window.fading.shape != (2,)
     ):
         raise ValueError("the arrays of the ring do not have shapes that fit the state")
     if place.shape != (3,):
@@ -240,7 +248,7 @@ def check_window(state, window, rows, span, errors, trace):
     for t in range(span[0], span[1]):
         if not 0 <= leaving[t] <= count:
             raise ValueError("more rows would leave the ring than are in its shape")
-        count += (1 if weights[t] > 0 or place[POSITIONS] != 0 else 0) - leaving[t]
+        count += (1 if takes_slot(window, rows, t) else 0) - leaving[t]
         if count > slots:
             raise ValueError("more rows would enter the ring than its shape has slots")
 
@@ -249,14 +257,13 @@ def check_window(state, window, rows, span, errors, trace):
 def roll(state, window, rows, span, limits, intercept, errors):
     """Take the rows of a span into a window; return the first row not taken.
 
-    ``state`` = (F, D, columns, tally, loss); ``window`` = (ring_X (w, d), ring_Y (w, m), ring_w
-    (w,), ring_fade (w,) or (0,), place, ridge (d,), bounds e (d,), squares (3, m), counts,
-    fading (2,)); ``rows`` = (X, Y, gates above 0, weights, leaving (n,) or (0,), samples (n,) or
-    (0,), which receive the number in the window after each row); ``limits`` as in
-    :func:`olsq.online.forms.factor.learning.learn`.  ``intercept`` says whether coefficient 0 is
+    ``state`` = (F, D, columns, tally, loss); ``window`` and ``rows`` are the members of
+    :class:`.arrays.WindowArrays` and :class:`.arrays.Arriving`, with gates above 0; ``limits`` as
+    in :func:`olsq.online.forms.factor.learning.learn`.  ``intercept`` says whether coefficient 0 is
     one.  A row is not taken whose error needs coefficients of minimum norm that are not found with
     vectors.
     """
+    window, rows = WindowArrays(*window), Arriving(*rows)
     check_window(state, window, rows, span, errors, None)
     room = make_room(state[1].shape[0], state[4].shape[0], intercept)
     return roll_rows(state, window, rows, span, limits, room, errors)
@@ -270,6 +277,7 @@ def roll_path(state, window, rows, span, limits, errors, trace):
     whether the state after the last one taken was written.  Coefficients and variances are carried
     by gains and computed afresh, as in :func:`olsq.online.forms.factor.path.learn_path`.
     """
+    window, rows = WindowArrays(*window), Arriving(*rows)
     check_window(state, window, rows, span, errors, trace)
     d, m = state[1].shape[0], state[4].shape[0]
     carried = make_carried(d, m, trace[1].shape[0] > 0)
@@ -282,8 +290,9 @@ def roll_unsettled(state, window, rows, t, limits, intercept, errors):
     """Take row t, whose errors (n, m) are known; return the root of its share and whether the next
     one is settled.
     """
+    window, rows = WindowArrays(*window), Arriving(*rows)
     check_window(state, window, rows, (t, t + 1), errors, None)
-    room, n = make_room(state[1].shape[0], state[4].shape[0], intercept), rows[0].shape[0]
+    room, n = make_room(state[1].shape[0], state[4].shape[0], intercept), rows.X.shape[0]
     share, _ = take_unsettled(state, window, rows, t, limits, True, room, errors)
     settled = True
     if t + 1 < n:
@@ -295,13 +304,7 @@ def roll_unsettled(state, window, rows, t, limits, intercept, errors):
 def rebuild(state, window, limits):
     """Make the factor anew from the rows of the window."""
     d, m = state[1].shape[0], state[4].shape[0]
-    rows = (
-        np.empty((0, d)),
-        np.empty((0, m)),
-        np.empty(0),
-        np.empty(0),
-        window[4][:0],
-        window[4][:0],
-    )
+    window, none = WindowArrays(*window), window[4][:0]
+    rows = Arriving(np.empty((0, d)), np.empty((0, m)), np.empty(0), np.empty(0), none, none)
     check_window(state, window, rows, (0, 0), np.empty((0, m)), None)
     build(state, window, limits, make_room(d, m, False))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.rows import Rows
 from olsq.online.rows.durations import Duration
-from olsq.online.windows.ring_kernels import FILLED, POSITIONS, SLOT
+from olsq.online.windows.arrays import FILLED, POSITIONS, SLOT
 
 NO_ROWS = np.empty(0, np.int64)  # of rows that leave: the ring is the window
 

@@ -23,8 +23,8 @@ from olsq.online.forms.rows import Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root_kernels import FAINTEST
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import kernels
+from olsq.online.windows.arrays import DECAY, FILLED, SAMPLES, SCALE
 from olsq.online.windows.ring import NO_ROWS, Ring
-from olsq.online.windows.ring_kernels import DECAY, FILLED, SAMPLES, SCALE
 
 SMALLEST_RING = 16  # slots of the ring that grows, to begin with
 
