@@ -11,17 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.forgetting.base import Forgetting
-from olsq.forgetting.by_row import ByTime
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.inference import Inference
 from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
 from olsq.online.forms.factor.form import as_root
-from olsq.online.forms.form_switch import FormSwitch, resolve_method
+from olsq.online.forms.form_switch import FormSwitch, read_with, without_ridge
 from olsq.online.forms.moments import check as check_moments
 from olsq.online.forms.moments import factor_for, prior_shape, switch_from, switch_from_prior
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.parameters import FilterParameters
-from olsq.online.rows.durations import Duration, any_duration, is_duration
+from olsq.online.rows.durations import Duration, any_duration
 from olsq.online.rows.inputs import check_ridge_size
 from olsq.online.rows.options import check_ridge
 from olsq.problem import RIDGE_MODES, Moments
@@ -197,17 +197,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
                 f"forget= of a call and forget={type(self.forget).__name__}(...) of the estimator "
                 "cannot be combined: leave it out, or make the estimator with a factor"
             )
-        gates = super()._gates(forget, n_rows)
-        fades_in_time = forget is None and is_duration(self.half_life)
-        in_time = fades_in_time or isinstance(self.forget, ByTime)  # factors come with the times
-        method = self._resolved_method
-        as_asked = self.ridge_mode == "discounted" or method == "information"
-        if not as_asked and (in_time or (n_rows and gates.min() < 1)):
-            raise ValueError(
-                f"method={method!r} forgets the ridge with the data; ridge_mode='fixed' "
-                "with forget < 1 needs method='information' (or 'auto') and a float64 state"
-            )
-        return gates
+        return super()._gates(forget, n_rows)
 
     def _own_factors(self) -> Any:
         forget = self.forget
@@ -331,7 +321,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         if discounted:  # the gram holds it
             ridge = np.zeros_like(ridge)
         origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
-        switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
+        switch = switch_from(moments, ridge, **self._form_options(origin))
         self._settle(origin, self._engine_of(origin, self._forgetting_of(switch)))
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
@@ -343,12 +333,10 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         if self.prior is not None:
             shape = origin.columns, origin.ridge.size
             R, z = factor_for(self.prior, origin.intercept, origin.is_complex, shape)
-            options = self._form_options(origin)
-            del options["discounted"], options["sandwich"]
-            return self._forgetting_of(switch_from_prior(R, z, self._resolved_method, **options))
-        switch = FormSwitch.start(
-            self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
-        )
+            precision = self._precision(origin)
+            switch = switch_from_prior(R, z, intercept=origin.intercept, precision=precision)
+            return self._forgetting_of(switch)
+        switch = FormSwitch.start(origin.ridge, origin.columns, **self._form_options(origin))
         return self._forgetting_of(switch)
 
     def _has_estimate(self) -> bool:
@@ -379,8 +367,11 @@ class RecursiveLeastSquares(FilterParameters, Inference):
             "precision": self._precision(origin),
         }
 
-    @property
-    def _resolved_method(self) -> str:
-        if self._strategy is not None:
-            return "sqrt"
-        return resolve_method(self.method, self._stored_name, self.ridge_mode)
+    def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(header, arrays)
+        if self._origin.discounted or not self._origin.ridge.any():
+            return
+        for _, switch in self._engine.groups:
+            if not isinstance(switch.form, FixedRidgeForm):  # of earlier versions at forget=1
+                form = without_ridge(switch.form, self._origin.ridge)
+                switch.form = read_with(form, self._origin.ridge, bool(self.residuals))
