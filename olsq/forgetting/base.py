@@ -72,7 +72,6 @@ class Forgetting(ABC):
         if self.weights_rows:
             return
         kept = {
-            "method": ("auto", "sqrt"),
             "ridge_mode": ("discounted",),
             "cov": ("posterior",),
         }

@@ -57,15 +57,13 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         squares.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data (classical RLS) or stays (regularised RLS).
-        "fixed" with forgetting needs ``method="information"``, which "auto" chooses.
+        The state is the same, of the rows alone; a fixed ridge is added to a copy whenever
+        something is read, in ``d^3 / 3`` multiplications.
     fit_intercept : bool, default True
         :func:`coefficient_path` has none unless asked for.
     method : {"auto", "covariance", "sqrt", "information"}
-        "covariance" and "sqrt" name the same thing: a unit triangular factor of the information
-        matrix with its diagonal, by Givens rotations without square roots.
-        "information": moments, and a Cholesky solve for every row's residual; bulk updates
-        without residuals are matrix products (``residuals=False``).
-        "auto": "information" for ``ridge_mode="fixed"``, else "covariance".
+        All name the same thing: a unit triangular factor of the information matrix with its
+        diagonal, by Givens rotations without square roots.
     missing : {"skip", "raise", "skip_target"}
         A row with a non-finite value in X or y is skipped as if it had never come (no forgetting,
         not counted), or refused with an error.  "skip_target": a target that is missing skips the
@@ -73,8 +71,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         that missed the same rows share a factor; every other history costs one more in time and
         memory, so at most m times as much.
     residuals : bool, default True
-        Whether ``method="information"`` keeps a-priori residuals: one O(d^3) solve per row.  The
-        other methods have them for nothing.
+        Whether a-priori residuals are kept with ``ridge_mode="fixed"``, where they cost
+        ``d^3 / 3`` multiplications per row.  With a discounted ridge they cost nothing.
     state_dtype : {"float64", "float32"}
         Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are computed
         with in float64 whatever their dtype.  "float32" is for many small states: it halves them,
@@ -132,23 +130,23 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     Notes
     -----
     Several threads may use one estimator: each call is done as a whole, in the order of arrival.
-    Cost per row: O(d^2 + m d) time, O(d^2 + m d) memory ("information" with residuals: O(d^3)).
+    Cost per row: O(d^2 + m d) time, O(d^2 + m d) memory.  With ``ridge_mode="fixed"`` residuals
+    and paths take O(d^3) per row, and so does each reading.
     The first use compiles the kernels (seconds; cached on disk).  No derivatives.
 
     Wind-up: where forgetting is about to push a direction's information below rounding level, the
     coefficient is observed "at its present value" with just enough weight to stay determined
     (stabilised forgetting): it does not move, nothing overflows, other directions keep forgetting.
     So is one whose regressor was 0 until its information fell 1e60-fold (float32 states: 1e12).
-    Held coefficients are not ``determined_``.  "information" holds only that regressor;
-    other directions that are lost become minimum norm, or return to zero with
-    ``ridge_mode="fixed"``.
+    Held coefficients are not ``determined_``.  With ``ridge_mode="fixed"`` the ridge determines
+    them: they return to zero.
 
     Complex rows: if X or y of the first call is complex, coefficients, residuals and predictions
     are; ``y = X @ coef_`` without a conjugate, and the noise is taken as circular.
     Strategies that do not only weigh rows are refused then.
 
     Gaps: after a gap of any number of half-lives new rows set the coefficients that they determine,
-    and old rows the others, with every method.
+    and old rows the others.
 
     References: Golub & Van Loan 2013, 6.5 (updating QR); Haykin 2014, ch. 10 and 15; Kulhavy &
     Zarrop 1993 (stabilised forgetting).
@@ -188,6 +186,11 @@ class RecursiveLeastSquares(FilterParameters, Inference):
                 "data"
             )
         super()._check_parameters()
+        if self._stored_name == "float32" and self.ridge_mode == "fixed":
+            raise ValueError(
+                "state_dtype='float32' and ridge_mode='fixed' cannot be combined: use a float64 "
+                "state"
+            )
         if isinstance(self.forget, Forgetting):
             self.forget.refuse_options(self.get_params())
 
@@ -267,7 +270,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
             what comes out is float32.
         ridge_mode : {"discounted", "fixed"}
             What the moments are: with "discounted" they hold what is left of their ridge, and
-            ``ridge`` only serves a later ``fit``; with "fixed" ``ridge`` is added at the solve.
+            ``ridge`` only serves a later ``fit``; with "fixed" they are of the rows alone, and
+            ``ridge`` is added whenever the coefficients are read.
         fit_intercept : bool
             Whether their first column is the intercept's, a regressor of ones; k is d + 1 then.
         **parameters
@@ -289,8 +293,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         Moments do not hold the squared targets or the number of rows.  So ``sigma2_`` and the
         standard errors are inf until ``forget=0`` drops the moments; ``n_samples_seen_`` and
         ``n_held_`` count from here; ``residual_`` is empty and there are no feature names.  A
-        singular gram has a solution of minimum norm until rows determine it.  (Of float32 moments,
-        "sqrt" tells dependent regressors from rounding error best, "information" worst.)  O(d^3).
+        singular gram has a solution of minimum norm until rows determine it.  O(d^3).
 
         Examples
         --------

@@ -35,7 +35,7 @@ class InformationState:
         ridge, discounted = arrays["ridge"], arguments["discounted"]
         own = {name: arrays[place] for name, place in PLACES.items() if place in arrays}
         if not own:
-            own = _root_of(arrays, ridge if discounted else np.zeros_like(ridge))
+            own = _root_of(arrays, discounted)
         # The past counts neither its squared weights nor, after a gap, its rows as they were.
         own |= {"spread": arrays["spread"], "held": arrays["held"]}
         shared = {name: arguments[name] for name in ("intercept", "precision")}
@@ -45,19 +45,24 @@ class InformationState:
         return FixedRidgeForm(form, ridge, arguments["solving"])
 
 
-def _root_of(arrays: dict[str, NDArray], ridge: NDArray) -> dict[str, NDArray]:
-    """Return the arrays of the square-root form of moments and a ridge (d,) that is forgotten.
+def _root_of(arrays: dict[str, NDArray], discounted: bool) -> dict[str, NDArray]:
+    """Return the arrays of the square-root form of moments, and of a ridge that is forgotten.
 
-    Moments that do not determine all coefficients with a row have lost digits.  The tally counts
-    more rows for them, and the loss is unknown then, as of ``RecursiveLeastSquares.from_moments``.
+    Where moments and ridge leave columns that rows have excited undetermined, rounding errors must
+    not pass for information.  The tally counts more rows for them, and the loss is unknown then, as
+    after ``RecursiveLeastSquares.from_moments``.
     """
     H, G, tally = arrays["H"], arrays["G"], arrays["tally"]
-    gram = H + np.diag(tally[DECAY] * ridge)
+    ridge = tally[DECAY] * arrays["ridge"] if discounted else np.zeros_like(arrays["ridge"])
+    gram = H + np.diag(ridge)
     R, z, error, _ = factor(gram, G, EPS)
     loss = np.maximum(arrays["squares"] - (z**2).sum(1), 0.0)
-    pivots, lengths = np.diagonal(R), np.diagonal(gram)
-    if ((pivots == 0) & (lengths > 0)).any():
+    lengths = np.diagonal(gram)
+    unknown = (np.diagonal(R) == 0) & (lengths > 0)
+    if unknown.any() and not discounted:
+        unknown &= np.diagonal(factor(H + np.diag(arrays["ridge"]), G, EPS)[0]) == 0
+    if unknown.any():
         tally, loss = tally_of(error, tally), np.full_like(loss, np.inf)
-    excited = np.maximum(arrays["columns"][1] + tally[DECAY] * ridge, lengths)
+    excited = np.maximum(arrays["columns"][1] + ridge, lengths)
     columns = np.array([np.maximum(lengths, 0.0), excited])
     return {"R": R, "z": z, "columns": columns, "tally": tally, "loss": loss}

@@ -86,7 +86,6 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
     piece: Any = copy.copy(estimator)
     piece.set_params(ridge=0.0, ridge_mode="discounted", method="sqrt", prior=None)
     piece.set_params(state_dtype="float64")  # rounded once, at the end
-    estimator._gates(forget, 1 if np.ndim(forget) == 0 else len(X))  # may forbid to forget
     piece._check_parameters()
     call = piece._check_call(X, y, sample_weight, forget, None)
     call, timing = piece._in_time(call, times, X, y, forget, False)
