@@ -374,6 +374,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         super()._restore(header, arrays)
         if self._origin.discounted or not self._origin.ridge.any():
             return
+        switch: Any
         for _, switch in self._engine.groups:
             if not isinstance(switch.form, FixedRidgeForm):  # of earlier versions at forget=1
                 form = without_ridge(switch.form, self._origin.ridge)
