@@ -80,7 +80,7 @@ def switch_from(
     precision: tuple[str, str],
     sandwich: bool = False,
 ) -> FormSwitch:
-    """Build the state that continues from checked moments; ``ridge`` (d,) is of use if fixed.
+    """Build the state that continues from checked moments; ``ridge`` (d,) is 0 if they hold it.
 
     The loss is unknown and infinite, until a gate of 0 forgets it.
     """
