@@ -66,8 +66,9 @@ def test_coefficients_and_residuals_are_those_of_rows_and_ridge(kind, intercept)
             compared += 1
             size = max(1.0, np.abs(want * np.abs(X[: t + 1]).max(0)).max())
             error = np.abs((found[t] - want) * np.abs(X[: t + 1]).max(0)).max()
-            # Rows that differ in a column by 1e-7 of its size have lost as many digits of it.
-            assert error <= (1e-5 if kind == "collinear" else 1e-9) * size, (seed, t)
+            # Columns that agree to 1e-7 have lost as many digits; huge rows what QR loses.
+            allowed = {"collinear": 1e-5, "huge rows": 1e-8}.get(kind, 1e-9)
+            assert error <= allowed * size, (seed, t)
             if t + 1 < len(y):
                 residual = y[t + 1] - X[t + 1] @ want
                 allowed = 1e-5 if kind in ("collinear", "huge rows") else 1e-9
