@@ -123,10 +123,12 @@ def _use(estimator: Any, X: NDArray, y: NDArray) -> None:
 def _streams() -> Iterator[Step]:
     forgetting = olsq.forgetting
     (X, y), (_, Y) = _rows(), _rows(targets=2)
-    for method in ("covariance", "sqrt", "information"):
-        for ridge in (0.0, 1e-3):
-            model = olsq.RecursiveLeastSquares(method=method, ridge=ridge, forget=0.99)
-            yield f"RecursiveLeastSquares, {method}", lambda model=model: _use(model, X, y)
+    for ridge in (0.0, 1e-3):
+        model = olsq.RecursiveLeastSquares(ridge=ridge, forget=0.99)
+        yield f"RecursiveLeastSquares, ridge {ridge}", lambda model=model: _use(model, X, y)
+    fixed = olsq.RecursiveLeastSquares(ridge=1e-3, ridge_mode="fixed", forget=0.99)
+    yield "a fixed ridge", lambda: _use(fixed, X, y)
+    yield "paths with it", lambda: fixed.partial_fit_path(X, y).stderr
     several = olsq.RecursiveLeastSquares()
     yield "several targets", lambda: _use(several, X, Y)
 

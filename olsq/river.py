@@ -56,8 +56,7 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
     Notes
     -----
     O(d^2) time per row, and O(d^3) for a row that brings new names.  Passes river's
-    ``check_estimator``, except method "information", which squares the condition number: the
-    order of collinear features is visible in its sixth digit.
+    ``check_estimator``.
 
     Examples
     --------

@@ -38,7 +38,7 @@ class WholeArray:
 
 
 class FixedRidge:
-    """Residuals of the information form under a ridge that is not forgotten with the data."""
+    """Residuals under a ridge that is not forgotten with the data."""
 
     params = ([4, 16, 64],)
     param_names = ("d",)
@@ -46,10 +46,7 @@ class FixedRidge:
     def setup(self, d: int) -> None:
         (kind,) = need("olsq.RecursiveLeastSquares")
         self.X, self.y = rows(d)
-        self.est = kind(
-            forget=FORGET, ridge=RIDGE, ridge_mode="fixed", fit_intercept=False,
-            method="information",
-        )  # fmt: skip
+        self.est = kind(forget=FORGET, ridge=RIDGE, ridge_mode="fixed", fit_intercept=False)
         self.time_fit(d)
 
     def time_fit(self, d: int) -> None:

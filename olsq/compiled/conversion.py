@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from olsq.compiled import calls
 from olsq.compiled.state import HELD, LOG_WEIGHTS, LOSS, SEEN, State, check_state
 from olsq.forgetting.base import Forgetting
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.factor.form import FactorForm
-from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.information import InformationForm
-from olsq.online.forms.past import Past
-from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.forms.square_root_kernels import COUNT, DECAY
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.rows.complex_rows import refuse_complex
 from olsq.online.rows.inputs import not_fitted
@@ -44,12 +38,7 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
         For another kind of object.
     ValueError
         For what a compiled state cannot hold: several targets, an intercept, a fixed ridge, a
-        strategy of forgetting, a half-life in time, ``cov="sandwich"``, float32; for
-        ``method="information"`` while its moments do not determine every coefficient.
-
-    Notes
-    -----
-    ``method="information"`` is factored, in O(d^3).
+        strategy of forgetting, a half-life in time, ``cov="sandwich"``, float32.
 
     Examples
     --------
@@ -75,8 +64,6 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
         assert isinstance(switch, FormSwitch)
         form: Any = switch.form
         d = origin.n_features
-        if isinstance(form, InformationForm):
-            form = FactorForm.of_root(_to_square_root_form(form))
         state = calls.make_one(d, origin.ridge)
         state.factor[:], state.pivots[:] = form.F, form.D
         state.columns[:] = form.columns
@@ -141,8 +128,7 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
             f"ridge is {est.ridge!r}, but this state started from ridge={given['ridge']!r}: leave "
             "it out"
         )
-    method = est._resolved_method
-    switch = FormSwitch(_build_form(state, method, ridge, bool(est.residuals)), method)
+    switch = FormSwitch(_build_form(state))
     origin = est._make_origin(d, 0, np.dtype(np.float64), ridge)
     logs = state.totals[LOG_WEIGHTS]
     est._settle(
@@ -185,63 +171,15 @@ def _refuse_parameters(est: RecursiveLeastSquares) -> None:
             raise ValueError(f"a compiled state cannot hold {what}")
 
 
-def _to_square_root_form(form: InformationForm) -> SquareRootForm:
-    """Convert a state in information form to square-root form."""
-    root = form.root()
-    # A root of singular moments counts more rows, for the digits that they have lost.
-    if not root.full_rank or root.tally[COUNT] > form.tally[COUNT]:
-        raise ValueError(
-            "est has method='information', whose moments do not determine every coefficient yet: "
-            "learn more rows first, or use method='covariance'"
-        )
-    excited = form.columns[1] + form.tally[DECAY] * form.ridge
-    columns = np.array([root.columns[0], np.maximum(root.columns[0], excited)])
-    return SquareRootForm(
-        root.R,
-        root.z,
-        columns,
-        form.tally.copy(),
-        form.loss,
-        form.held.copy(),
-        np.zeros((0, 0)),
-        intercept=False,
-    )
-
-
-def _build_form(state: State, method: str, ridge: NDArray[np.float64], solving: bool) -> Form:
-    """Build the form that ``method`` starts with, from a copy of the state."""
-    tally, loss = state.totals[:LOSS].copy(), state.totals[LOSS : LOSS + 1].copy()
-    counters = state.columns.copy(), tally, loss, state.counts[HELD : HELD + 1].copy()
-    factor = FactorForm(
+def _build_form(state: State) -> FactorForm:
+    """Build the form of an estimator from a copy of the state."""
+    return FactorForm(
         state.factor.copy(),
         state.pivots.copy(),
-        *counters,
+        state.columns.copy(),
+        state.totals[:LOSS].copy(),
+        state.totals[LOSS : LOSS + 1].copy(),
+        state.counts[HELD : HELD + 1].copy(),
         np.zeros((0, 0)),
         intercept=False,
     )
-    if method != "information":
-        return factor
-    form = factor.root()
-    # the information form keeps the ridge apart: H = R^T R - lambda^t ridge
-    prior = tally[DECAY] * ridge
-    gram, cross = form.R.T @ form.R, form.z @ form.R
-    H = gram - np.diag(np.minimum(prior, np.diagonal(gram)))
-    squares = loss + (form.z**2).sum(1)  # the objective at theta = 0
-    columns = np.maximum(form.columns - prior, 0.0)
-    moments = InformationForm(
-        H,
-        cross,
-        squares,
-        columns,
-        tally.copy(),
-        form.held.copy(),
-        ridge,
-        np.zeros((0, 0)),
-        intercept=False,
-        discounted=True,
-        solving=solving,
-    )
-    # Sums have half the digits of a root: it answers unless they determine all that it does.
-    moments.past = Past(form, np.diagonal(gram).copy())
-    moments.drop_past()
-    return moments

@@ -101,8 +101,7 @@ def fit(
     Each partition becomes the triangular factor of its rows by Householder reflections (TSQR;
     Demmel et al. 2012), with its forgetting and its weights; factors are stacked and rotated along
     a tree of depth log2 of the partitions; the ridge or the prior comes in once, at the end.  No
-    moments are formed, so that conditioning is not squared (``method="information"``, which
-    ``ridge_mode="fixed"`` with forgetting needs, adds moments, as it does on one machine).
+    moments are formed, so that conditioning is not squared.
 
     The result differs from one machine's by rounding: about 1e-15 times the condition number of X,
     relative.  Where wind-up protection held a coefficient on one machine, since all that was known

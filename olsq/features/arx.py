@@ -107,8 +107,7 @@ class NARX(LaggedBuilder):
     Notes
     -----
     ``(p + degree)! / (p! degree!) - 1`` features of p lagged values, by degree and then in order:
-    those of degree 1 are ARX's.  Powers of large numbers are larger: bring X and y to about 1, and
-    regress without ``method="information"``, which squares the condition number.
+    those of degree 1 are ARX's.  Powers of large numbers are larger: bring X and y to about 1.
 
     References
     ----------

@@ -44,7 +44,7 @@ class Trend(TimedBuilder):
     How long a stream will be is not known while it runs, so that the features cannot be centred
     and scaled by what comes: origin and scale are fixed, and the same row has the same features
     whatever comes later.  The powers' condition number grows like ``u^degree``: where t goes far
-    beyond the scale, regress without ``method="information"``, or forget.
+    beyond the scale, forget.
 
     Examples
     --------

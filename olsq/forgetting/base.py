@@ -71,8 +71,7 @@ class Forgetting(ABC):
             raise ValueError(f"forget={name}(...) and half_life cannot be combined: give one")
         if self.weights_rows:
             return
-        kept = {
-            "method": ("auto", "sqrt"),
+        kept: dict[str, tuple[str, ...]] = {
             "ridge_mode": ("discounted",),
             "cov": ("posterior",),
         }

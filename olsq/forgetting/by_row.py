@@ -65,8 +65,8 @@ class Stabilised(Exponential):
 
     Notes
     -----
-    This is what all methods except "information" do under ``forget=factor`` too; the name asks for
-    it, so that ``method="information"``, which has nothing to hold with, is refused.  The level at
+    This is what ``forget=factor`` does too; the name asks for it, so that ``ridge_mode="fixed"``,
+    which lets coefficients return to zero, is refused.  The level at
     which a coefficient is held is that of rounding (see :class:`olsq.RecursiveLeastSquares`): it
     keeps a stream alive through any quiet stretch, but the first rows after one still move the
     coefficients freely.  For bounds in units of your own use :class:`ExponentialResetting`.
@@ -88,11 +88,10 @@ class Stabilised(Exponential):
 
     def refuse_options(self, parameters: dict[str, Any]) -> None:
         super().refuse_options(parameters)
-        if parameters["method"] == "information" or parameters["ridge_mode"] == "fixed":
+        if parameters["ridge_mode"] == "fixed":
             raise ValueError(
-                "forget=Stabilised(...) needs a factor to hold coefficients with, which "
-                "method='information' and ridge_mode='fixed' do not have: use method='auto' with "
-                "ridge_mode='discounted', or forget=Exponential(factor)"
+                "forget=Stabilised(...) holds coefficients, which ridge_mode='fixed' returns to "
+                "zero: use ridge_mode='discounted', or forget=Exponential(factor)"
             )
 
 

@@ -7,14 +7,12 @@ from typing import Any, ClassVar
 
 from olsq.arrays.checks import check_choice
 from olsq.online.conventions import Estimator
-from olsq.online.forms.form_switch import METHODS, resolve_method
+from olsq.online.forms.form_switch import METHODS
 
 
 @dataclass(eq=False, repr=False, match_args=False)
 class FilterParameters(Estimator):
     """Parameters of least squares over all rows: of one filter, of a bank, or by group."""
-
-    METHODS: ClassVar[tuple[str, ...]] = METHODS
 
     _: KW_ONLY
     forget: Any = 1.0
@@ -30,22 +28,18 @@ class FilterParameters(Estimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice(self.method, "method", ("auto", *self.METHODS))
+        check_choice(self.method, "method", ("auto", *METHODS))
         check_cov(self.cov)
         if self.prior is not None and self.cov == "sandwich":
             raise ValueError(
                 "prior and cov='sandwich' cannot be combined: a prior is no noisy row; use "
                 "cov='posterior'"
             )
-        if self._stored_name == "float32" and self._resolved_method != "sqrt":
+        if self._stored_name == "float32" and self.method not in ("auto", "sqrt"):
             raise ValueError(
                 f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
                 "squares the condition number; use method='sqrt' (or 'auto')"
             )
-
-    @property
-    def _resolved_method(self) -> str:
-        return resolve_method(self.method, self._stored_name, "discounted")
 
 
 @dataclass(eq=False, repr=False, match_args=False)

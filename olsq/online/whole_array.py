@@ -68,7 +68,7 @@ def coefficient_path(
         least squares from the first row on.  As in statsmodels and R, the matrix is used as given,
         with no intercept unless asked for, unlike in :class:`RecursiveLeastSquares`.
     ridge_mode : {"discounted", "fixed"}
-        Whether the ridge is forgotten with the data.
+        Whether the ridge is forgotten with the data.  "fixed" takes O(d^3) time per row.
     window : int, float, str or timedelta, optional
         Only the last ``window`` rows count (rolling regression), or the rows of the last "90D".
         With ``forget`` or ``half_life`` rows fade inside the window; a ridge does not, whatever
@@ -131,13 +131,12 @@ def coefficient_path(
     Notes
     -----
     With ``by``, all groups share one compiled loop.  These options compute one group after another:
-    ``method="information"`` (the default of ``ridge_mode="fixed"`` with forgetting) and strategies
-    of ``olsq.forgetting``; with a window, a length of time, weights, forgetting,
-    ``missing="skip_target"``, ``window_of="positions"`` where rows are missing, and 32 coefficients
-    or more.
+    ``ridge_mode="fixed"`` and strategies of ``olsq.forgetting``; with a window, a length of time,
+    weights, forgetting, ``missing="skip_target"``, ``window_of="positions"`` where rows are
+    missing, and 32 coefficients or more.
 
-    O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
-    pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.
+    O(n d^2) time, with ``ridge_mode="fixed"`` O(n d^3), and O(n d) memory.  No derivatives: see
+    ``olsq.online_lstsq``.
 
     Examples
     --------

@@ -250,7 +250,6 @@ def test_tables_show_numbers_whole_at_any_width(width, tmp_path, olsq_command, m
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--method", "information"), "--by and --method information cannot be combined"),
         (("--ridge-mode", "fixed"), "--by and --ridge-mode fixed cannot be combined"),
         (("--features", "shop,x"), "column 'shop' is used twice"),
         (("--missing", "raise"), "row 1 has no value in column 'shop'"),

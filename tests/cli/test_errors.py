@@ -79,10 +79,6 @@ CASES = [
     ("MACRO --target cpi --ridge-mode odd", "--ridge-mode must be discounted or fixed, got 'odd'"),
     ("MACRO --target cpi --method odd", "--method must be auto or covariance"),
     ("MACRO --target cpi --missing drop", "--missing must be skip or raise, got 'drop'"),
-    (
-        "MACRO --target cpi --ridge-mode fixed --forget .9 --method sqrt",
-        "--ridge-mode fixed needs --method information",
-    ),
     ("MACRO --target cpi --chunk-rows 0", "--chunk-rows must be at least 1"),
     ("MACRO --target cpi --separator ab", "--separator must be one character"),
     ("MACRO --target cpi --resume", "--resume needs --state"),

@@ -401,8 +401,6 @@ def test_refusals_name_what_is_wrong():
             ).residual.compute()),
         (ValueError, "cov='sandwich' is for forgetting",
             lambda: distributed.coefficient_path(a, b, window=5, cov="sandwich")),
-        (ValueError, "information", lambda: distributed.fit(
-            a, b, ridge_mode="fixed", method="sqrt", forget=0.9)),
         (ValueError, "missing value", lambda: distributed.fit(a, b * np.nan)),
         (ValueError, "sample_weight of 0", lambda: distributed.fit(a, b, sample_weight=0 * weight)),
         (ValueError, "contains NaN", lambda: distributed.fit(a, b * np.nan, missing="raise")),
@@ -531,8 +529,6 @@ def test_keys_without_a_usable_row_stay():
     ids=lambda p: "-".join(p),
 )
 def test_rows_before_enough_samples_read_nan(parameters, by):
-    if by and parameters.get("method") == "information":
-        parameters = parameters | {"method": "sqrt"}
     X, y, weight = stream(7)
     Y = np.column_stack([y, y[::-1]])
     X[:30, 0] = np.nan  # the first partitions have nothing to learn
@@ -551,7 +547,7 @@ def test_rows_before_enough_samples_read_nan(parameters, by):
 
 TIMED = {
     "half-life": {"half_life": 10.0},
-    "moments": {"half_life": 10.0, "method": "information"},
+    "fixed ridge": {"half_life": 10.0, "ridge_mode": "fixed", "ridge": 0.5},
     "by target": {"half_life": 10.0, "missing": "skip_target"},
     "window": {"window": 15.0},
     "window that fades": {"window": 15.0, "half_life": 5.0},

@@ -1,7 +1,8 @@
 """State files that version 0.2.0 wrote can be loaded, and learn on.
 
 ``version_0_2_0.json`` holds them in base64: every kind of estimator after 30 rows of two
-regressors, whose numbers are multiples of an eighth.
+regressors, whose numbers are multiples of an eighth.  ``moments_states.json`` holds states of later
+commits that stored moments (``method="information"``, or a fixed ridge), some after fewer rows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 import olsq
 
 KEPT = json.loads((Path(__file__).parent / "version_0_2_0.json").read_text())
+MOMENTS = json.loads((Path(__file__).parent / "moments_states.json").read_text())
 CASES = [(way, name) for way, items in KEPT.items() for name in items]
 
 
@@ -40,3 +42,27 @@ def test_what_0_2_0_wrote_loads_and_learns_on(way, name):
     loaded = olsq.loads(data)
     again = learn_again(loaded, name)
     assert olsq.loads(again.to_bytes()).to_bytes() == again.to_bytes()
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_states_of_moments_become_factors_that_learn_on(name):
+    loaded = olsq.loads(base64.b64decode(MOMENTS[name]))
+    fresh = olsq.RecursiveLeastSquares(**loaded.get_params())
+    X, y = rows()
+    factors = np.full(30, fresh.forget)
+    if "gap" in name:
+        factors = np.append(np.full(29, 0.9), 1e-12)
+    if "complex" in name:
+        X, y = X * (1 + 0.5j), y * 1j
+    if "by target" in name:
+        y = np.column_stack([y, -y])
+        y[3, 1] = np.nan
+    n = loaded.n_samples_seen_
+    fresh.partial_fit(X[:n], y[:n], forget=factors[:n])
+    for _ in range(2):
+        for read in ("coef_", "intercept_", "sigma2_", "coef_stderr_", "rank_", "determined_"):
+            found, wanted = getattr(loaded, read), getattr(fresh, read)
+            np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12, err_msg=read)
+        for est in (loaded, fresh):
+            est.partial_fit(X[::-1], y[::-1])
+    assert olsq.loads(loaded.to_bytes()).to_bytes() == loaded.to_bytes()

@@ -568,14 +568,13 @@ def test_goes_on_from_moments():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"forget": F.Directional(0.9), "method": "covariance"}, "does not combine with method="),
         ({"forget": F.RandomWalk(0.1), "ridge_mode": "fixed"}, "does not combine with ridge_mode="),
         ({"forget": F.Variable(50), "missing": "skip_target"}, "does not combine with missing="),
         ({"forget": F.ResetOnBreak(), "cov": "sandwich"}, "does not combine with cov="),
         ({"forget": F.Directional(0.9), "state_dtype": "float32"}, "needs state_dtype='float64'"),
         ({"forget": F.Exponential(0.9), "half_life": 10}, "cannot be combined"),
         ({"forget": F.ByTime("1D"), "half_life": 10}, "cannot be combined"),
-        ({"forget": F.Stabilised(0.9), "method": "information"}, "nothing|needs a factor"),
+        ({"forget": F.Stabilised(0.9), "ridge_mode": "fixed"}, "returns to zero"),
         ({"forget": F.PerCoefficient([0.9, 0.9])}, "one for each of 4 coefficients"),
         ({"forget": F.RandomWalk(np.eye(3))}, r"drift must be \(4, 4\)"),
         ({"forget": F.ExponentialResetting(0.9, [1.0, 2.0])}, "one for each of 4"),

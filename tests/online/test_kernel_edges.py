@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from olsq.online.forms import moment_blocks
-from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import square_root_kernels as square_root
 from olsq.online.forms import triangular_kernels as triangular
-from olsq.online.forms.factor import careful, learning, one_row, path
+from olsq.online.forms.factor import careful, fixed_ridge, learning, one_row, path
 from olsq.online.forms.factor import form as factor_form
 from olsq.online.forms.factor import snapshots as factor_snapshots
 from olsq.online.forms.minimum_norm import minimum_norm
@@ -74,7 +72,7 @@ def rows_of(n):
 def calls(traced):
     """Kernel, and arguments that it takes, of the types for which estimators compile it too."""
     residual, record = np.zeros((N, M)), trace(traced)
-    X, Y, _, w = rows()
+    X, Y, _, _ = rows()
     spread, robust = np.zeros((D, D)), trace(traced, sandwich=traced)
     span, with_path = (0, N), spread if traced else None
     roundings = 2e-16, 1e-60, 0.0
@@ -96,9 +94,9 @@ def calls(traced):
             yield rolling.roll_unsettled, [
                 factor(), window, arriving, 3, roundings, False, residual,
             ]  # fmt: skip
-    penalty, lost = (np.ones(D), True), (1e-60, 1e-14)
-    yield moments.update_solving, [
-        (state(), with_path), penalty, np.zeros((M, D)), rows(), span, lost, residual, robust,
+    fixed = (factor(), np.ones(D)) if traced else None
+    yield fixed_ridge.learn, [
+        (factor(), with_path), fixed, rows(), span, roundings, False, residual, robust,
     ]  # fmt: skip
     if traced:
         taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, True))
@@ -124,17 +122,13 @@ def calls(traced):
         ]  # fmt: skip
         factors = np.tile(np.eye(D), (2, 1, 1))
         yield triangular.back_substitute_each, [factors, np.ones((2, M, D)), np.zeros((2, M, D))]
-        yield moment_blocks.update_in_blocks, [
-            (state(), spread), penalty, rows(), span, 5, (*lost, 1e6), residual,
-        ]  # fmt: skip
+        yield fixed_ridge.read_state, [factor(), factor(), np.ones(D), roundings]
         yield square_root.absorb_observations, [
             state(), X.copy(), Y.copy(), np.zeros((N, D)), np.ones(D), 0.0, roundings,
         ]  # fmt: skip
         yield square_root.take_alone, [
             state(), spread, X[0], Y[0], 1.0, 1.0, roundings,
         ]  # fmt: skip
-        _, _, columns, tally, _ = state()
-        yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N), np.zeros(D)]
     turns = np.array([1, 0]), np.array([0, 3]), np.array([3, N])
     two, unknown = filters(2, with_path), filters(2, with_path, 0.0)
     if traced:

@@ -8,8 +8,6 @@ import pytest
 import olsq
 from olsq.online.forms import lapack
 
-EPS = np.finfo(np.float64).eps
-
 
 def gram(d: int, n: int, seed: int = 0) -> np.ndarray:
     X = np.random.default_rng(seed).standard_normal((n, d))
@@ -18,38 +16,14 @@ def gram(d: int, n: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("least", [1, 10**9])
 @pytest.mark.parametrize("d", [1, 2, 7, 40])
-def test_a_factor_and_its_inverse(d, least, monkeypatch):
+def test_the_inverse_of_a_factor(d, least, monkeypatch):
     monkeypatch.setattr(lapack, "LEAST", least)
-    H, ridge = gram(d, 3 * d), np.linspace(0.0, 2.0, d)
-    A = H + 0.5 * np.diag(ridge)
-    before = H.copy()
-    R = lapack.cholesky(H, ridge, 0.5, 8 * d * EPS)
-    np.testing.assert_array_equal(H, before)
-    np.testing.assert_array_equal(R, np.triu(R))
-    assert R.flags.c_contiguous
-    assert (np.diagonal(R) > 0).all()
-    np.testing.assert_allclose(R.T @ R, A, atol=8 * d * EPS * np.abs(A).max())
+    A = gram(d, 3 * d)
+    R = np.linalg.cholesky(A).T
     inverse, diagonal = lapack.inverse_of_triangle(R)
     np.testing.assert_array_equal(inverse, np.triu(inverse))
     np.testing.assert_allclose(inverse @ R, np.eye(d), atol=1e-13)
     np.testing.assert_allclose(diagonal, np.diagonal(np.linalg.inv(A)), rtol=1e-11)
-
-
-@pytest.mark.parametrize("least", [1, 10**9])
-@pytest.mark.parametrize(
-    "H",
-    [
-        np.zeros((3, 3)),
-        np.full((3, 3), np.nan),
-        np.diag([1.0, -1.0, 1.0]),
-        np.ones((3, 3)),
-        gram(6, 4),
-        np.diag([1.0, 0.0, 1e-20]) + np.outer([0.0, 1.0, 1.0], [0.0, 1.0, 1.0]),
-    ],
-)
-def test_what_has_no_factor_is_refused(H, least, monkeypatch):
-    monkeypatch.setattr(lapack, "LEAST", least)
-    assert lapack.cholesky(H, np.zeros(len(H)), 1.0, 8 * len(H) * EPS) is None
 
 
 @pytest.mark.parametrize("d", range(1, lapack.FEW_COEFFICIENTS + 1))

@@ -84,7 +84,7 @@ def test_many_regressors(method, ridge_mode):
     est, _, _ = split_fit(parameters, X, y, gates, weights, cut=200)
     plain = RLS(**parameters).partial_fit(X, y, forget=gates)
     np.testing.assert_allclose(est.coef_, plain.coef_, atol=1e-12)
-    assert est._engine.form.name == ("information" if method == "information" else "factor")
+    assert est._engine.form.name == ("fixed ridge" if ridge_mode == "fixed" else "factor")
 
 
 # -- with the JAX side --------------------------------------------------------------------------

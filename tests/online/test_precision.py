@@ -189,7 +189,7 @@ def test_state_dtype_is_checked():
     for method in ("covariance", "information"):
         with pytest.raises(ValueError, match="keeps too few digits"):
             RLS(state_dtype=np.float32, method=method).fit(X, y)
-    with pytest.raises(ValueError, match="needs method='information'"):
+    with pytest.raises(ValueError, match="use a float64 state"):
         RLS(state_dtype="float32", ridge_mode="fixed", forget=0.9).fit(X, y)
     with pytest.raises(ValueError, match=r"X contains a value of magnitude 1e\+20"):
         RLS(state_dtype="float32").fit(1e20 * X, y)

@@ -26,7 +26,7 @@ X, Y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9.0)
         ({"ridge_mode": "forgotten"}, "ridge_mode must be one of 'discounted', 'fixed'"),
         ({"method": "qr"}, "method must be one of"),
         ({"missing": "drop"}, "missing must be one of"),
-        ({"method": "sqrt", "ridge_mode": "fixed", "forget": 0.9}, "needs method='information'"),
+        ({"state_dtype": "float32", "ridge_mode": "fixed"}, "use a float64 state"),
         ({"forget": np.full(4, 0.9)}, r"forget must be a number or one number per row \(9\)"),
     ],
 )
@@ -158,10 +158,11 @@ def test_merge_refuses_what_does_not_fit():
 
 
 def test_residuals_that_were_not_kept():
-    est = RLS(method="information", residuals=False).fit(X, Y)
+    fixed = {"ridge_mode": "fixed", "ridge": 1.0}
+    est = RLS(residuals=False, **fixed).fit(X, Y)
     with pytest.raises(AttributeError, match="residuals=False"):
         _ = est.residual_
-    np.testing.assert_allclose(est.coef_, RLS(method="information").fit(X, Y).coef_, rtol=1e-12)
+    np.testing.assert_allclose(est.coef_, RLS(**fixed).fit(X, Y).coef_, rtol=1e-12)
 
 
 def test_merging_moments_needs_to_be_told_the_forgetting():

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.forms import information
-from olsq.online.forms.information import InformationForm
 
 STREAMS = ["plain", "zeros", "repeats", "scales", "collinear", "missing"]
 
@@ -69,56 +67,24 @@ def test_blocks_of_the_covariance_form_are_its_single_rows(kind, d, m, forget):
     "options",
     [
         {}, {"forget": 0.97}, {"forget": 0.5}, {"ridge": 0.0, "forget": 0.98},
-        {"ridge_mode": "fixed"}, {"ridge_mode": "fixed", "forget": 0.97},
+        {"ridge_mode": "fixed", "ridge": 1.0}, {"ridge_mode": "fixed", "forget": 0.97},
+        {"ridge_mode": "fixed", "ridge": 1.0, "forget": 0.97},
+        {"ridge_mode": "fixed", "ridge": [0.0, 1.0, 0.0, 0.1, 0.0], "forget": 0.97},
         {"cov": "sandwich", "forget": 0.99},
     ],
     ids=str,
 )  # fmt: skip
-def test_residuals_by_one_factor_are_those_of_a_solve_for_each_row(kind, options):
+def test_residuals_of_a_call_are_those_of_a_path(kind, options):
     X, y, weight, _ = stream(kind, 5, 2)
-    blocks, rows = (
-        olsq.RecursiveLeastSquares(method="information", fit_intercept=False, **options)
-        for _ in range(2)
-    )
-    blocks.partial_fit(X, y, weight)
-    path = rows.partial_fit_path(X, y, weight)  # a solve for each row
-    size = np.abs(y[np.isfinite(y)]).max()
-    hard = kind in ("scales", "collinear")  # what squaring the condition number leaves
-    np.testing.assert_allclose(
-        blocks.residual_, path.residual, rtol=1e-3 if hard else 1e-8,
-        atol=size * (1e-5 if hard else 1e-10),
-    )  # fmt: skip
-    assert blocks.n_samples_seen_ == rows.n_samples_seen_
-    np.testing.assert_allclose(blocks._engine.form.H, rows._engine.form.H, rtol=1e-9, atol=0)
-    np.testing.assert_allclose(blocks._engine.form.tally, rows._engine.form.tally, rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", STREAMS)
-@pytest.mark.parametrize("options", [{"forget": 0.995}, {"forget": 0.9, "fit_intercept": True}])
-def test_a_fixed_ridge_that_rows_outgrow_costs_no_factor_a_row(kind, options, monkeypatch):
-    X, y, weight, _ = stream(kind, 40, 2, n=400)
-    options = {"fit_intercept": False, "ridge_mode": "fixed", "ridge": 1.0} | options
-    blocks, rows = (olsq.RecursiveLeastSquares(method="information", **options) for _ in range(2))
-    singles = []
-    solve_rows = InformationForm._solve_rows
-
-    def counted(self, rows, start, stop, *others):
-        singles.append(stop - start)
-        return solve_rows(self, rows, start, stop, *others)
-
-    monkeypatch.setattr(InformationForm, "_solve_rows", counted)
-    monkeypatch.setattr(information, "SINGLE_ROWS", 17)
-    blocks.partial_fit(X, y, weight)
-    if kind == "plain" and options["forget"] == 0.995:
-        assert sum(singles) < 250  # first rows, and after one of weight 0
-    path = rows.partial_fit_path(X, y, weight)
-    size = np.abs(y[np.isfinite(y)]).max()
-    hard = kind in ("scales", "collinear")  # what squaring the condition number leaves
-    np.testing.assert_allclose(
-        blocks.residual_, path.residual, rtol=1e-3 if hard else 1e-7,
-        atol=size * (1e-4 if hard else 1e-9),
-    )  # fmt: skip
-    np.testing.assert_allclose(blocks._engine.form.H, rows._engine.form.H, rtol=1e-9, atol=0)
+    fed, walked = (olsq.RecursiveLeastSquares(fit_intercept=False, **options) for _ in range(2))
+    fed.partial_fit(X, y, weight)
+    path = walked.partial_fit_path(X, y, weight)
+    np.testing.assert_array_equal(fed.residual_, path.residual)
+    assert fed.n_samples_seen_ == walked.n_samples_seen_
+    for array, want in zip(
+        fed._engine.arrays().values(), walked._engine.arrays().values(), strict=True
+    ):
+        np.testing.assert_array_equal(array, want)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 
 import olsq
 from olsq.online.files.invariants import check_orthonormal
-from olsq.online.forms import solved_moments, square_root
-from olsq.online.forms.information import InformationForm
+from olsq.online.forms import square_root
 from olsq.online.many import learning
 
 KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
@@ -134,7 +133,6 @@ def test_ordinary_starts_do_not_solve_for_all_coefficients(monkeypatch):
         raise AssertionError("a solution of minimum norm from the factor alone")
 
     monkeypatch.setattr(square_root, "solution", refuse)
-    monkeypatch.setattr(solved_moments.SingularMoments, "decompose", refuse)
     X, y = stream("plain", 60, 20, 0)
     for options in (
         {}, {"method": "sqrt"}, {"method": "information"}, {"ridge_mode": "fixed", "forget": 0.9},
@@ -205,19 +203,6 @@ def test_variances_carried_along_a_path_are_those_of_the_state(kind, ridge):
         est.partial_fit(X[t : t + 1], y[t : t + 1])
         if t % 7 == 0 or 60 < t < 80:
             assert_allclose(path.stderr[t], est.coef_stderr_, rtol=1e-9, err_msg=f"row {t}")
-
-
-@pytest.mark.parametrize("ridge_mode", ["discounted", "fixed"])
-def test_moments_start_in_blocks_and_lose_no_digits(ridge_mode, monkeypatch):
-    X, y = wide_rows("white", 128)
-    forget = 0.999 if ridge_mode == "discounted" else 1.0
-    options = {"ridge": 1e-3, "forget": forget, "fit_intercept": False}
-    est = olsq.RecursiveLeastSquares(method="information", ridge_mode=ridge_mode, **options)
-    reference = olsq.RecursiveLeastSquares(method="sqrt", **options)
-    monkeypatch.setattr(InformationForm, "_solve_rows", None)  # no row alone
-    est.partial_fit(X[:120], y[:120])
-    reference.partial_fit(X[:120], y[:120])
-    assert_allclose(est.residual_, reference.residual_, atol=1e-10 * np.abs(y).max())
 
 
 GROUP_OPTIONS = {

@@ -175,18 +175,10 @@ class FitOptions(Declared):
             )
         if self.window is not None and (self.method != "auto" or self.ridge_mode != "discounted"):
             raise InputError("--method and --ridge-mode do not apply to --window: leave them out")
-        forgets = self.half_life is not None or self.forget not in (None, 1.0)
-        if self.ridge_mode == "fixed" and forgets and self.method in ("covariance", "sqrt"):
+        if self.by is not None and self.ridge_mode == "fixed":
             raise InputError(
-                f"--method {self.method} forgets the ridge with the data; "
-                "--ridge-mode fixed needs --method information (or auto)"
+                "--by and --ridge-mode fixed cannot be combined: leave --ridge-mode fixed out"
             )
-        for option, is_set in (
-            ("--ridge-mode fixed", self.ridge_mode == "fixed"),
-            ("--method information", self.method == "information"),
-        ):
-            if self.by is not None and is_set:
-                raise InputError(f"--by and {option} cannot be combined: leave {option} out")
 
     def _check_errors(self) -> None:
         window = self.window

@@ -1,4 +1,4 @@
-"""Update large triangular and symmetric matrices by LAPACK and BLAS, in place, row-major.
+"""Update large triangular matrices by LAPACK, in place, row-major.
 
 SciPy's wrappers take column-major arrays, and copying a large factor to that order takes as long as
 a third of the update itself.  LAPACK's compiled routines take a leading dimension, and applied from
@@ -15,14 +15,10 @@ from typing import Any
 import numpy as np
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
-from scipy.linalg import get_blas_funcs
-
-from olsq.kernels import kernel
 
 PANEL = 32  # columns eliminated together: within a tenth of the best of 16 to 128 at d 128 to 2048
 
 _RIGHT, _PLAIN, _FORWARD, _COLUMNWISE = map(ctypes.create_string_buffer, (b"R", b"N", b"F", b"C"))
-LINE = 8  # entries of a line of the cache
 
 
 @cache
@@ -128,42 +124,3 @@ def rotate_rows_in(
             row = start + int(j)
             out[row, row:] *= -1
             beside[row] *= -1
-
-
-(dsyrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
-
-
-@kernel()
-def mirror_upper(H):
-    """Copy what is above the diagonal to below it.
-
-    By squares of 8 entries, which are whole lines of the cache on both sides.  At d = 1024 it takes
-    as long as half a copy of H; squares of 32 through a buffer took three times as long.
-    """
-    d = H.shape[0]
-    if H.shape != (d, d):
-        raise ValueError("H does not have the shape of a square")
-    whole = d - d % LINE
-    for i in range(0, whole, LINE):
-        for j in range(i + LINE, whole, LINE):
-            for row in range(LINE):
-                for k in range(LINE):
-                    H[j + row, i + k] = H[i + k, j + row]
-        for row in range(LINE):
-            for k in range(row):
-                H[i + row, i + k] = H[i + k, i + row]
-    for row in range(whole, d):
-        for k in range(row):
-            H[row, k] = H[k, row]
-
-
-def add_gram(H: NDArray[np.float64], X: NDArray[np.float64], alpha: float, beta: float) -> None:
-    """Compute ``H = beta H + alpha X^T X`` in place, for H (d, d) symmetric and X (n, d).
-
-    Both must be C-contiguous.  H stays bitwise symmetric: one triangle is computed and mirrored.
-    """
-    if not (H.flags.c_contiguous and X.flags.c_contiguous):
-        raise ValueError("H and X must be C-contiguous")
-    # Column major, BLAS sees both transposed: the lower triangle of H^T is the upper one of H.
-    dsyrk(alpha, X.T, beta=beta, c=H.T, lower=True, overwrite_c=True)
-    mirror_upper(H)

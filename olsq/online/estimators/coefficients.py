@@ -39,8 +39,8 @@ class Coefficients(StreamingRegressor):
         The gram holds what is left of a discounted ridge (and a rolling window's ridge): query
         with no ridge.  With ``ridge_mode="fixed"`` it does not: query with that ridge.  It also
         holds what wind-up protection added.  Left behind are the sums behind ``sigma2_`` and
-        standard errors, the number of rows, and, except from "information", digits: the gram
-        squares the condition number.  O(d^3).
+        standard errors, the number of rows, and digits: the gram squares the condition number.
+        O(d^3).
 
         Examples
         --------

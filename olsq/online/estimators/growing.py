@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.files import frozen
 from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
 from olsq.online.forms.factor.form import FactorForm, as_factor, as_root
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.information import InformationForm
-from olsq.online.forms.past import Past
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.forms.targets import Group, TargetGroups
@@ -62,29 +61,14 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
 
 def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
     """Return the state with coefficients of these ridges (n,) appended, 0 in every row so far."""
-    form = as_root(switch.form)
-    n, m = ridge.size, form.loss.size
-    wide: SquareRootForm | InformationForm
-    if isinstance(form, InformationForm):
-        wide = InformationForm(
-            H=_block(form.H, np.zeros(n)),
-            G=np.hstack([form.G, np.zeros((m, n))]),
-            squares=form.squares,
-            ridge=np.concatenate([form.ridge, ridge]),
-            columns=np.hstack([form.columns, np.zeros((2, n))]),  # of the data alone
-            discounted=form.discounted,
-            solving=form.solving,
-            **_unchanged(form, n),
-        )
-        if form.past is not None:
-            wide.past = Past(
-                _widened_root(form.past.root, ridge if form.discounted else np.zeros(n)),
-                np.concatenate([form.past.old, np.zeros(n)]),
-            )
-        return FormSwitch(wide, switch.method, switch.span)
-    wide = _widened_root(form, ridge)
-    is_factor = isinstance(switch.form, FactorForm)
-    return FormSwitch(as_factor(wide) if is_factor else wide, switch.method, switch.span)
+    form = switch.form
+    if isinstance(form, FixedRidgeForm):
+        data = as_factor(_widened_root(form.data.root(), np.zeros_like(ridge)))
+        wide: Any = FixedRidgeForm(data, np.concatenate([form.ridge, ridge]), form.solving)
+    else:
+        wide = _widened_root(as_root(form), ridge)
+        wide = as_factor(wide) if isinstance(form, FactorForm) else wide
+    return FormSwitch(wide, switch.span)
 
 
 def _widened_root(form: SquareRootForm, ridge: NDArray[np.float64]) -> SquareRootForm:

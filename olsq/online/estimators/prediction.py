@@ -30,8 +30,8 @@ class Prediction(EstimatorState):
         self._engine_or_raise()
         if self._residual is None:
             raise AttributeError(
-                "residual_ was not kept: with residuals=False and method='information' rows are "
-                "only accumulated. Use residuals=True, or partial_fit_path."
+                "residual_ was not kept: with residuals=False and ridge_mode='fixed' rows are "
+                "learned without a solution for each. Use residuals=True, or partial_fit_path."
             )
         values = (self._residual[:, 0] if self._origin.n_targets == 0 else self._residual).copy()
         residual, labels = self.__dict__.get("_labelled_residual", (None, None))

@@ -11,17 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.forgetting.base import Forgetting
-from olsq.forgetting.by_row import ByTime
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.inference import Inference
 from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
 from olsq.online.forms.factor.form import as_root
-from olsq.online.forms.form_switch import FormSwitch, resolve_method
+from olsq.online.forms.form_switch import FormSwitch, read_with, without_ridge
 from olsq.online.forms.moments import check as check_moments
 from olsq.online.forms.moments import factor_for, prior_shape, switch_from, switch_from_prior
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.parameters import FilterParameters
-from olsq.online.rows.durations import Duration, any_duration, is_duration
+from olsq.online.rows.durations import Duration, any_duration
 from olsq.online.rows.inputs import check_ridge_size
 from olsq.online.rows.options import check_ridge
 from olsq.problem import RIDGE_MODES, Moments
@@ -57,15 +57,13 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         squares.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data (classical RLS) or stays (regularised RLS).
-        "fixed" with forgetting needs ``method="information"``, which "auto" chooses.
+        The state is the same, of the rows alone; a fixed ridge is added to a copy whenever
+        something is read, in ``d^3 / 3`` multiplications.
     fit_intercept : bool, default True
         :func:`coefficient_path` has none unless asked for.
     method : {"auto", "covariance", "sqrt", "information"}
-        "covariance" and "sqrt" name the same thing: a unit triangular factor of the information
-        matrix with its diagonal, by Givens rotations without square roots.
-        "information": moments, and a Cholesky solve for every row's residual; bulk updates
-        without residuals are matrix products (``residuals=False``).
-        "auto": "information" for ``ridge_mode="fixed"``, else "covariance".
+        All name the same thing: a unit triangular factor of the information matrix with its
+        diagonal, by Givens rotations without square roots.
     missing : {"skip", "raise", "skip_target"}
         A row with a non-finite value in X or y is skipped as if it had never come (no forgetting,
         not counted), or refused with an error.  "skip_target": a target that is missing skips the
@@ -73,8 +71,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         that missed the same rows share a factor; every other history costs one more in time and
         memory, so at most m times as much.
     residuals : bool, default True
-        Whether ``method="information"`` keeps a-priori residuals: one O(d^3) solve per row.  The
-        other methods have them for nothing.
+        Whether a-priori residuals are kept with ``ridge_mode="fixed"``, where they cost
+        ``d^3 / 3`` multiplications per row.  With a discounted ridge they cost nothing.
     state_dtype : {"float64", "float32"}
         Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are computed
         with in float64 whatever their dtype.  "float32" is for many small states: it halves them,
@@ -132,23 +130,23 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     Notes
     -----
     Several threads may use one estimator: each call is done as a whole, in the order of arrival.
-    Cost per row: O(d^2 + m d) time, O(d^2 + m d) memory ("information" with residuals: O(d^3)).
+    Cost per row: O(d^2 + m d) time, O(d^2 + m d) memory.  With ``ridge_mode="fixed"`` residuals
+    and paths take O(d^3) per row, and so does each reading.
     The first use compiles the kernels (seconds; cached on disk).  No derivatives.
 
     Wind-up: where forgetting is about to push a direction's information below rounding level, the
     coefficient is observed "at its present value" with just enough weight to stay determined
     (stabilised forgetting): it does not move, nothing overflows, other directions keep forgetting.
     So is one whose regressor was 0 until its information fell 1e60-fold (float32 states: 1e12).
-    Held coefficients are not ``determined_``.  "information" holds only that regressor;
-    other directions that are lost become minimum norm, or return to zero with
-    ``ridge_mode="fixed"``.
+    Held coefficients are not ``determined_``.  With ``ridge_mode="fixed"`` the ridge determines
+    them: they return to zero.
 
     Complex rows: if X or y of the first call is complex, coefficients, residuals and predictions
     are; ``y = X @ coef_`` without a conjugate, and the noise is taken as circular.
     Strategies that do not only weigh rows are refused then.
 
     Gaps: after a gap of any number of half-lives new rows set the coefficients that they determine,
-    and old rows the others, with every method.
+    and old rows the others.
 
     References: Golub & Van Loan 2013, 6.5 (updating QR); Haykin 2014, ch. 10 and 15; Kulhavy &
     Zarrop 1993 (stabilised forgetting).
@@ -188,6 +186,11 @@ class RecursiveLeastSquares(FilterParameters, Inference):
                 "data"
             )
         super()._check_parameters()
+        if self._stored_name == "float32" and self.ridge_mode == "fixed":
+            raise ValueError(
+                "state_dtype='float32' and ridge_mode='fixed' cannot be combined: use a float64 "
+                "state"
+            )
         if isinstance(self.forget, Forgetting):
             self.forget.refuse_options(self.get_params())
 
@@ -197,17 +200,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
                 f"forget= of a call and forget={type(self.forget).__name__}(...) of the estimator "
                 "cannot be combined: leave it out, or make the estimator with a factor"
             )
-        gates = super()._gates(forget, n_rows)
-        fades_in_time = forget is None and is_duration(self.half_life)
-        in_time = fades_in_time or isinstance(self.forget, ByTime)  # factors come with the times
-        method = self._resolved_method
-        as_asked = self.ridge_mode == "discounted" or method == "information"
-        if not as_asked and (in_time or (n_rows and gates.min() < 1)):
-            raise ValueError(
-                f"method={method!r} forgets the ridge with the data; ridge_mode='fixed' "
-                "with forget < 1 needs method='information' (or 'auto') and a float64 state"
-            )
-        return gates
+        return super()._gates(forget, n_rows)
 
     def _own_factors(self) -> Any:
         forget = self.forget
@@ -277,7 +270,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
             what comes out is float32.
         ridge_mode : {"discounted", "fixed"}
             What the moments are: with "discounted" they hold what is left of their ridge, and
-            ``ridge`` only serves a later ``fit``; with "fixed" ``ridge`` is added at the solve.
+            ``ridge`` only serves a later ``fit``; with "fixed" they are of the rows alone, and
+            ``ridge`` is added whenever the coefficients are read.
         fit_intercept : bool
             Whether their first column is the intercept's, a regressor of ones; k is d + 1 then.
         **parameters
@@ -299,8 +293,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         Moments do not hold the squared targets or the number of rows.  So ``sigma2_`` and the
         standard errors are inf until ``forget=0`` drops the moments; ``n_samples_seen_`` and
         ``n_held_`` count from here; ``residual_`` is empty and there are no feature names.  A
-        singular gram has a solution of minimum norm until rows determine it.  (Of float32 moments,
-        "sqrt" tells dependent regressors from rounding error best, "information" worst.)  O(d^3).
+        singular gram has a solution of minimum norm until rows determine it.  O(d^3).
 
         Examples
         --------
@@ -331,7 +324,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         if discounted:  # the gram holds it
             ridge = np.zeros_like(ridge)
         origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
-        switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
+        switch = switch_from(moments, ridge, **self._form_options(origin))
         self._settle(origin, self._engine_of(origin, self._forgetting_of(switch)))
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
@@ -343,12 +336,10 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         if self.prior is not None:
             shape = origin.columns, origin.ridge.size
             R, z = factor_for(self.prior, origin.intercept, origin.is_complex, shape)
-            options = self._form_options(origin)
-            del options["discounted"], options["sandwich"]
-            return self._forgetting_of(switch_from_prior(R, z, self._resolved_method, **options))
-        switch = FormSwitch.start(
-            self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
-        )
+            precision = self._precision(origin)
+            switch = switch_from_prior(R, z, intercept=origin.intercept, precision=precision)
+            return self._forgetting_of(switch)
+        switch = FormSwitch.start(origin.ridge, origin.columns, **self._form_options(origin))
         return self._forgetting_of(switch)
 
     def _has_estimate(self) -> bool:
@@ -379,8 +370,12 @@ class RecursiveLeastSquares(FilterParameters, Inference):
             "precision": self._precision(origin),
         }
 
-    @property
-    def _resolved_method(self) -> str:
-        if self._strategy is not None:
-            return "sqrt"
-        return resolve_method(self.method, self._stored_name, self.ridge_mode)
+    def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(header, arrays)
+        if self._origin.discounted or not self._origin.ridge.any():
+            return
+        switch: Any
+        for _, switch in self._engine.groups:
+            if not isinstance(switch.form, FixedRidgeForm):  # of earlier versions at forget=1
+                form = without_ridge(switch.form, self._origin.ridge)
+                switch.form = read_with(form, self._origin.ridge, bool(self.residuals))

@@ -128,8 +128,8 @@ class Uncertainty(Coefficients):
 
         Notes
         -----
-        O(m d) per row; with ``return_std`` O(d^2 + m d), and O(d^3) once per call
-        while coefficients are undetermined and for ``method="information"``.  No derivatives.
+        O(m d) per row; with ``return_std`` O(d^2 + m d), and O(d^3) once per call while
+        coefficients are undetermined and with ``ridge_mode="fixed"``.  No derivatives.
 
         Examples
         --------
@@ -271,9 +271,9 @@ class Uncertainty(Coefficients):
 
         Notes
         -----
-        By the triangular factor, or P, that the state is held in, so that no condition number is
-        squared.  ``sqrt`` of it is the width of LinUCB's bonus (Li et al. 2010, eq. 4).  O(d^2) a
-        row; O(d^3) once a call for method "information".
+        By the triangular factor that the state is held in, so that no condition number is squared.
+        ``sqrt`` of it is the width of LinUCB's bonus (Li et al. 2010, eq. 4).  O(d^2) per row, and
+        O(d^3) once per call with ``ridge_mode="fixed"``.
 
         Examples
         --------

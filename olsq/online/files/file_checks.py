@@ -21,7 +21,6 @@ from olsq.online.files.invariants import (
 )
 from olsq.online.forms import schema
 from olsq.online.forms.factor.form import FactorForm
-from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.schema import Field, Fields
 from olsq.online.rows.durations import DATES, ELAPSED, LARGEST, is_duration
@@ -221,11 +220,14 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
 
 FORMS: dict[str, Fields] = {
     "factor": schema.FACTOR,
+    "fixed ridge": schema.FIXED_RIDGE,
     "covariance": schema.COVARIANCE,
     "sqrt": schema.SQUARE_ROOT,
     "information": schema.INFORMATION,
     "adaptive": schema.ADAPTIVE,
 }
+# What else describes forms that windows do not have.
+ARGUMENTS = {"fixed ridge": {"solving"}, "information": {"discounted", "solving"}}
 
 
 def _check_engine(
@@ -254,7 +256,7 @@ def _check_engine(
         sizes |= estimator._file_sizes(engine, header, d)
     form: Any = engine.get("form")
     want(isinstance(form, str) and form in FORMS, "form", form)
-    extra = {"discounted", "solving"} if form == InformationForm.name else set()
+    extra = ARGUMENTS.get(form, set())
     strategy = estimator._strategy
     want((form == "adaptive") == (strategy is not None), "form", form)
     if strategy is not None:
@@ -272,13 +274,11 @@ def _check_engine(
         fields = fields | schema.SWITCH
         if hasattr(estimator, "_file_arrays"):
             fields |= estimator._file_arrays()
-        if arrays.keys() & schema.PAST.keys():
+        if form == "information" and arrays.keys() & schema.PAST.keys():
             fields |= schema.stored_in("float64", schema.PAST)
-        method = engine.get("method")
-        want(method == estimator._resolved_method, "method", method)
-        want((form == "information") == (method == "information"), "form", form)
+        want(form != "fixed ridge" or estimator.ridge_mode == "fixed", "form", form)
     else:
-        want(form != InformationForm.name, "form", form)
+        want(form not in ARGUMENTS, "form", form)
         earlier = form != FactorForm.name
         own = schema.EARLIER_WINDOW if earlier else schema.WINDOW
         fields = schema.under("form_", fields) | schema.stored_in(stored, own)

@@ -1,1 +1,1 @@
-"""The forms in which the state of a stream is stored: covariance, square root, information."""
+"""The forms in which the state of a stream is stored: a factor, or a triangle with roots."""

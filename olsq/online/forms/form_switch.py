@@ -9,19 +9,27 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceState
+from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
 from olsq.online.forms.factor.form import FactorForm, as_factor, as_root
 from olsq.online.forms.form import SMALL, Form, copied
-from olsq.online.forms.information import InformationForm
-from olsq.online.forms.merging import merge_moments, merge_roots
+from olsq.online.forms.information import InformationState
+from olsq.online.forms.merging import merge_roots
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.durations import half_life_gates
 
 FORMS: dict[str, Any] = {
     kind.name: kind
-    for kind in (FactorForm, SquareRootForm, CovarianceState, InformationForm, AdaptiveForm)
+    for kind in (
+        FactorForm,
+        FixedRidgeForm,
+        SquareRootForm,
+        CovarianceState,
+        InformationState,
+        AdaptiveForm,
+    )
 }
-METHODS = ("covariance", "sqrt", "information")
+METHODS = ("covariance", "sqrt", "information")  # names of one thing, kept for old programs
 
 
 def restore_form(description: dict[str, Any], arrays: dict[str, NDArray]) -> Form:
@@ -29,31 +37,20 @@ def restore_form(description: dict[str, Any], arrays: dict[str, NDArray]) -> For
     return FORMS[description["form"]].restore(description["arguments"], arrays)
 
 
-def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
-    """Return the method that "auto" stands for."""
-    if method != "auto":
-        return method
-    if state_dtype != "float64":
-        return "sqrt"
-    return "information" if ridge_mode == "fixed" else "covariance"
-
-
 class FormSwitch:
     """The state of one stream."""
 
     FORM: ClassVar[Any] = FactorForm  # of a state in float64 that is not kept as moments
 
-    def __init__(self, form: Form, method: str, span: NDArray | None = None) -> None:
+    def __init__(self, form: Form, span: NDArray | None = None) -> None:
         self.form = form
         # Times of the first and the last row that the state moved on in (see
         # ``forgetting_in_time``), or neither; None where times do not count.
         self.span = span
-        self.method = method
 
     @classmethod
     def start(
         cls,
-        method: str,
         ridge: NDArray,
         n_targets: int,
         *,
@@ -63,21 +60,10 @@ class FormSwitch:
         precision: tuple[str, str],
         sandwich: bool = False,
     ) -> Self:
-        form: Form
-        if method == "information":
-            form = InformationForm.start(
-                ridge,
-                n_targets,
-                intercept=intercept,
-                discounted=discounted,
-                solving=solving,
-                precision=precision,
-                sandwich=sandwich,
-            )
-        else:
-            kind = cls.FORM if precision[0] == "float64" else SquareRootForm
-            form = kind.start(ridge, n_targets, intercept, precision, sandwich)
-        return cls(form, method)
+        kind = cls.FORM if precision[0] == "float64" else SquareRootForm
+        forgotten = ridge if discounted else np.zeros_like(ridge)
+        form = kind.start(forgotten, n_targets, intercept, precision, sandwich)
+        return cls(form if discounted else read_with(form, ridge, solving))
 
     def copy(self) -> Self:
         return copied(self)
@@ -108,13 +94,26 @@ class FormSwitch:
 
     def describe(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs besides the arrays."""
-        return {"method": self.method} | self.form.describe()
+        return self.form.describe()
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> Self:
         form, span = restore_form(description, arrays), arrays.get("span")
         form = as_factor(form) if cls.FORM is FactorForm else form
-        return cls(form, description["method"], span)
+        return cls(form, span)
+
+
+def read_with(form: Any, ridge: NDArray, solving: bool) -> Any:
+    """Return the state of the rows of a form with a ridge (k,) that is not forgotten."""
+    return FixedRidgeForm(form, ridge, solving) if ridge.any() else form
+
+
+def without_ridge(form: Any, ridge: NDArray) -> Any:
+    """Return the state of the rows alone of a form that has learned a ridge like rows."""
+    nothing = np.zeros_like(ridge)
+    sandwich = form.spread.size > 0
+    empty = SquareRootForm.start(nothing, form.loss.size, form.intercept, form.precision, sandwich)
+    return as_factor(merge_roots(empty, as_root(form), ridge))
 
 
 def merge(
@@ -161,8 +160,9 @@ def _merged(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch
             "forgotten is not known; merge both as moments, olsq.merge(a.moments(), b.moments(), "
             "forget=...)"
         )
-    if isinstance(first.form, InformationForm) and isinstance(second.form, InformationForm):
-        return FormSwitch(merge_moments(first.form, second.form), first.method)
-    merged = merge_roots(as_root(first.form), as_root(second.form), ridge)
-    held = isinstance(first.form, SquareRootForm)
-    return FormSwitch(merged if held else as_factor(merged), first.method)
+    a, b = first.form, second.form
+    if isinstance(a, FixedRidgeForm) and isinstance(b, FixedRidgeForm):
+        both = merge_roots(a.data.root(), b.data.root(), np.zeros_like(ridge))
+        return FormSwitch(FixedRidgeForm(as_factor(both), a.ridge, b.solving))
+    merged = merge_roots(as_root(a), as_root(b), ridge)
+    return FormSwitch(merged if isinstance(a, SquareRootForm) else as_factor(merged))

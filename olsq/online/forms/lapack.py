@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from olsq.online.forms.moment_kernels import ROUNDING, factorise, pivots_are_sound, solve
 from olsq.online.forms.triangular_kernels import (
     back_substitute,
     back_substitute_each,
@@ -31,29 +30,6 @@ SEVERAL_TARGETS = 8
 FEW_COEFFICIENTS = 8
 
 
-def cholesky(H: NDArray, ridge: NDArray, decay: float, lost: float) -> NDArray | None:
-    """Return the upper factor (d, d) of ``H + decay diag(ridge)``; None if it is singular.
-
-    It counts as singular where no more than ``lost`` of a diagonal entry is left as its pivot, or
-    no more than rounding errors may have made (:func:`moment_kernels.pivots_are_sound`).
-    """
-    if H.shape[0] < LEAST:
-        R = np.empty_like(H)
-        return R if factorise(H, ridge, decay, lost, R) else None
-    A = H.copy()
-    A[np.diag_indices_from(A)] += decay * ridge
-    diagonal = np.diagonal(A).copy()
-    # LAPACK counts along columns: to it the transposed view is A, and its lower factor our upper.
-    factor, refused = dpotrf(A.T, lower=1, clean=1, overwrite_a=1)
-    if refused:
-        return None
-    left = np.diagonal(factor) ** 2 / diagonal
-    if not (left > lost).all():
-        return None
-    sound = left.prod() > 3 * ROUNDING * left.size or pivots_are_sound(factor.T)
-    return factor.T if sound else None
-
-
 def inverse_of_triangle(R: NDArray) -> tuple[NDArray, NDArray]:
     """Return the inverse of upper triangular R (..., d, d), float64, and diag of ``(R^T R)^-1``."""
     R = np.ascontiguousarray(R)
@@ -63,17 +39,6 @@ def inverse_of_triangle(R: NDArray) -> tuple[NDArray, NDArray]:
         return inverse, diagonal
     inverse = dtrtri(R.T, lower=1)[0].T
     return inverse, np.einsum("ij,ij->i", inverse, inverse)
-
-
-def solve_moments(R: NDArray, G: NDArray) -> NDArray:
-    """Return theta (m, d) with ``R^T R theta_l = g_l``, for R (d, d) upper triangular, regular."""
-    if G.shape[0] < SEVERAL_TARGETS:
-        theta = np.empty_like(G)
-        solve(R, G, theta)
-        return theta
-    # BLAS counts along columns: it sees R^T, lower triangular, and one target a column.
-    first = dtrsm(1.0, R.T, G.T.copy("F"), lower=1, overwrite_b=1)
-    return dtrsm(1.0, R.T, first, lower=1, trans_a=1, overwrite_b=1).T
 
 
 def solve_triangle(R: NDArray, z: NDArray) -> NDArray:

@@ -7,10 +7,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from olsq.online.forms import square_root_kernels as kernels
-from olsq.online.forms.information import InformationForm
 from olsq.online.forms.lapack import dpstrf, dtrmm, inverse_of_triangle
-from olsq.online.forms.moment_kernels import GAP
-from olsq.online.forms.past import Past, trusted_share
 from olsq.online.forms.rows import forgotten
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
@@ -138,40 +135,3 @@ def merge_roots(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -
     form.columns[1] = form.columns[0]
     form.tally = tally
     return form
-
-
-def merge_moments(first: InformationForm, second: InformationForm) -> InformationForm:
-    """Return the form of first's rows followed by second's: ``H = Z_b H_a + H_b``."""
-    decay = second.tally[DECAY]
-    H, G = decay * first.H, decay * first.G
-    H += second.H  # in place: large models have no room for another copy
-    G += second.G
-    merged = InformationForm(
-        H,
-        G,
-        forgotten(first.squares, decay) + second.squares,
-        decay * first.columns + second.columns,
-        merged_tally(first.tally, second.tally),
-        first.held + second.held,
-        first.ridge,
-        merged_spread(first.spread, second.spread, decay),
-        intercept=first.intercept,
-        discounted=first.discounted,
-        solving=second.solving,
-        precision=first.precision,
-    )
-    after_gap = [form.past is not None and not form.past.is_start for form in (first, second)]
-    if any(after_gap) or 0 < decay < GAP:
-        old = decay * first.known_before()
-        if second.past is not None:
-            old += second.past.old
-        if not merged.recovered(trusted_share(old, merged.diagonal)):
-            ridge, none = first.forgotten_ridge, np.zeros_like(first.ridge)
-            if second.past is None:  # moments without their ridge have digits that a root loses
-                root = merge_roots(first.root(), second.moments_root(none), none)
-            else:
-                root = merge_roots(first.root(), second.past.root, ridge)
-            root.loss = merged.loss
-            merged.past = Past(root, old)
-            merged.drop_past()
-    return merged

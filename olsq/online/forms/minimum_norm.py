@@ -359,26 +359,3 @@ def sandwich_of(spread: NDArray, root: NDArray) -> tuple[NDArray, NDArray]:
 
 def _transposed(matrices: NDArray) -> NDArray:
     return np.swapaxes(matrices, -1, -2)
-
-
-def null_space(vectors: NDArray, error: NDArray) -> NDArray:
-    """Return a basis of the space of ``vectors`` (k, r) without entries that are rounding error.
-
-    Columns are combined so that each has a 1 where the others have 0; then an entry in row i that
-    is at most ``error[i]`` is set to 0.
-    """
-    N = vectors.copy()
-    pivots: list[int] = []
-    for c in range(N.shape[1]):
-        size = np.abs(N[:, c])
-        size[pivots] = 0.0
-        i = int(np.argmax(size))
-        N[:, c] /= N[i, c]
-        for other in range(N.shape[1]):
-            if other != c:
-                N[:, other] -= N[i, other] * N[:, c]
-        pivots.append(i)
-    small = np.abs(N) <= error[:, None]
-    small[pivots] = False
-    N[small] = 0.0
-    return N

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.lapack import cholesky, inverse_of_triangle
+from olsq.online.forms.lapack import inverse_of_triangle
 from olsq.online.forms.minimum_norm import triangularise
 from olsq.online.forms.square_root_kernels import COUNT
 
@@ -35,13 +35,11 @@ def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float,
         correlation = np.where(np.outer(alive, alive), A / scale / scale[:, None], 0.0)
     values, vectors = np.linalg.eigh(correlation)
     lost = A.shape[0] * eps * values[-1]
-    if values[0] > lost:
-        R = cholesky(
-            A, np.zeros_like(diagonal), 1.0, 8 * A.shape[0] * float(np.finfo(np.float64).eps)
-        )
-        if R is not None:
-            with np.errstate(over="ignore", invalid="ignore"):
-                return R, G @ inverse_of_triangle(R)[0], 0.0, values[0] / values[-1]
+    if values[0] > max(lost, 8 * A.shape[0] * float(np.finfo(np.float64).eps)):  # every pivot is
+        R = np.ascontiguousarray(np.linalg.cholesky(correlation).T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = (G / scale) @ inverse_of_triangle(R)[0]
+            return R * length, z, 0.0, values[0] / values[-1]
     kept = values > lost
     root, V = np.sqrt(values[kept]), vectors[:, kept]
     error = np.abs(values[~kept]).max(initial=0.0)

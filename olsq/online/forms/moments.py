@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.forms.factor.form import as_factor
-from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.information import InformationForm
+from olsq.online.forms.form_switch import FormSwitch, read_with
 from olsq.online.forms.moment_factor import factor, tally_of
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT
@@ -73,7 +72,6 @@ def _as_floats(array: Any, name: str) -> NDArray:
 
 def switch_from(
     moments: Moments,
-    method: str,
     ridge: NDArray,
     *,
     intercept: bool,
@@ -82,40 +80,25 @@ def switch_from(
     precision: tuple[str, str],
     sandwich: bool = False,
 ) -> FormSwitch:
-    """Build the state that continues from checked moments; ``ridge`` (d,) is zero if they hold it.
+    """Build the state that continues from checked moments; ``ridge`` (d,) is 0 if they hold it.
 
     The loss is unknown and infinite, until a gate of 0 forgets it.
     """
     gram, cross = (a.astype(np.float64) for a in moments)
     m = cross.shape[0]
     eps = float(np.finfo(moments.gram.dtype).eps)  # that they were accumulated in
-    R, z, error = _checked_factor(gram + np.diag(ridge), cross, eps)
+    R, z, error = _checked_factor(gram, cross, eps)
     if not (np.abs(z) <= np.finfo(precision[0]).max).all():
         raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
     columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
     loss[:] = np.inf
-    if method == "information":
-        if not R.diagonal().all():  # without the rounding errors that would look like information
-            gram, cross = R.T @ R - np.diag(ridge), z @ R
-        columns = np.repeat(np.maximum(np.diagonal(gram), 0.0)[None], 2, axis=0)
-        modes = {"discounted": discounted, "solving": solving}
-        arrays = gram, cross, loss, columns, tally, held, ridge, spread
-        return _switch_of_moments(*arrays, intercept=intercept, precision=precision, **modes)
     tally = tally_of(min(error, eps**0.5), tally, precision[0])
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
-    return _switch_from(form, method)
-
-
-def _switch_of_moments(*arrays: NDArray, **options: Any) -> FormSwitch:
-    return FormSwitch(InformationForm(*arrays, **options), "information")
-
-
-def _switch_from(form: SquareRootForm, method: str) -> FormSwitch:
-    """Hold the state of a square-root form."""
     form.narrow()
-    return FormSwitch(as_factor(form), method)
+    data = as_factor(form)
+    return FormSwitch(data if discounted else read_with(data, ridge, solving))
 
 
 def _checked_factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
@@ -139,10 +122,7 @@ def _checked_factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArra
     return R, z, error
 
 
-_INDEFINITE = (
-    "moments.gram must be positive semidefinite (plus the ridge, with ridge_mode='fixed'): it is a "
-    "sum of squares"
-)
+_INDEFINITE = "moments.gram must be positive semidefinite: it is a sum of squares"
 
 
 def merge(first: Moments, second: Moments, forget: Any) -> Moments:
@@ -274,22 +254,16 @@ def _root_of_inverse(covariance: NDArray) -> NDArray[np.float64]:
 def switch_from_prior(
     R: NDArray,
     z: NDArray,
-    method: str,
     *,
     intercept: bool,
-    solving: bool,
     precision: tuple[str, str],
 ) -> FormSwitch:
     """Build the state that has learned the rows of R (k, k) with the targets z (m, k)."""
     m, rows = z.shape[0], np.count_nonzero(np.diagonal(R))
     columns, tally, loss, held, spread = counters((R**2).sum(0), m)
     tally[[COUNT, COUNT_SQUARED, WEIGHT]] = rows
-    if method == "information":
-        squares, ridge = (z**2).sum(1), np.zeros(R.shape[0])
-        arrays = R.T @ R, z @ R, squares, columns, tally, held, ridge, spread
-        modes = {"discounted": True, "solving": solving}
-        return _switch_of_moments(*arrays, intercept=intercept, precision=precision, **modes)
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
-    return _switch_from(form, method)
+    form.narrow()
+    return FormSwitch(as_factor(form))

@@ -81,6 +81,7 @@ FACTOR: Fields = {
     **LOSS,
     **PROTECTED,
 }
+FIXED_RIDGE: Fields = {**FACTOR, "ridge": Field(("d",), invariant="not negative")}
 ADAPTIVE: Fields = {
     **{name: field for name, field in SQUARE_ROOT.items() if name != "basis"},
     "memory": Field((N_MEMORY,), invariant="not negative"),

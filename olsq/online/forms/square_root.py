@@ -345,7 +345,7 @@ class SquareRootForm(Form):
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
         R, z = self.R.astype(np.float64), self.z.astype(np.float64)
-        return Moments(R.T @ R - (0.0 if discounted else np.diag(ridge)), z @ R)
+        return Moments(R.T @ R, z @ R)
 
 
 def noise_levels(

@@ -163,10 +163,7 @@ class TargetGroups:
 def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
     """Copy an engine for some of its targets."""
     engine = engine.copy()
-    past = getattr(engine.form, "past", None)
     engine.form.keep_targets(targets)
-    if past is not None:
-        past.root.keep_targets(targets)
     for name, field in getattr(engine, "FIELDS", {}).items():
         array = getattr(engine, name)
         if field.target_axis is not None and array is not None:

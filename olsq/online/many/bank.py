@@ -74,8 +74,8 @@ class FilterBank(BankMaking, BankUncertainty):
         Penalty on the squared coefficients, never on the intercept; forgotten with the data.  0 is
         ordinary least squares; see :class:`RecursiveLeastSquares`.
     fit_intercept : bool, default True
-    method : {"auto", "covariance", "sqrt"}
-        All three are the same: a triangular factor of every filter's information matrix.
+    method : {"auto", "covariance", "sqrt", "information"}
+        All name the same thing: a triangular factor of every filter's information matrix.
     missing : {"skip", "raise"}
         A row with a non-finite value is passed over by its filter alone, or refused.
     state_dtype : {"float64", "float32"}

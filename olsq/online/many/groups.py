@@ -47,7 +47,7 @@ def grouped_path(
 
     Expanding and exponential regressions go through the kernels of a bank, all groups at once, also
     where half-lives are lengths of time or targets miss rows of their own, and so do windows of
-    rows; the others (windows in time, method "information") one group after another.
+    rows; the others (windows in time, a fixed ridge) one group after another.
     """
     rows = real_array(X, "X")
     if rows.ndim != 2:
@@ -86,7 +86,6 @@ def grouped_path(
     kind = Kind(
         origin.intercept,
         origin.discounted,
-        estimator._resolved_method,
         (state_dtype_name(estimator.state_dtype), origin.dtype.name),
     )
     apart = call.usable is not None and call.usable.ndim == 2
@@ -135,8 +134,8 @@ def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
         return None
     estimator: RecursiveLeastSquares = from_options(RecursiveLeastSquares, options)
     estimator._check_parameters()
-    needs_form = estimator._strategy is not None
-    return None if needs_form or estimator._resolved_method == "information" else estimator
+    needs_form = estimator._strategy is not None or estimator.ridge_mode == "fixed"
+    return None if needs_form else estimator
 
 
 class Timed(NamedTuple):

@@ -60,9 +60,7 @@ class BankMaking(FilterParameters):
             return BankState.start(kind, ridge, max(n_targets, 1), self.cov == "sandwich")
         shape = max(n_targets, 1), ridge.shape[1]
         R, z = factor_for(self.prior, kind.intercept, kind.is_complex, shape)
-        switch = switch_from_prior(
-            R, z, kind.method, intercept=kind.intercept, solving=True, precision=kind.precision
-        )
+        switch = switch_from_prior(R, z, intercept=kind.intercept, precision=kind.precision)
         one = BankState.start(kind, ridge[:1], z.shape[0])
         one.set_switch(0, switch, 0)
         return one.take(np.zeros(ridge.shape[0], np.int64))
@@ -72,7 +70,6 @@ class BankMaking(FilterParameters):
         return Kind(
             bool(intercept) and not is_complex,
             True,
-            self._resolved_method,
             precision,
             is_complex,
             bool(intercept) and is_complex,

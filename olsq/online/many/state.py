@@ -29,7 +29,6 @@ class Kind(NamedTuple):
 
     intercept: bool
     discounted: bool
-    method: str  # "covariance" or "sqrt"
     precision: tuple[str, str]  # of the stored state and of the data, as a form's
     is_complex: bool = False  # rows are pairs of real ones (see rows/complex_rows.py)
     complex_intercept: bool = False  # whose columns are then among those of the pairs
@@ -164,7 +163,7 @@ class BankState:
         if not self.is_double:
             form = as_root(form)
             form.narrow()
-        return FormSwitch(form, kind.method)
+        return FormSwitch(form)
 
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
         """Set the state of filter f to an estimator's."""

@@ -103,7 +103,7 @@ def roll_together(
     order, begins, ends = by_group
     group = by_group.groups
     usable = np.empty(0, np.bool_) if call.usable is None else call.usable
-    kind = Kind(origin.intercept, True, "covariance", ("float64", "float64"))
+    kind = Kind(origin.intercept, True, ("float64", "float64"))
     rows = BankRows(
         np.arange(begins.size),
         begins,

@@ -1,9 +1,9 @@
 """Learn a stream in pieces, and put together estimators, paths and groups from them.
 
-A piece is what a run of rows says: an estimator without ridge or prior, in square-root form, or as
-moments where that is the method asked for.  Pieces merge in order, and merging is associative;
-then :func:`begun` puts the ridge or prior before the first of them, once.  So nothing is ever
-subtracted, where :func:`olsq.merge` has to take a ridge out again.
+A piece is what a run of rows says: an estimator without ridge or prior, in square-root form.
+Pieces merge in order, and merging is associative; then :func:`begun` puts the ridge or prior before
+the first of them, once.  So nothing is ever subtracted, where :func:`olsq.merge` has to take a
+ridge out again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from olsq.online.calls.history import values_after_call
 from olsq.online.calls.learning import Absorbed
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms import blocks, form_switch
+from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
 from olsq.online.forms.factor.form import as_factor, as_root
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.information import InformationForm
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.many.bank import FilterBank
@@ -83,17 +83,9 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
     if not rows.n:
         return None
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
-    if estimator._resolved_method == "information":
-        moments: Any = copy.copy(estimator).set_params(residuals=False)
-        moments.partial_fit(X, y, sample_weight, forget=forget, times=times)
-        call = moments._check_call(X, y, sample_weight, forget, None)
-        moments._learnt_by_target = call.learnt_by_target
-        # Rows of weight 0 let forgetting go on.
-        return None if call.nothing_usable and moments._timing is None else moments
     piece: Any = copy.copy(estimator)
     piece.set_params(ridge=0.0, ridge_mode="discounted", method="sqrt", prior=None)
     piece.set_params(state_dtype="float64")  # rounded once, at the end
-    estimator._gates(forget, 1 if np.ndim(forget) == 0 else len(X))  # may forbid to forget
     piece._check_parameters()
     call = piece._check_call(X, y, sample_weight, forget, None)
     call, timing = piece._in_time(call, times, X, y, forget, False)
@@ -107,8 +99,7 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
             origin.intercept,
             piece._precision(origin),
             origin.sandwich,
-        ),
-        "sqrt",
+        )
     )
     engine = piece._engine_of(origin, start)
     if call.usable is not None:
@@ -178,9 +169,6 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
     )
     other._settle(origin, other._engine_of(origin), _constant_values=other._no_values())
     result = merging.put_together(other, piece, _stacked)
-    for form in result._engine.forms:
-        if isinstance(form, InformationForm):
-            form.solving = bool(other.residuals)
     del result._learnt_by_target  # which pieces alone have
     result._origin, result._residual = origin, other._residual
     result.set_params(**other.get_params(deep=False))
@@ -189,10 +177,9 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
 
 def _stacked(first: FormSwitch, second: FormSwitch, _: Any, half_life: float | None) -> FormSwitch:
     """Return the state of first's rows followed by second's; second began with no ridge."""
-    if isinstance(second.form, InformationForm):
-        return form_switch.merge(first, second, second.form.ridge, half_life)
     assert isinstance(second.form, SquareRootForm)
-    form = as_root(first.form)
+    fixed = first.form if isinstance(first.form, FixedRidgeForm) else None
+    form = as_root(first.form if fixed is None else fixed.data)
     gate = 1.0 if half_life is None else form_switch.gate_between(first, second, half_life)
     if gate != 1:
         form = blocks.faded(form, gate)
@@ -200,8 +187,10 @@ def _stacked(first: FormSwitch, second: FormSwitch, _: Any, half_life: float | N
     times = np.concatenate(spans) if spans else np.empty(0)
     span = (times[[0, -1]] if times.size else times) if spans else None
     form = blocks.stacked(form, second.form)
-    is_piece = isinstance(first.form, SquareRootForm)
-    return FormSwitch(form if is_piece else as_factor(form), first.method, span)
+    state: Any = form if isinstance(first.form, SquareRootForm) else as_factor(form)
+    if fixed is not None:
+        state = FixedRidgeForm(state, fixed.ridge, fixed.solving)
+    return FormSwitch(state, span)
 
 
 def path_after(

@@ -44,7 +44,6 @@ class Variant(VariantParameters, StreamingRegressor):
     LACKS: ClassVar[dict[str, str]] = LACKS
     RESIDUALS: ClassVar[bool] = False  # whether learning a row gives its a-priori residual
     WALK_SOLVES: ClassVar[bool] = False  # whether a walk leaves all that a solution does
-    _resolved_method = "sqrt"  # of the state, whose file says so
     ridge: Any = 0.0
     state_dtype: Any = "float64"
 
@@ -206,7 +205,6 @@ class Variant(VariantParameters, StreamingRegressor):
     def _start_of_size(self, origin: Origin, ridge: NDArray[np.float64]) -> Any:
         """Return the engine before any row, with as many columns as ``ridge`` (k,)."""
         engine = self.ENGINE.start(
-            "sqrt",
             ridge,
             origin.columns,
             intercept=origin.intercept,

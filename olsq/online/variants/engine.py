@@ -45,7 +45,7 @@ class VariantSwitch(FormSwitch):
     def merged(self, other: Self, ridge: NDArray, half_life: float | None) -> Self:
         """Return the state of this one's rows followed by other's."""
         both = form_switch.merge(self, other, ridge, half_life)
-        return type(self)(both.form, both.method, both.span)
+        return type(self)(both.form, both.span)
 
 
 # (engine, rows, first row, residuals (n, m), solutions (n, m, k)) -> how the walk ended and where.

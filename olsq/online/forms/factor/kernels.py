@@ -105,8 +105,14 @@ def write_errors(w, loss, gate, left, error):
 @called
 def absorb_row(F, D, loss, w, gate, weight, error):
     """Absorb the row w (d + m,), which is destroyed; return what is left of its weight."""
+    return absorb_from(F, D, loss, w, 0, gate, weight, error)
+
+
+@inline
+def absorb_from(F, D, loss, w, first, gate, weight, error):
+    """Do :func:`absorb_row` for a row that is 0 before column ``first``, where the gate is 1."""
     left = weight
-    for j in range(D.shape[0]):
+    for j in range(first, D.shape[0]):
         p = w[j]
         g, left, share = update_pivot(D, j, gate, left, p)
         update_row(F, w, j, p, g, share)
@@ -295,7 +301,7 @@ def find_noise(F, D, squares, w, gate, tolerance, noise):
     row (d + m,), of which the errors by what is known are left; ``noise`` comes with the row's
     |x_j|.
     """
-    d, width, leverage, new = D.shape[0], w.shape[0], 0.0, -1
+    d, leverage, new = D.shape[0], 0.0, -1
     for j in range(d):
         p = w[j]
         level = tolerance * math.sqrt(gate * leverage)
@@ -308,13 +314,20 @@ def find_noise(F, D, squares, w, gate, tolerance, noise):
             new = j if new < 0 else new
             continue
         leverage += p * p / (gate * D[j])
-        k = j // 4 * 4  # as in update_row, to the same bits
-        while k + 4 <= width:
-            store(w, k, add_scaled(load4(w, k), -p, load4(F, j * width + k)))
-            k += 4
-        for i in range(max(k, j + 1), width):
-            w[i] = fma(-p, F[j, i], w[i])
+        subtract_row(F, w, j, p)
     return new
+
+
+@inline
+def subtract_row(F, w, j, p):
+    """Compute ``w <- w - p F_j``, to the bits of :func:`update_row`."""
+    width = w.shape[0]
+    k = j // 4 * 4
+    while k + 4 <= width:
+        store(w, k, add_scaled(load4(w, k), -p, load4(F, j * width + k)))
+        k += 4
+    for i in range(max(k, j + 1), width):
+        w[i] = fma(-p, F[j, i], w[i])
 
 
 @called
