@@ -58,8 +58,8 @@ def rows_of_rules():
     body = []
     for r in RULES:
         layers = ", ".join(f"`{layer.place.partition(':')[2]}`" for layer in r.layers)
-        body.append([f"`{r.name}`", layers, f"`{escape(r.recurrence)}`", r.source])
-    return table("| rule | layers | per token | paper |", body)
+        body.append([f"`{r.name}`", layers, f"`{escape(r.recurrence)}`"])
+    return table("| rule | layers | per token |", body)
 
 
 def escape(text):
