@@ -79,9 +79,7 @@ def stability(found: dict) -> Blocks:
     from .stability_report import tables
 
     blocks = {(ACCURACY_PAGE, marker): text for marker, text in tables(found).items()}
-    blocks[ACCURACY_PAGE, "float64"] = without(
-        blocks[ACCURACY_PAGE, "float64"], r"1\.0, 1e\+0[24]"
-    )
+    blocks[ACCURACY_PAGE, "float64"] = without(blocks[ACCURACY_PAGE, "float64"], r"1\.0, 1e\+0[24]")
     return blocks
 
 
@@ -233,7 +231,7 @@ def dask_rows(found: dict) -> Blocks:
 
     return {
         (SCALING_PAGE, "constants"): how_far.constants(found),
-        (SCALING_PAGE, "partition memory"): how_far.memory(found),
+        (SCALING_PAGE, "partition memory"): without(how_far.memory(found), "path, two|predictions"),
     }
 
 
@@ -252,7 +250,8 @@ def accelerator(found: dict) -> Blocks:
 def accelerator_counts(found: dict) -> Blocks:
     from .accelerator_page import blocks
 
-    return blocks(found)
+    unshown = "flash-linear|olsq mesa, (factors|everything)"
+    return {place: without(text, unshown) for place, text in blocks(found).items()}
 
 
 def printed(page: str, *markers: str) -> Callable[[dict], Blocks]:
@@ -294,7 +293,9 @@ def linalg(found: dict) -> Blocks:
     cholesky, qr, batch = found["tables"][:3]
     unshown = re.compile(r"\| (32|\d+ \| 8) \|")
     cholesky = "\n".join(row for row in cholesky.splitlines() if not unshown.match(row))
-    qr = "\n".join(row for row in qr.splitlines() if not re.match(r"\| (50, 8|128, 64|500, 8)", row))
+    qr = "\n".join(
+        row for row in qr.splitlines() if not re.match(r"\| (50, 8|128, 64|500, 8)", row)
+    )
     return {(ROWS_PAGE, m): t for m, t in (("cholesky", cholesky), ("qr", qr), ("batch", batch))}
 
 

@@ -46,5 +46,7 @@ def test_the_list_is_the_properties():
 )
 def test_docstrings_name_the_properties_that_are_checked(check, module):
     text = re.sub(r"\s+", " ", check.__doc__)
-    named = re.findall(r'"([\w =-]+)"', text.partition("The properties are")[2].partition(" Examples ")[0])
+    named = re.findall(
+        r'"([\w =-]+)"', text.partition("The properties are")[2].partition(" Examples ")[0]
+    )
     assert set(module.PROPERTIES) <= set(named)

@@ -72,7 +72,7 @@ class PieceRows(NamedTuple):
         )
 
 
-def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastSquares | None:
+def learned(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastSquares | None:
     """Learn rows as a piece of the stream of ``estimator``, which itself has learned nothing.
 
     None where no row can be learned: such rows are as if they had never come, unless they have
@@ -87,7 +87,7 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
         moments: Any = copy.copy(estimator).set_params(residuals=False)
         moments.partial_fit(X, y, sample_weight, forget=forget, times=times)
         call = moments._check_call(X, y, sample_weight, forget, None)
-        moments._learnt_by_target = call.learnt_by_target
+        moments._learned_by_target = call.learned_by_target
         # Rows of weight 0 let forgetting go on.
         return None if call.nothing_usable and moments._timing is None else moments
     piece: Any = copy.copy(estimator)
@@ -130,7 +130,7 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
         _log_weights=logs,
         _timing=timing,
         _constant_values=values_after_call(piece._no_values(), call),
-        _learnt_by_target=call.learnt_by_target,
+        _learned_by_target=call.learned_by_target,
     )
     return piece
 
@@ -158,7 +158,7 @@ def merged(
     merging.check_same(first, second)
     parts: tuple[Any, Any] = first, second
     both: Any = merging.put_together(first, second, _stacked)
-    both._learnt_by_target = parts[0]._learnt_by_target + parts[1]._learnt_by_target
+    both._learned_by_target = parts[0]._learned_by_target + parts[1]._learned_by_target
     return both
 
 
@@ -181,7 +181,7 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
     for form in result._engine.forms:
         if isinstance(form, InformationForm):
             form.solving = bool(other.residuals)
-    del result._learnt_by_target  # which pieces alone have
+    del result._learned_by_target  # which pieces alone have
     result._origin, result._residual = origin, other._residual
     result.set_params(**other.get_params(deep=False))
     return result
