@@ -183,8 +183,14 @@ def trained_conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]
         if said:
             text = f"**Local linear attention**, error on {len(table_)} tasks: {'; '.join(said)}."
             rows.append((text, f"{len(SEEDS)} seeds each", PAGE, "when-to-solve.png"))
-    if r := found["parallax-direction"]:
-        seeds = min(len(runs) for runs in r.values())
-        text = f"**Does Parallax find the direction that solving gives?** {answer(r)}"
+    for seeds, text in parallax_conclusion(found):
         rows.append((text, f"{seeds} seeds per task", PAGE, f"{direction.NAME}.png"))
     return rows
+
+
+def parallax_conclusion(found: dict[str, Any]) -> list[tuple[int, str]]:
+    """The number of seeds and the sentence about Parallax's direction, if it has been measured."""
+    if not (r := found["parallax-direction"]):
+        return []
+    text = f"**Does Parallax find the direction that solving gives?** {answer(r)}"
+    return [(min(len(runs) for runs in r.values()), text)]

@@ -56,12 +56,8 @@ def budget_table(done: dict[str, Any], batch: int) -> str:
         last, each = final["step"][-1], evaluations(name)
         record = np.array(final["record"], float)[:, :, 1]  # steps, seeds; ten points
         at = int(np.searchsorted(final["step"], last * least / each, "right")) - 1
-        choice = ", ".join(f"{k} {v:g}" for k, v in final["choice"].items())
-        rows.append([
-            name, f"{last * batch * each:,}", spread(record[-1]), spread(record[at]), choice,
-        ])  # fmt: skip
-    head = ["method", "evaluations of a run", "error at the end", "error after the least work",
-            "chosen"]  # fmt: skip
+        rows.append([name, f"{last * batch * each:,}", spread(record[-1]), spread(record[at])])
+    head = ["method", "evaluations of a run", "error at the end", "error after the least work"]
     return table(head, rows)
 
 
@@ -125,14 +121,14 @@ Mean square error, the median over 400 new tasks, as mean ± standard deviation 
 gradient descent has diverged:
 
 {shots_table(done, "same")}
-The same, on sines whose frequency is U(.7, 1.3) instead of 1:
+The same, on sines whose frequency is U(0.7, 1.3) instead of 1:
 
 {shots_table(done, "other frequencies")}
 Work, in gradient evaluations (a Hessian-vector product counts as two), and the error with ten points on 100 other tasks, at the end and
 after as many evaluations as the cheapest method has at its end:
 
 {budget_table(done, batch)}
-The exact head also solves ten ridge regressions of {learners.WIDTH + 1} features a task, which the count leaves out.
+The exact head also solves ten ridge regressions of {learners.WIDTH + 1} features per task, which the count leaves out.
 Its forgetting factor, from 0.88, went to {spread(head["forget"])}; its ridges, from 1, to a median of
 {spread(ridges[:, 1])}. Sparse-MAML's mask freezes {frozen(done["sparse-MAML"]["final"])} % of the parameters in the inner loop.
 

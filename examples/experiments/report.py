@@ -20,7 +20,12 @@ from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from language_models_3m_report import section as language_models_3m
-from local_report import estimators_section, trained_conclusions, trained_section
+from local_report import (
+    estimators_section,
+    parallax_conclusion,
+    trained_conclusions,
+    trained_section,
+)
 from parity import end_of
 from scipy.stats import spearmanr
 from solving_report import conclusion as of_solving
@@ -174,11 +179,7 @@ def what_holds(runs: dict[str, Any]) -> str:
     if leaders:
         least = min(held[pair] for pair in held if pair[0] == leaders[0])
         led = f"`{leaders[0]}` has the least loss, by {least:.3f} or more."
-    others = "; ".join(
-        f"`{a}` below `{b}` ({least:.3f})" for (a, b), least in held.items() if a not in leaders
-    )
-    return f"""In all {len(cells)} cells (both rates, both seeds): {led} Other pairs, with the least difference in
-nats: {others or "none"}. The rest is inconclusive:
+    return f"""In all {len(cells)} cells (both rates, both seeds): {led} The order of the others is mostly inconclusive:
 
 * The order turns with the learning rate (rank correlation of both columns {turned.statistic:+.2f}).
 * The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])}, the edge of a grid of two.
@@ -311,7 +312,7 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
     pages = {}
     if found["when-to-solve"]:
         parts = [SECTIONS[name](found[name]).strip() for name in FIRST if found[name]]
-        parts.append("\n".join(f"- {text}" for text, *_ in trained_conclusions(found)))
+        parts += [text for *_, text in parallax_conclusion(found)]
         parts.append(DIRECTION)
         pages["when-to-solve"] = "\n\n".join(parts) + "\n"
     for page, (title, names) in SHARED_PAGES.items():
