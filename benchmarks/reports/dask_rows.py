@@ -1,6 +1,6 @@
 """Partitions on one machine and on workers: rows, memory, and what a cost model says beforehand.
 
-    python -m benchmarks.reports.dask_rows constants  # rows/s a core, seconds and bytes a merge
+    python -m benchmarks.reports.dask_rows constants  # rows/s per core, seconds and bytes per merge
     python -m benchmarks.reports.dask_rows rows --partitions 1000
     python -m benchmarks.reports.dask_rows memory  # peak memory by number of partitions
     python -m benchmarks.reports.dask_rows workers  # 1 to 4 workers, predicted and measured

@@ -200,7 +200,11 @@ def sequence(found: dict) -> Blocks:
 def attention(found: dict) -> Blocks:
     from .attention_report import costs_of_rules
 
-    return {(SEQUENCES_PAGE, "attention costs"): without(costs_of_rules(found), columns=(2,))}
+    return {
+        (SEQUENCES_PAGE, "attention costs"): without(costs_of_rules(found), columns=(2,)).replace(
+            "\n\n\n", "\n\n"
+        )
+    }
 
 
 def cli_memory(found: dict) -> Blocks:
