@@ -1,4 +1,4 @@
-"""No command writes a file that the table of docs/guides/saving.md does not have."""
+"""No command writes a file that the table of files.md does not have."""
 
 import os
 import re
@@ -24,8 +24,7 @@ CACHES = re.compile(
 
 def table():
     """Names of the files in the table, with their temporary files and locks, as one expression."""
-    page = (REPOSITORY / "docs/guides/saving.md").read_text(encoding="utf-8")
-    part = page.split("## Every file that a command writes")[1].split("\n## ")[0]
+    part = (REPOSITORY / "tests/cli/files.md").read_text(encoding="utf-8")
     assert "`.NAME.<hex>.tmp`" in part
     rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| ")]
     names = {name for row in rows[1:] for name in re.findall("`(.+?)`", row[0])}
