@@ -129,7 +129,7 @@ def growth(cache, path):
     axes.set(xlabel="tokens", ylabel="milliseconds, one head of width 64", xticks=t, xticklabels=t)
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
-    label_lines(axes, fontsize=7.5)
+    label_lines(axes, fontsize=8)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -231,7 +231,7 @@ def figure(results: dict[str, Any]) -> Any:
                 right.plot(np.array(steps)[broken], norms, "x", color=colour, label="_not finite")
         tokens = f"{int(length):,} tokens"
         left.set(title=f"{tokens}: loss, nats per byte", ylim=(0.55, 1.6))
-        right.set(title=f"{tokens}: largest gradient (cross: not finite)")
+        right.set(title=f"{tokens}: gradient (cross: not finite)")
         right.set_yscale("log")
         label_lines(left)
     for ax in axes[1]:

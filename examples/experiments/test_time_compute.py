@@ -122,7 +122,7 @@ def figure(found: dict[str, Any], trained: int) -> Any:
     label_points(ax, [
         *((n, y, f"{t:g}", COLOURS[1]) for t, n, y in names),
         *((n, y, "", "k") for n, y in zip(spent["steps"], fixed, strict=True)),
-    ], fontsize=7.5)  # fmt: skip
+    ], fontsize=8)  # fmt: skip
     return fig
 
 
