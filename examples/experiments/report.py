@@ -120,25 +120,20 @@ def language_models(results: dict[str, Any]) -> str:
         for lr in RATES:
             found = losses_of(runs, name, lr)
             cells.append(" / ".join(f"{x:.3f}" for x in found) or "not run")
-        speed = results["speed"].get(name, {})
-        rates = [f"{speed[k]:,.0f}" if k in speed else "" for k in ("train", "decode")]
-        rows.append([f"`{name}`", *cells, *rates])
+        rows.append([f"`{name}`", *cells])
     head = ["mixer", *(f"loss at lr {lr:g} (seeds)" for lr in RATES)]
-    head += ["training tokens/s", "decoding tokens/s"]
     return f"""
 ## Language models of 1M parameters
 
 ![Loss, loss by position, training](language-models.png)
 
-`python examples/experiments/language_models.py` and `--speed`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
+`python examples/experiments/language_models.py`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
 pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, the same data in the same order for all.
 Validation loss in nats per token.
 {FROM_HALF}
 
 {table(head, rows)}
 {what_holds(runs)}
-
-Tokens per second: loss and gradient of the 8 sequences, and one stream decoded after a prompt of 256.
 """
 
 
