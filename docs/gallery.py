@@ -7,6 +7,7 @@ Scripts are not executed here.  The tests run them, with their assertions; their
 from __future__ import annotations
 
 import ast
+import struct
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -82,14 +83,22 @@ The script is `examples/gallery/{name}.py`.
 """
 
 
+def has_two_panels(figure: str) -> bool:
+    """Whether a figure has a second panel below the first: then it is nearly as high as wide."""
+    with (HERE / "img" / figure).open("rb") as file:
+        width, height = struct.unpack(">II", file.read(24)[16:])
+    return height > 0.7 * width
+
+
 def card(name: str, figure: str) -> str:
     """One card of the index, with its thumbnail."""
     title, _, _ = parts(name)
+    panel = ":class-img-top: upper-panel\n" if has_two_panels(figure) else ""
     return f""":::{{grid-item-card}}
 :link: {name}
 :link-type: doc
 :img-top: ../img/{figure}
-
+{panel}
 {title}
 :::
 """

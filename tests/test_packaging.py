@@ -139,7 +139,7 @@ def test_plots_name_their_extra(monkeypatch):
 
 
 def test_the_index_shows_no_link_into_the_repository():
-    """The installed description is the README, but for links that only lead somewhere here."""
+    """The installed description is the README, except for links that only lead somewhere here."""
     shown = metadata(NAME)["Description"]
     outside_code = re.sub(r"^```.*?^```$", "", shown, flags=re.S | re.M)
     targets = re.findall(r"\]\(([^)]*)\)", outside_code)

@@ -80,7 +80,7 @@ def main(path: Path = PICTURE) -> None:
             ax.set_title(f"{where}, {what}: {TITLES[where, what]}", fontsize=9.5, loc="left")
             ax.text(0.03, 0.94, f"error at the query {error:.2f}", transform=ax.transAxes,
                     fontsize=8.5, va="top", color="#c0362c")  # fmt: skip
-            ax.text(0, -0.06, names((where, what)), transform=ax.transAxes, fontsize=7.5, va="top",
+            ax.text(0, -0.06, names((where, what)), transform=ax.transAxes, fontsize=8, va="top",
                     family="monospace")  # fmt: skip
             ax.set(xticks=[], yticks=[])
             ax.spines[["top", "right"]].set_visible(False)

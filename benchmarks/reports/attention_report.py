@@ -58,8 +58,8 @@ def rows_of_rules():
     body = []
     for r in RULES:
         layers = ", ".join(f"`{layer.place.partition(':')[2]}`" for layer in r.layers)
-        body.append([f"`{r.name}`", layers, f"`{escape(r.recurrence)}`", r.source])
-    return table("| rule | layers | per token | paper |", body)
+        body.append([f"`{r.name}`", layers, f"`{escape(r.recurrence)}`"])
+    return table("| rule | layers | per token |", body)
 
 
 def escape(text):
@@ -129,7 +129,7 @@ def growth(cache, path):
     axes.set(xlabel="tokens", ylabel="milliseconds, one head of width 64", xticks=t, xticklabels=t)
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
-    label_lines(axes, fontsize=7.5)
+    label_lines(axes, fontsize=8)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -37,7 +37,7 @@ CONDITION = 1e6
 
 LABELS = {
     "compiled": "`compiled.update` in a Numba loop",
-    "bank": "the same for 1,000 filters in turn, a row each",
+    "bank": "the same for 1,000 filters in turn, one row each",
     "hand": "textbook recursion by hand in Numba",
     "fit": "`est.fit` of the whole array",
     "step": "`est.step` in a Python loop",
@@ -142,7 +142,7 @@ def hard_rows(d: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measure(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Nanoseconds a row, and errors on hard rows, by size and rival."""
+    """Nanoseconds per row, and errors on hard rows, by size and rival."""
     found = {}
     for d in SIZES:
         X, y = regression(ROWS, d)
@@ -170,7 +170,7 @@ def measure(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
 def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
     """Time of a row, by method and size."""
     sizes = list(found)
-    lines = ["| | " + " | ".join(f"d = {d}, a row" for d in sizes) + " |"]
+    lines = ["| | " + " | ".join(f"d = {d}, per row" for d in sizes) + " |"]
     lines.append("|---|" + "---:|" * len(sizes))
     for name, label in LABELS.items():
         if name not in found[sizes[0]]:  # a result that was stored before it had this rival

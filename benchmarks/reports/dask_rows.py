@@ -1,6 +1,6 @@
 """Partitions on one machine and on workers: rows, memory, and what a cost model says beforehand.
 
-    python -m benchmarks.reports.dask_rows constants  # rows/s a core, seconds and bytes a merge
+    python -m benchmarks.reports.dask_rows constants  # rows/s per core, seconds and bytes per merge
     python -m benchmarks.reports.dask_rows rows --partitions 1000
     python -m benchmarks.reports.dask_rows memory  # peak memory by number of partitions
     python -m benchmarks.reports.dask_rows workers  # 1 to 4 workers, predicted and measured
@@ -279,15 +279,17 @@ def figure(_: argparse.Namespace) -> None:
     style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
              "legend.frameon": False, "axes.grid": True, "grid.alpha": 0.25}  # fmt: skip
     with plt.rc_context(style):
-        fig, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.2), layout="constrained")
+        fig, grid = plt.subplots(2, 2, figsize=(8.4, 6.2), layout="constrained")
+        left, middle, right, spare = grid.ravel()
+        spare.remove()
         table = found["constants"]["table"]
         d = np.array([row["d"] for row in table], float)
         left.loglog(d, [row["rows_per_second"] for row in table], "o-", color=blue)
-        left.set(xlabel="coefficients d", title="rows a second and core")
+        left.set(xlabel="coefficients d", title="rows per second and core")
         middle.loglog(d, [row["merge_seconds"] for row in table], "o-", color=blue, label="seconds")
         middle.loglog(d, [row["state_bytes"] / 1e9 for row in table], "s--", color=orange,
                       label="gigabytes")  # fmt: skip
-        middle.set(xlabel="coefficients d", title="a merge")
+        middle.set(xlabel="coefficients d", title="one merge")
         sizes = sorted({row["d"] for row in found["workers"]["table"]})
         for size, mark, colour in zip(sizes, "os", (blue, orange), strict=True):
             own = [row for row in found["workers"]["table"] if row["d"] == size]

@@ -93,7 +93,7 @@ def processor_time(run: Callable[[], Any]) -> float:
 
 
 def times(repeats: int = 9) -> dict[str, dict[str, float]]:
-    """Microseconds a row, least of ``repeats``, in turn: in blocks of 4000 rows, and rows alone."""
+    """Microseconds per row, least of ``repeats`` in turn: in blocks of 4000 rows, and alone."""
     X, _, y = stream("drift", 0)
     few = X[:400], y[:400]
     subjects: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}

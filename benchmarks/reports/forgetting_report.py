@@ -58,7 +58,7 @@ def draw(result: dict) -> None:
     labels = [label for label in lines if label != USUAL]  # that one is in every panel
     with plt.rc_context(STYLE):
         figure, grid = plt.subplots(
-            -(-len(labels) // 2), 2, figsize=(10, 0.75 * len(labels)), sharex=True, sharey=True,
+            -(-len(labels) // 2), 2, figsize=(8.4, 0.85 * len(labels)), sharex=True, sharey=True,
             layout="constrained",
         )  # fmt: skip
         axes = grid.T.ravel()  # down the left column, then down the right
@@ -68,14 +68,15 @@ def draw(result: dict) -> None:
                 axis.axvspan(k * PHASE, (k + 1) * PHASE, color="0.94", lw=0)
             axis.semilogy(at, lines[USUAL], color=GREY, lw=0.8)
             axis.semilogy(at, lines[label], color=BLUE, lw=0.9)
-            axis.set_title(f"{label}; grey: {USUAL}", loc="left", fontsize=8)
-            axis.set_ylim(0.03, 6)
+            grey = f"; grey: {USUAL}" if label == labels[0] else ""
+            axis.set_title(with_zeros(label + grey), loc="left", fontsize=8.5)
+            axis.set_ylim(0.03, 40)
             axis.grid(axis="x", visible=False)
         for k, phase in enumerate(PHASES):
             for axis in grid[0]:
                 axis.text(
-                    (k + 0.5) * PHASE, 5.2, phase.replace("after a ", "").replace(" ", "\n"),
-                    ha="center", va="top", fontsize=7, color="0.35",
+                    (k + 0.5) * PHASE, 32 if k % 2 else 12, phase.replace("after a ", ""),
+                    ha="center", va="top", fontsize=8, color="0.35",
                 )  # fmt: skip
         for axis in grid[-1]:
             axis.set_xlabel("row")

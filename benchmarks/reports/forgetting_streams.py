@@ -13,8 +13,8 @@ PHASES = ("steady", "after a jump", "drift", "quiet", "back", "outliers", "colli
 def stream(name: str, seed: int, n: int = ROWS) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw X (n, 4), the signal (n,), and y with noise of deviation 1.
 
-    Coefficients are constant but for: drift, all walk by .02 a row; jump, all change sign at half
-    and three quarters; quiet, the first two walk and the last two regressors are zero from a
+    Coefficients are constant, except: drift, all walk by 0.02 per row; jump, all change sign at
+    half and three quarters; quiet, the first two walk and the last two regressors are zero from a
     quarter to three quarters; collinear, the first two walk and the last two regressors agree to
     1e-3.  outliers: one row in fifty is off by 20.
     """

@@ -192,7 +192,7 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
     ),
     (
         "Gradients",
-        "Forward and backward over forward alone, processor time: 2 heads, 512 tokens, gates .999.",
+        "Forward and backward over forward, processor time: 2 heads, 512 tokens, gates 0.999.",
         "solver | d",
         lambda f: values_of(f, "gradients.Gradients.track_over_forward", everything),
         two_digits,
@@ -290,23 +290,24 @@ def draw(found: dict, path: Path) -> None:
     memory = memory_over_empty(found)
     panels = [
         ("error of coefficients, condition 1e4", online, 1.0),
-        ("largest error of an output, gates .999", sequence, 1.0),
+        ("largest error of an output, gates 0.999", sequence, 1.0),
         ("peak memory over an empty baseline, MB", memory, 1e-6),
     ]
     panels = [panel for panel in panels if panel[1]]
     every = [row for _, rows, _ in panels for row in rows.values()]
     shown = [j for j in range(len(found["commits"])) if any(row[j] is not None for row in every)]
     labels = [f"{found['commits'][j][0]}\n{found['commits'][j][1][5:10]}" for j in shown]
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(4.4 * len(panels), 3.2), layout="constrained", squeeze=False
-    )
+    figure, grid = plt.subplots(2, 2, figsize=(8.4, 6.4), layout="constrained")
+    axes = grid.ravel()
+    for spare in axes[len(panels) :]:
+        spare.remove()
     marks = itertools.cycle("osv^Dx+*<")
-    for axis, (title, rows, scale) in zip(axes[0], panels, strict=True):
+    for axis, (title, rows, scale) in zip(axes, panels, strict=False):
         for key, row in rows.items():
             known = [(i, row[j] * scale) for i, j in enumerate(shown) if row[j] is not None]
             axis.plot(*zip(*known, strict=True), marker=next(marks), ms=4, lw=1.2, label=key[0])
         axis.set_title(title, loc="left", fontsize=10)
-        axis.set_xticks(range(len(labels)), labels, fontsize=6.5)
+        axis.set_xticks(range(len(labels)), labels, fontsize=8)
         axis.set_xlim(-0.3, len(labels) - 0.9)
         if scale == 1.0:
             axis.set_yscale("log")

@@ -39,7 +39,8 @@ def size(value: float) -> str:
 def constants(found: dict[str, Any]) -> str:
     """Rates, merges and states by the number of coefficients."""
     lines = [
-        "| d | rows/s a core, r(d) | Gflop/s (2 d² a row) | a merge, m(d) | state, bytes(d) |",
+        "| d | rows/s per core, r(d) | Gflop/s (2 d² per row) | one merge, m(d) "
+        "| state, bytes(d) |",
         "|---|---|---|---|---|",
     ]
     for row in found["constants"]["table"]:

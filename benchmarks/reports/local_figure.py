@@ -42,7 +42,7 @@ def main() -> None:
     x = np.sort(rng.uniform(0, 1, ROWS))
     y = curve(x) + NOISE * rng.standard_normal(ROWS)
     grid = np.linspace(0, 1, 300)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.2), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.2), sharey=True, layout="constrained")
     for ax, name, scale in zip(axes, ("global", "local"), (0.0, BANDWIDTH**-2), strict=True):
         ax.plot(x, y, ".", color="0.75", markersize=4, label="_data")
         ax.plot(grid, curve(grid), color="0.3", linewidth=1, linestyle="--", label="truth")

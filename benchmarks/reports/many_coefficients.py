@@ -33,7 +33,7 @@ METHODS = {
 
 
 def measured(d: int, n: int = ROWS) -> dict[str, list[float]]:
-    """Measure microseconds of processor time per row, and the error but for bounds, by method."""
+    """Measure microseconds of processor time per row, and (without bounds) the error, by method."""
     rng = np.random.default_rng(d)
     X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
     (tpqrt,) = get_lapack_funcs(("tpqrt",), dtype=np.float64)

@@ -224,7 +224,7 @@ TEXTBOOK: dict[str, Fit] = {"batch QR": orthogonal, "normal equations": normal_e
 def digits(value: np.ndarray, data: Certified) -> float:
     """Return ``-log10`` of the largest relative error.
 
-    An intercept that is 0 but for the rounding of the columns has its error beside the targets.
+    An intercept that is 0 except for the rounding of the columns has its error beside the targets.
     """
     scale, largest = np.abs(data.coef), np.abs(data.y).max()
     if data.fit_intercept and scale[0] < 1e-12 * largest:

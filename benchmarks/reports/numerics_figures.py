@@ -58,7 +58,7 @@ def drift() -> None:
     stream = streams.conditioned(n, D, 1e6)
     points = [p for p in checkpoints(n) if p >= 2 * D]
     exact = solve_at(stream.X, stream.y, points, forget, RIDGE)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.2), layout="constrained")
     for label, make, colour in (
         ("textbook,\nP x reused", TextbookReuse, RED),
         ("padasip", Padasip, ORANGE),
@@ -77,7 +77,7 @@ def drift() -> None:
     left.set(
         xlabel="rows",
         ylabel="fit error / noise",
-        title="forget .99, condition number 1e6, float64",
+        title="forget 0.99, condition number 1e6, float64",
     )
     label_lines(left)
 
@@ -110,7 +110,7 @@ def windup() -> None:
     import olsq
 
     forget = 0.98
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.2), layout="constrained")
 
     stream = streams.silence(2_000, 40_000, 2_000, D)
     points = list(range(500, len(stream.y) + 1, 500))
@@ -127,7 +127,7 @@ def windup() -> None:
     left.set(
         xlabel="thousand rows",
         ylabel="log$_{10}$ of the largest P$_{jj}$",
-        title="40,000 zero regressors, forget .98",
+        title="40,000 zero regressors, forget 0.98",
     )
     label_lines(left)
 

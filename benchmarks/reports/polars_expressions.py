@@ -56,7 +56,7 @@ def runs(call: Callable[[], object]) -> bool:
 
 
 def measure(rows: int, rounds: int) -> list[dict]:
-    """Nanoseconds a row, ratios and errors of every case."""
+    """Nanoseconds per row, ratios and errors of every case."""
     from ..suites.common import regression
     from ..suites.polars_expressions import LIBRARIES, error, expression, frame_of, query
 

@@ -67,7 +67,7 @@ def row(found: dict[str, Any], part: str, **wanted: Any) -> dict[str, Any]:
 
 
 def speed_of(found: dict[str, Any], method: str, d: int) -> float:
-    """Nanoseconds a row of one target."""
+    """Nanoseconds per row of one target."""
     return next(r["ns"] for r in found["records"]
                 if (r["method"], r["d"], r["m"]) == (method, d, 1))  # fmt: skip
 
@@ -100,7 +100,7 @@ QUOTES = (
           lambda s: [s["speed|H8 T4096 d64|1.0"]["CG, 30 steps"][0]
                      / s["speed|H8 T4096 d64|1.0"]["default"][0]], 0.1),
     Quote(SEQUENCES,
-          "JAX take {} to {} times as long in float64 and {} to {} times in float32",
+          "JAX takes {} to {} times as long as NumPy in float64 and {} to {} times in float32",
           "sequence_numpy",
           lambda s: [f(sides(s, t)) for t in ("float64", "float32") for f in (min, max)], 0.1),
     Quote(SEQUENCES, "(d 2), where both take {} to {} ms", "sequence_numpy",

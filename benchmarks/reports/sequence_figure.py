@@ -21,7 +21,9 @@ def main():
     parser.add_argument("--out", default="docs/img/chunk-exact.png")
     out = parser.parse_args().out
     jax.config.update("jax_enable_x64", True)
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(8.4, 6.4), layout="constrained")
+    left, middle, right, spare = grid.ravel()
+    spare.remove()
 
     rng = np.random.default_rng(0)
     d, c = 16, 48

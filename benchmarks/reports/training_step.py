@@ -74,7 +74,7 @@ def compiled(name: str) -> tuple[float, Any, tuple[Any, Any]]:
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """Milliseconds a step, and processor seconds to compile it, by name."""
+    """Milliseconds per step, and processor seconds to compile it, by name."""
     found, runs = {}, {}
     for name in SHOWN:
         seconds, program, given = compiled(name)

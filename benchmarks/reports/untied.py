@@ -13,7 +13,7 @@ from .traced import ROOT
 ONCE = "measured by hand"
 UNTIED = (  # page, how the sentence goes, why nothing holds it
     (
-        "docs/development.md",
+        "docs/project/development.md",
         "takes 12 ms of processor time more than `import numpy`",
         "asv's suite `startup` follows it",
     ),

@@ -152,7 +152,7 @@ def makers() -> dict[str, tuple[Callable, dict[str, Callable]]]:
 
 
 def run_online(make: Callable, name: str, seed: int) -> tuple[float, float]:
-    """The error, and seconds a row."""
+    """The error, and seconds per row."""
     X, y, clean = stream(name, seed)
     est = make().partial_fit(X[:2], y[:2])
     predicted = np.full(N, np.nan)
@@ -203,7 +203,7 @@ def judged(name: str, predicted: np.ndarray, clean: np.ndarray, coef: np.ndarray
 
 
 def measure(seeds: int) -> dict[str, dict]:
-    """Errors by stream, and microseconds a row, of each method."""
+    """Errors by stream, and microseconds per row, of each method."""
     found: dict[str, dict] = {}
 
     def note(label: str, of: str, run: Callable, path: float | None = None) -> None:
@@ -227,7 +227,7 @@ def measure(seeds: int) -> dict[str, dict]:
 
 def table(found: dict[str, dict]) -> str:
     """The page's table; outside solvers in italics under the estimator of their problem."""
-    lines = ["| | " + " | ".join(STREAMS) + " | µs a step | µs a row of a path |"]
+    lines = ["| | " + " | ".join(STREAMS) + " | µs per step | µs per row of a path |"]
     lines.append("| --- |" + " ---: |" * (len(STREAMS) + 2))
     for label, row in found.items():
         shown = f"`{label}`".replace(", ", "`, ", 1).removesuffix("`" if ", " in label else "\0")

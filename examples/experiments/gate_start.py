@@ -192,7 +192,7 @@ def figure(results: dict[str, Any]) -> Any:
             found = at_best(runs, task, start)
             seed_lines(ax, found[0]["step"], [r[what] for r in found], colour, start)
     axes[0].set(xlabel="step", title="Noisy recall: test accuracy (lines: gates at the start)")
-    axes[1].set(xlabel="step", title="Bytes of novels: validation loss, nats a byte")
+    axes[1].set(xlabel="step", title="Bytes of novels: validation loss, nats per byte")
     axes[1].set(ylim=(None, 3.5))
     for ax in axes:
         label_lines(ax)

@@ -3,10 +3,10 @@
     python examples/experiments/gdpp.py          # 10, 25, 50 and 100 samples; resumes
     python examples/experiments/gdpp.py --quick  # GD++ itself optimised, spectra; criteria asserted
 
-One linear layer applied twice, trained as in one_step_gd.py but for a rate that goes to 0 over the
-second half of the steps: a constant one stays 9 to 30 % above GD++ at 25 and 50 samples.  GD and
-GD++ have the best rate, and rate and gamma, of 10,000 tasks (BFGS); all three are tested on the
-same 10,000 others.  Inputs are U(-1/2, 1/2): with the text's U(-1, 1) the eigenvalues are four
+One linear layer applied twice, trained as in one_step_gd.py, except for a rate that goes to 0
+over the second half of the steps: a constant one stays 9 to 30 % above GD++ at 25 and 50 samples.
+GD and GD++ have the best rate, and rate and gamma, of 10,000 tasks (BFGS); all three are tested on
+the same 10,000 others.  Inputs are U(-1/2, 1/2): with the text's U(-1, 1) the eigenvalues are four
 times the printed ones.
 Results: docs/results/gdpp.json and .png.
 """

@@ -100,7 +100,13 @@ def figure(runs: dict[str, Any]) -> Any:
                 at = mine[0]["steps"]
                 ax.plot(at, np.transpose(lines), color=COLOURS[i], lw=0.5, alpha=0.35)
                 median = np.median(lines, 0)
-                ax.plot(at, median, color=COLOURS[i], lw=1.8, label=f"start {start}")
+                ax.plot(
+                    at,
+                    median,
+                    color=COLOURS[i],
+                    lw=1.8,
+                    label=f"start {start}".replace(" .", " 0."),
+                )
     axes[0].set(ylabel="mean gate", title="Forget gate: every head, median")
     axes[1].set(
         yscale="log", ylabel="condition number", title="Condition number, tokens 129 to 256"

@@ -85,7 +85,7 @@ sequences.
 {chr(10).join(rows)}
 
 Loss of fixed numbers of conjugate-gradient steps at the end against the exact solution, in nats;
-steps a token to a tolerance of 1e-4; rank correlation over the 16 heads of mean gate and condition number (p):
+steps per token to a tolerance of 1e-4; rank correlation over the 16 heads of mean gate and condition number (p):
 
 | start | validation loss | {" | ".join(fixed)} | steps to 1e-4 | correlation |
 | --- | --- | {" | ".join("---" for _ in fixed)} | --- | --- |

@@ -153,7 +153,7 @@ def figure(results: dict[str, Any]) -> Any:
                 )  # fmt: skip
     axes[0].set_yticks(range(len(order)), [row[0] for row in order])
     axes[0].invert_yaxis()
-    axes[0].set(xlabel="validation loss, nats a token (dots: seeds)", title="Loss")
+    axes[0].set(xlabel="validation loss, nats per token (dots: seeds)", title="Loss")
     softmax = {row[0]: row[2] for row in rows}.get("softmax")
     for name, _, found in rows:
         first, last = (np.array(x) for x in found[0]["position"])
@@ -165,7 +165,7 @@ def figure(results: dict[str, Any]) -> Any:
         curves = [r["validation"] for r in found]
         seed_lines(axes[2], found[0]["steps"], curves, colour_of(name), name)
     line(axes[1], 0.0, "softmax", across=0.3)
-    axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats a token",
+    axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats per token",
                 title="Loss minus that of softmax, better rate")  # fmt: skip
     axes[2].set(xlabel="step", ylabel="validation loss", title="Training, better rate",
                 xlim=(100, None), ylim=(3.5, 4.6))  # fmt: skip

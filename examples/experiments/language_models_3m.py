@@ -126,9 +126,9 @@ def figure(runs: dict[str, Any]) -> Any:
         if softmax is not None and name != CONVOLVED:
             gap = np.subtract(row["by_position"], softmax["by_position"])
             axes[1].plot(np.sqrt(first * last), gap, color=colour_of(name), label=name)
-    axes[0].set(xlabel="step", ylabel="validation loss, nats a byte", title="Training")
+    axes[0].set(xlabel="step", ylabel="validation loss, nats per byte", title="Training")
     line(axes[1], 0.0, CONVOLVED, across=0.3)
-    axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats a byte",
+    axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats per byte",
                 title=f"Loss minus that of {CONVOLVED}")  # fmt: skip
     for ax in axes:
         label_lines(ax)

@@ -28,7 +28,7 @@ def ended(runs: dict[str, Any], search: dict[str, Any]) -> str:
         size, loss = f"{row['parameters']:,}", f"{row['loss']:.4f}"
         rows.append([f"`{mixer}`", lr, size, loss, late, seconds])
     head = ["mixer", "rate", "parameters", "validation loss", "of the last positions",
-            "processor seconds a step"]  # fmt: skip
+            "processor seconds per step"]  # fmt: skip
     return table(head, rows)
 
 
@@ -57,7 +57,7 @@ def section(results: dict[str, Any]) -> str:
 
 `python examples/experiments/language_models_3m.py`, {when}. Four blocks of width 256, 4 heads
 of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {tokens:.1f}M tokens, ten
-times those of the models above, five times through the novels. Losses are nats a byte; "the last
+times those of the models above, five times through the novels. Losses are nats per byte; "the last
 positions" are {first:,} to {last:,}. One seed of each: the spread between seeds is
 unknown. **The gates start differently**: those of `mesa` near .99, those of `gla`,
 `gated_delta` and `mamba2` at one half (`forget_bias=0.0`), while layers

@@ -102,7 +102,7 @@ def figure(results: dict[str, Any]) -> Any:
                     label=estimator if row == 0 else None)  # fmt: skip
         ax.annotate(
             condition, (0, -row), (0, 6), xycoords=("axes fraction", "data"),
-            textcoords="offset points", fontsize=7.5, color="0.3", va="bottom",
+            textcoords="offset points", fontsize=8, color="0.3", va="bottom",
             in_layout=False, bbox={"color": "white", "pad": 1},
         )  # fmt: skip
     ax.set_yticks([])

@@ -79,7 +79,7 @@ def figure(results: dict[str, Any]) -> Any:
             ax.plot(reached(name)[0], -i + 0.9 * GOAL, "o", color=colour, ms=3.5)
         else:
             best = f"not {GOAL:.0%}: {max(found['micro']):.3f}"
-            ax.annotate(best, (found["step"][-1], height[-1]), (0, -3), fontsize=7.5,
+            ax.annotate(best, (found["step"][-1], height[-1]), (0, -3), fontsize=8,
                         textcoords="offset points", ha="right", va="top", color=colour)  # fmt: skip
     ax.set_yticks(np.arange(len(order)) * -1.0 + 0.35, order)
     ax.tick_params(axis="y", length=0)

@@ -23,7 +23,8 @@ __all__ = [
     "panels",
 ]
 
-WIDTH = 5.0  # inches
+WIDTH = 5.0  # inches of a panel by itself
+TWO_COLUMNS = 8.4
 # Dark enough to be read as letters on white, and told apart with any colour vision.
 COLOURS = (
     "#2166ac", "#d9730d", "#1b7f4d", "#c0362c", "#7b4fa3", "#8a6100", "#0a8a9a", "#c2388a",
@@ -71,20 +72,18 @@ def panels(
 ) -> tuple[Any, Any]:
     """A figure and its axes, as ``plt.subplots`` returns them; ``height`` is a row's, in inches.
 
-    A column of panels is laid out in two columns, three panels in three, read line by line; it is
-    returned as a column.
+    A column of panels is laid out in two columns, read line by line; it is returned as a column.
+    Two columns are as wide as the site's text, so that letters are shown at their size.
     """
     if columns > 1 or rows == 1:
         return plt.subplots(
-            rows, columns, figsize=(width * (1 + (columns > 1)), 0.2 + height * rows),
+            rows, columns, figsize=(TWO_COLUMNS if columns > 1 else width, 0.2 + height * rows),
             layout="constrained", **shared,
         )  # fmt: skip
     squeeze = shared.pop("squeeze", True)
-    across = 3 if rows == 3 else 2
-    wide = 2.5 * width if rows == 3 else 2 * width
-    lines = -(-rows // across)
+    lines = -(-rows // 2)
     figure, grid = plt.subplots(
-        lines, across, figsize=(wide, 0.2 + height * lines), layout="constrained", **shared
+        lines, 2, figsize=(TWO_COLUMNS, 0.2 + height * lines), layout="constrained", **shared
     )
     axes = np.ravel(grid)
     for spare in axes[rows:]:
@@ -101,7 +100,7 @@ def line(ax: Any, height: float, text: str, *, across: float = 0.0, below: bool 
     ax.axhline(height, color=MUTED, lw=0.8, ls=(0, (4, 3)), zorder=0)
     ax.annotate(
         text, (across, height), (2, -2 if below else 2), xycoords=("axes fraction", "data"),
-        textcoords="offset points", fontsize=7.5, color=MUTED, va="top" if below else "bottom",
+        textcoords="offset points", fontsize=8, color=MUTED, va="top" if below else "bottom",
         annotation_clip=False, ha="left" if across < 0.9 else "right",
     )  # fmt: skip
 

@@ -20,7 +20,12 @@ from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from language_models_3m_report import section as language_models_3m
-from local_report import estimators_section, trained_conclusions, trained_section
+from local_report import (
+    estimators_section,
+    parallax_conclusion,
+    trained_conclusions,
+    trained_section,
+)
 from parity import end_of
 from scipy.stats import spearmanr
 from solving_report import conclusion as of_solving
@@ -115,25 +120,20 @@ def language_models(results: dict[str, Any]) -> str:
         for lr in RATES:
             found = losses_of(runs, name, lr)
             cells.append(" / ".join(f"{x:.3f}" for x in found) or "not run")
-        speed = results["speed"].get(name, {})
-        rates = [f"{speed[k]:,.0f}" if k in speed else "" for k in ("train", "decode")]
-        rows.append([f"`{name}`", *cells, *rates])
+        rows.append([f"`{name}`", *cells])
     head = ["mixer", *(f"loss at lr {lr:g} (seeds)" for lr in RATES)]
-    head += ["training tokens/s", "decoding tokens/s"]
     return f"""
 ## Language models of 1M parameters
 
 ![Loss, loss by position, training](language-models.png)
 
-`python examples/experiments/language_models.py` and `--speed`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
+`python examples/experiments/language_models.py`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
 pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, the same data in the same order for all.
 Validation loss in nats per token.
 {FROM_HALF}
 
 {table(head, rows)}
 {what_holds(runs)}
-
-Tokens per second: loss and gradient of the 8 sequences, and one stream decoded after a prompt of 256.
 """
 
 
@@ -174,11 +174,7 @@ def what_holds(runs: dict[str, Any]) -> str:
     if leaders:
         least = min(held[pair] for pair in held if pair[0] == leaders[0])
         led = f"`{leaders[0]}` has the least loss, by {least:.3f} or more."
-    others = "; ".join(
-        f"`{a}` below `{b}` ({least:.3f})" for (a, b), least in held.items() if a not in leaders
-    )
-    return f"""In all {len(cells)} cells (both rates, both seeds): {led} Other pairs, with the least difference in
-nats: {others or "none"}. The rest is inconclusive:
+    return f"""In all {len(cells)} cells (both rates, both seeds): {led} The order of the others is mostly inconclusive:
 
 * The order turns with the learning rate (rank correlation of both columns {turned.statistic:+.2f}).
 * The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])}, the edge of a grid of two.
@@ -311,7 +307,7 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
     pages = {}
     if found["when-to-solve"]:
         parts = [SECTIONS[name](found[name]).strip() for name in FIRST if found[name]]
-        parts.append("\n".join(f"- {text}" for text, *_ in trained_conclusions(found)))
+        parts += [text for *_, text in parallax_conclusion(found)]
         parts.append(DIRECTION)
         pages["when-to-solve"] = "\n\n".join(parts) + "\n"
     for page, (title, names) in SHARED_PAGES.items():

@@ -6,8 +6,8 @@
 One layer of softmax attention without a scale, the query left out of the keys, on the regressions
 of regression_tasks.py.  exp(s) is about 1 + s: the difference of two heads is what a linear head
 would do (eq. 2.32 to 2.36), so their W_K^T W_Q, each times what its head writes for a target, are
-nearly opposite but for a multiple of the identity.  10,000 steps of 2,048 tasks, Adam at 1e-3 with
-a cosine to 0, from N(0, .2^2): from the code's 0.002 the first thousands of steps do nothing.
+nearly opposite except for a multiple of the identity.  10,000 steps of 2,048 tasks, Adam at 1e-3
+with a cosine to 0, from N(0, 0.2^2): from the code's 0.002 the first thousands of steps do nothing.
 Results: docs/results/softmax-heads.json and .png.
 """
 

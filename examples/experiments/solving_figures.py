@@ -88,7 +88,7 @@ def answer_figure(known: list[tuple[str, Comparison]]) -> Any:
         about = f"{title}: {found.ours.mixer} / {found.theirs.mixer}{price}"
         ax.annotate(
             about, (0, -row), (0, 7), xycoords=("axes fraction", "data"),
-            textcoords="offset points", fontsize=7.5, color="0.3", va="bottom",
+            textcoords="offset points", fontsize=8, color="0.3", va="bottom",
             in_layout=False, bbox={"color": "white", "pad": 1},
         )  # fmt: skip
     ax.axvline(1.0, color="0.4", lw=0.8, ls=(0, (4, 3)))
@@ -107,7 +107,7 @@ def answer_figure(known: list[tuple[str, Comparison]]) -> Any:
 @in_house_style
 def cost_figure(results: dict[str, Any], names: list[str]) -> Any:
     """Error against the time of a step: a panel a task, a small dot a seed, a name a mixer."""
-    figure, axes = panels(len(names), height=2.75, squeeze=False, sharex=True)
+    figure, axes = panels(len(names), height=3.6, squeeze=False, sharex=True)
     for ax, name in zip(axes[:, 0], names, strict=True):
         rows = [row for row in found_on(results, name) if row.cost and row.runs]
         for row in rows:

@@ -12,7 +12,7 @@ SEEDS = (0, 1, 2)
 LEAST = 1e-4  # errors below are as good as none: one question in ten thousand
 LOCAL = ("local_linear", "local_linear, small ridge", "local_linear, convolution")
 SOLVING = ("mesa", "mesa_discounted", "hawk-mesa", "mesa, signed", "mesa, small ridge", *LOCAL)
-SAME_TIME = {"mesa, small ridge": "mesa"}  # but for a number
+SAME_TIME = {"mesa, small ridge": "mesa"}  # except for a number
 TITLES = {
     "drift-none": "Regression, coefficients at rest",
     "drift-slow": "Regression, slow drift (half-life 177 pairs)",

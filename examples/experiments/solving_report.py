@@ -167,13 +167,11 @@ width 32 with two heads around every mixer, 800 steps (2,400 for word problems, 
 with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores are of 512 test sequences that no choice saw.
 
 - **Regression.** A token is x_t and the pair before it. Inputs are correlated (condition number 100), the noise has a standard deviation
-  of 0.1, and errors are those of pairs 33 to 64. Mixers that solve or step have linear keys, no convolution, and no norm of what they
-  read. Forget gates start at one half (`forget_bias=0.0`), while layers [now start near 0.99](../layers.md#initialisation); those of
-  `mesa_discounted` start near 0.975, with a floor of 0.9 instead of 0.99. The "small ridge" starts at 0.05 and may fall to 0.001, instead of the
-  layer's 1 and 0.25; it uses knowledge of the noise.
+  of 0.1, and errors are those of pairs 33 to 64. Mixers that solve or step have linear keys and no convolution. Forget gates start at one
+  half (`forget_bias=0.0`), while layers [now start near 0.99](../layers.md#initialisation); those of `mesa_discounted` start near 0.975.
+  The "small ridge" starts at 0.05 and may fall to 0.001, instead of the layer's 1 and 0.25; it uses knowledge of the noise.
 - **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens; a guess is wrong 7 times out of 8. Forget gates
-  start near 0.99. `hawk-mesa` has no verdict: its hawk block is as wide as the model. "softmax, convolution" has the short convolution of other
-  mixers; `softmax` does not, as in the MesaNet paper.
+  start near 0.99. "softmax, convolution" has the short convolution of other mixers; `softmax` does not, as in the MesaNet paper.
 - **RegBench.** Automata of at most {LANGUAGE["max_states"]} states and {LANGUAGE["n_letters"]} letters, fresh in every batch; 3-grams of the sequence are wrong
   {ngram_errors():.3f} of the time. Gates start as for regression, also in word problems and parity, where signed gates start at 0.
 {POSITIONS if any(map(regresses, names)) else ""}{CAPACITY if swept(names) else ""}

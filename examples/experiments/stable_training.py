@@ -67,7 +67,7 @@ and without the trainer's guard, which skips such a step, the run would end ther
 a higher loss; at 8,192, after 1,000 steps, losses do not differ. Rates this high, and batches of one sequence at 8,192 tokens, make
 large gradients with every solver. The imitation leaves out what else that kernel does; the library itself was not run.
 
-Two blocks of width 128, two heads of 64, rate .003, 8,192 tokens a batch, clipping at 1, text with a run of one byte as above.
+Two blocks of width 128, two heads of 64, rate 0.003, 8,192 tokens per batch, clipping at 1, text with a run of one byte as above.
 `python examples/experiments/stable_training.py`, and with `--length 8192 --steps 1000`, {date}, one H200.
 """
 
@@ -230,8 +230,8 @@ def figure(results: dict[str, Any]) -> Any:
                 norms = np.array(run["largest_gradient"])[broken]
                 right.plot(np.array(steps)[broken], norms, "x", color=colour, label="_not finite")
         tokens = f"{int(length):,} tokens"
-        left.set(title=f"{tokens}: loss, nats a byte", ylim=(0.55, 1.6))
-        right.set(title=f"{tokens}: largest gradient (cross: not finite)")
+        left.set(title=f"{tokens}: loss, nats per byte", ylim=(0.55, 1.6))
+        right.set(title=f"{tokens}: gradient (cross: not finite)")
         right.set_yscale("log")
         label_lines(left)
     for ax in axes[1]:

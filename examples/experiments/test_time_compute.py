@@ -101,7 +101,7 @@ def figure(found: dict[str, Any], trained: int) -> Any:
     # Signed: fewer steps may also gain.  Linear around 0, where rounding is all there is.
     ax.set_yscale("symlog", linthresh=1e-5)
     ax.axhline(0, color="0.6", lw=0.8, zorder=0)
-    ax.set(xlabel="conjugate-gradient steps a token", ylabel="loss - loss of the exact solution",
+    ax.set(xlabel="conjugate-gradient steps per token", ylabel="loss - loss of the exact solution",
            title="Steps fixed (blue), or by a tolerance (named)", xlim=(-0.3, 12))  # fmt: skip
     at = np.array(found["conditions"]["positions"]) + 1
     bar = plt.cm.ScalarMappable(plt.Normalize(0, 1), "viridis_r")
@@ -122,7 +122,7 @@ def figure(found: dict[str, Any], trained: int) -> Any:
     label_points(ax, [
         *((n, y, f"{t:g}", COLOURS[1]) for t, n, y in names),
         *((n, y, "", "k") for n, y in zip(spent["steps"], fixed, strict=True)),
-    ], fontsize=7.5)  # fmt: skip
+    ], fontsize=8)  # fmt: skip
     return fig
 
 

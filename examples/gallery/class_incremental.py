@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         counts = np.arange(2, CLASSES + 1, 2)
         for (name, curve), color in zip(curves.items(), ("#2166ac", "#b35806"), strict=True):
             axes.plot(counts, curve, "o-", color=color, ms=3, label=name)
-        axes.set_xlabel("digits learnt so far")
+        axes.set_xlabel("digits learned so far")
         axes.set_xticks(counts)
         axes.set_ylim(0, 1.05)
         axes.set_title("Accuracy on all of them", loc="left")

@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
         path.append(np.asarray(parameters["frequency"]))
         parameters, speed, value = step(parameters, speed)
         losses.append(float(value))
-    print(f"one-step-ahead error: {losses[0]:.3f} at the start, {losses[-1]:.3f} learnt")
+    print(f"one-step-ahead error: {losses[0]:.3f} at the start, {losses[-1]:.3f} learned")
     print("frequencies:", np.asarray(parameters["frequency"]).round(3), "true:", TRUE)
     print(f"forgetting factor: {float(jax.nn.sigmoid(parameters['forget'])):.3f}")
     assert losses[-1] < losses[0] / 2

@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     more = trainer.model.generate(prompt, 40, key=jax.random.key(1), temperature=0.5)
     # [end]
     said = bytes(np.asarray(more[0], np.uint8)).decode(errors="replace")
-    print(f"loss: {losses[0]:.2f} to {np.mean(losses[-10:]):.2f} nats a byte")
+    print(f"loss: {losses[0]:.2f} to {np.mean(losses[-10:]):.2f} nats per byte")
     print("nothing dr|" + said)
     assert np.mean(losses[-10:]) < losses[0] / 5
     assert said.startswith("ifts. ")
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
         ax.plot(ends, [chance, chance], color="#6b7280", linewidth=1, label=name)
         ax.set_ylim(bottom=chance / 2)  # room for its name
         ax.set_xlabel("step")
-        ax.set_title("Loss in nats a byte", loc="left")
+        ax.set_title("Loss in nats per byte", loc="left")
 
     figures.save(options.figure, draw)
 

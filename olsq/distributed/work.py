@@ -76,9 +76,9 @@ class Work:
         if self.rolling:
             return tail_of(est, rows)
         if not self.by:
-            return pieces.learnt(est, rows)
+            return pieces.learned(est, rows)
         self._check_labels(rows)
-        return {key: pieces.learnt(est, rows.take(members)) for key, members in rows.groups}
+        return {key: pieces.learned(est, rows.take(members)) for key, members in rows.groups}
 
     def merged(self, first: Any, second: Any) -> Any:
         """Merge the states of first's rows and then second's."""
@@ -142,8 +142,8 @@ class Work:
         path = pieces.path_after(self.estimator(), piece, rows)
         if self.fewest is None:
             return path
-        learnt = 0 if piece is None else piece._learnt_by_target.reshape(path.residual.shape[1:])
-        return hide_first(path, self.fewest, rows.sample_weight, learnt)
+        learned = 0 if piece is None else piece._learned_by_target.reshape(path.residual.shape[1:])
+        return hide_first(path, self.fewest, rows.sample_weight, learned)
 
     def _rolling_path(self, before: Tail | None, rows: PieceRows) -> CoefficientPath:
         assert self.options is not None

@@ -249,8 +249,8 @@ class TimeVaryingFit:
         Coefficients that change over time: 100 rows, 0 of them missing
         Log-likelihood -632.55    noise std. 122.88
         <BLANKLINE>
-            drift std. a row      first       last  std. err.
-        x0             38.33     1111.7     798.37     63.499
+            drift std. per row      first       last  std. err.
+        x0               38.33     1111.7     798.37     63.499
         """
         per = self._data.per
         step = "row" if per is None else "step"
@@ -263,10 +263,10 @@ class TimeVaryingFit:
             f"Coefficients that change over time: {n:,} rows, {missing:,} of them missing",
             f"Log-likelihood {self.log_likelihood:.5g}    noise std. {math.sqrt(self.noise):.5g}",
             "",
-            " " * wide + f"{f'drift std. a {step}':>18}{'first':>11}{'last':>11}{'std. err.':>11}",
+            f"{'':{wide}}{f'drift std. per {step}':>20}{'first':>11}{'last':>11}{'std. err.':>11}",
         ]
         for j, name in enumerate(names):
             walk = math.sqrt(self.noise * self.drift[j])
             numbers = f"{coef[0, j]:11.5g}{coef[-1, j]:11.5g}{errors[-1, j]:11.5g}"
-            lines.append(f"{name:<{wide}}{walk:18.5g}{numbers}")
+            lines.append(f"{name:<{wide}}{walk:20.5g}{numbers}")
         return "\n".join(lines)

@@ -122,7 +122,8 @@ def run_layers(
     softmax, causal, context
         As for :func:`attention_update`.
     clip : float, optional
-        Limit every token to [-clip, clip] after every layer but the last.
+        Limit every token to [-clip, clip] after every layer except the last.  The code of the
+        thesis has 1.5 as its default; table 3.1 has no limit.
 
     Returns
     -------

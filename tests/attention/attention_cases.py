@@ -89,7 +89,7 @@ class Row:
 
     @property
     def samples(self):
-        """Names of the arrays that are learnt from; the others are queries."""
+        """Names of the arrays that are learned from; the others are queries."""
         return tuple(n for n in self.arrays if n != "q")
 
 

@@ -1,10 +1,11 @@
-"""No command writes a file that the table of docs/guides/saving.md does not have."""
+"""No command writes a file that the table of files.md does not have."""
 
 import os
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ import pytest
 from .conftest import REPOSITORY, csv_text, environment, make_rows
 
 DIGITS = "[0-9a-f]{16}"
-# Of Python, Numba and matplotlib; the last row but one and the last of the table.
+# Of Python, Numba and matplotlib.
 CACHES = re.compile(
     r"/dev/(null|tty|shm/.*)|.*/__pycache__(/.*)?|.*/cache(/.*)?|.*\.py[co]?\.\d+|/proc/.*|"
     + re.escape(os.environ.get("NUMBA_CACHE_DIR", "/__pycache__"))
@@ -22,17 +23,19 @@ CACHES = re.compile(
 
 
 def table():
-    """Names of the files in the table, as one expression, and the rows."""
-    page = (REPOSITORY / "docs/guides/saving.md").read_text(encoding="utf-8")
-    part = page.split("## Every file that a command writes")[1].split("\n## ")[0]
+    """Names of the files in the table, with their temporary files and locks, as one expression."""
+    part = (REPOSITORY / "tests/cli/files.md").read_text(encoding="utf-8")
+    assert "`.NAME.<hex>.tmp`" in part
     rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| ")]
-    cells = [cell for row in rows[1:] for cell in (row[0], row[2])]
-    names = {name for cell in cells for name in re.findall("`(.+?)`", cell)}
+    names = {name for row in rows[1:] for name in re.findall("`(.+?)`", row[0])}
     names -= {"--out", "--state", "--plot", "demo", "y"}
-    return re.compile("|".join(re.escape(n).replace("<hex>", DIGITS) for n in names)), rows
+    for path in [Path(name) for name in names if not Path(name).name.startswith(".")]:
+        names.add(str(path.with_name(f".{path.name}.<hex>.tmp")))
+        names.add(str(path.with_name(f".{path.name}.olsq-lock")))
+    return re.compile("|".join(re.escape(n).replace("<hex>", DIGITS) for n in names))
 
 
-NAMES, ROWS = table()
+NAMES = table()
 
 
 @pytest.fixture(scope="module")

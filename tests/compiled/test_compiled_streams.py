@@ -74,7 +74,7 @@ def test_interruptions_leave_what_they_leave_of_the_estimator(kind, size):
     coef, _, residual = learn(state, s.X, s.y, s.forget, ones)
     est = estimator(ridge=1e-3)
     path = est.partial_fit_path(s.X, s.y, forget=s.forget)
-    # The same operations on the same numbers but for the order of sums, in each column's units.
+    # The same operations on the same numbers except for the order of sums, in each column's units.
     scale = np.maximum(np.abs(path.coef), np.abs(s.coef))
     assert (np.abs(coef - path.coef) <= 1e-7 * scale).all()
     known = np.arange(len(s.y)) >= s.alive + 5

@@ -85,7 +85,7 @@ def test_a_second_writer_is_stopped(service, tmp_path):
     first.deliver(5, X[5:10], y[5:10])
     with pytest.raises(RuntimeError, match="another writer has gone on"):
         third.deliver(5, X[5:10], y[5:10])
-    assert third.model.n_samples_seen_ == third.offset == 5  # what was not stored is not learnt
+    assert third.model.n_samples_seen_ == third.offset == 5  # what was not stored is not learned
     assert service.Reader(str(tmp_path / "a.db"), "demand").model.n_samples_seen_ == 10
 
 

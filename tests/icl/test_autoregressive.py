@@ -282,8 +282,8 @@ def test_proposition_3():
     for heads in (4, 6):
         found = np.asarray(non_augmented(states[:, :-1], *unitary_optimum(4, 9, heads=heads)))
         assert np.abs(found - states[:, 2:]).max() < 1e-10
-    learnt = states[:, :-2].conj() * states[:, 1:-1]  # conj(e[T - 1]) e[T] = lam
-    assert np.abs(found - learnt * states[:, 1:-1]).max() < 1e-10
+    learned = states[:, :-2].conj() * states[:, 1:-1]  # conj(e[T - 1]) e[T] = lam
+    assert np.abs(found - learned * states[:, 1:-1]).max() < 1e-10
     assert non_augmented_loss(*unitary_optimum(4, 9)) == 0.0
 
 

@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "in-context-learning.md").read_text(encoding="utf-8")
 def test_blocks_print_what_the_page_shows():
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL))
     test = doctest.DocTestParser().get_doctest(blocks, {}, "in-context-learning.md", None, 0)
-    assert len(test.examples) > 40
+    assert len(test.examples) > 30
     failed = []
     with x64(False):  # as for a reader: the page does not ask for float64
         doctest.DocTestRunner().run(test, out=failed.append)
@@ -27,11 +27,10 @@ def test_blocks_print_what_the_page_shows():
 
 
 def test_the_errata_name_what_exists():
-    table = PAGE.split("## Errata of the papers\n")[1].split("\n## ")[0]
-    cells = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
-    named = re.findall(r"`(\w+(?:\.py)?)", " ".join(row[-1] + row[0] for row in cells))
+    section = PAGE.split("## Errata of the papers\n")[1].split("\n## ")[0]
+    named = re.findall(r"`(\w+(?:\.py)?)`", section)
     modules = icl, icl.autoregressive_losses, icl.autoregressive_optima, tasks
-    assert len(named) >= len(cells) - 1
+    assert len(named) >= 20
     for name in named:
         if name.endswith(".py"):
             assert (ROOT / "examples" / "experiments" / name).exists()

@@ -153,7 +153,7 @@ def hawk(layer, x):
 
 
 def rwkv7(layer, x):
-    """RWKV-7, but for its shift and the residual of values: removal, writing, bonus and gate."""
+    """RWKV-7, without its shift and the residual of values: removal, writing, bonus and gate."""
     q, k, v = projected(layer, x)
     pre = dense(layer.decay.up, np.tanh(dense(layer.decay.down, x))).reshape(k.shape)
     w = np.exp(-np.exp(-0.5) * sigmoid(pre))

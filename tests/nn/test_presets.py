@@ -82,7 +82,7 @@ def gates_at_the_start(model):
     return np.unique(np.array(gates, float).round(4)).tolist()
 
 
-def test_gates_start_where_recall_is_learnt_and_where_the_paper_has_them():
+def test_gates_start_where_recall_is_learned_and_where_the_paper_has_them():
     sizes = {"dim": 16, "blocks": 2, "heads": 2, "key": jax.random.key(0)}
     makers = nn.LanguageModel, nn.MesaNet, nn.hawk_mesa, nn.state_tracking
     starts = {m.__name__: gates_at_the_start(m(9, **sizes)) for m in makers}

@@ -33,7 +33,7 @@ EDGES = [1, 63, 64, 65, 127, 128, 129, 200]
         ),
     ],
 )
-def test_every_row_is_learnt_once(make, n, missing, monkeypatch):
+def test_every_row_is_learned_once(make, n, missing, monkeypatch):
     monkeypatch.setattr(call, "BLOCK_ENTRIES", 128)  # 64 rows
     monkeypatch.setattr(information, "_BLOCK", 16)
     rng = np.random.default_rng(n)

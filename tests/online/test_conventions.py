@@ -35,7 +35,7 @@ def test_check_estimator(estimator):
         warnings.filterwarnings("ignore", ".*does not inherit from.*", UserWarning)
         results = check_estimator(
             estimator, on_skip=None, on_fail=None,
-            expected_failed_checks={"check_complex_data": "wants a refusal of what is learnt"},
+            expected_failed_checks={"check_complex_data": "wants a refusal of what is learned"},
         )  # fmt: skip
     expected = [r["check_name"] for r in results if r["status"] == "xfail"]
     assert expected == ["check_complex_data"]

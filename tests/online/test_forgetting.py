@@ -533,7 +533,7 @@ def test_float32_rows_and_a_diffuse_start(case):
     assert np.isfinite(path.coef).all()
 
 
-def test_groups_are_learnt_one_by_one():
+def test_groups_are_learned_one_by_one():
     X, Y, _ = stream("drift")
     by = np.arange(N) % 3
     times = np.arange(N) // 3 * 1.0

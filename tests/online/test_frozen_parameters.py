@@ -99,7 +99,7 @@ def test_a_frozen_parameter_is_refused_by_name(kind, name, value, tmp_path):
                 call()
             assert repr(old) in str(caught.value), how
             assert repr(value) in str(caught.value), how
-        # What was learnt can still be read, as it was learnt.
+        # What was learned can still be read, as it was learned.
         np.testing.assert_array_equal(est.coef_, coef)
         np.testing.assert_array_equal(est.predict(X), predicted)
         assert_same_state(est, before)

@@ -283,7 +283,7 @@ ONE_BY_ONE = {
 @pytest.mark.parametrize(("kind", "size"), SHORT)
 @pytest.mark.parametrize("way", ONE_BY_ONE)
 def test_what_rows_determine_is_as_in_rational_arithmetic(way, kind, size):
-    """After every row of 24; every state is saved and loaded, but for the arm's."""
+    """After every row of 24; every state is saved and loaded, except the arm's."""
     ridge = 1e-3
     s = interruption(kind, size, rows=6 if kind == "bursts" else 10, noise=0.0)
     s = s._replace(X=s.X[:24], y=s.y[:24], times=s.times[:24], forget=s.forget[:24])

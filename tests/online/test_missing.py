@@ -228,7 +228,7 @@ def test_rows_of_weight_0_are_no_samples(make):
     lambda **k: RLS(forget=0.97, cov="sandwich", **k), lambda **k: ROLLING(15, **k),
     lambda **k: ROLLING(15, window_of="positions", min_samples=3, **k),
 ])  # fmt: skip
-def test_each_target_is_learnt_as_if_it_were_alone(make, tmp_path):
+def test_each_target_is_learned_as_if_it_were_alone(make, tmp_path):
     X, Y = gappy(d=2, m=4, seed=7)
     Y[:, 3] = Y[:, 0] ** 2  # misses what target 0 misses
     Y[40:56, 1] = 1.0

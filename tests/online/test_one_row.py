@@ -193,24 +193,24 @@ def test_step_takes_a_weight():
         lambda: olsq.ConstrainedLeastSquares(bounds=(0, 1)),
         lambda: olsq.FilterBank(1, forget=0.9),
     ):
-        stepped, learnt = make(), make()
+        stepped, learned = make(), make()
         one = {"which": 0} if isinstance(stepped, olsq.FilterBank) else {}
         for t in range(40):
             before, residual = stepped.step(X[t], y[t], sample_weight=w[t], **one)
             assert np.isnan(residual) if t == 7 else np.isclose(residual, y[t] - before)
             if one:
-                learnt.partial_fit(X[t], y[t], w[t], **one)
+                learned.partial_fit(X[t], y[t], w[t], **one)
             else:
-                learnt.partial_fit(X[t : t + 1], y[t : t + 1], w[t : t + 1])
-        np.testing.assert_array_equal(stepped.coef_, learnt.coef_)
+                learned.partial_fit(X[t : t + 1], y[t : t + 1], w[t : t + 1])
+        np.testing.assert_array_equal(stepped.coef_, learned.coef_)
         if not one:
-            assert stepped.n_samples_seen_ == learnt.n_samples_seen_
+            assert stepped.n_samples_seen_ == learned.n_samples_seen_
             assert one_row.learn(stepped, X[:1], y[:1], 0.5) is not None
             stepped.step(X[1], y[1])  # forgets the logarithms of the weights before it
-            learnt.partial_fit(X[:2], y[:2], np.array([0.5, 1.0]))
-            sums = stepped._log_weight_sums(), learnt._log_weight_sums()
+            learned.partial_fit(X[:2], y[:2], np.array([0.5, 1.0]))
+            sums = stepped._log_weight_sums(), learned._log_weight_sums()
             np.testing.assert_allclose(*sums, rtol=1e-12)
-            assert stepped.coef_ == pytest.approx(learnt.coef_, rel=1e-12)
+            assert stepped.coef_ == pytest.approx(learned.coef_, rel=1e-12)
     est = olsq.RecursiveLeastSquares()
     assert np.isnan(est.step(X[0], y[0], sample_weight=np.nan)[1])
     assert est.n_samples_seen_ == 0

@@ -74,7 +74,7 @@ def test_moments_of_other_rows_are_a_prior(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_known_of_some(method):
-    """An infinite variance is no information: here, ordinary least squares but for one slope."""
+    """An infinite variance is no information: here, ordinary least squares except for one slope."""
     X, y = data()
     prior = [0.0, 0.0, -1.0, 0.0], [np.inf, np.inf, 1e-18, np.inf]
     est = olsq.RecursiveLeastSquares(prior=prior, method=method).fit(X, y)

@@ -87,7 +87,7 @@ def test_missing_skip():
 
 
 def test_missing_rows_before_the_first_are_skipped():
-    """As if they had never come: a stream may begin with what cannot be learnt."""
+    """As if they had never come: a stream may begin with what cannot be learned."""
     nothing = np.full((3, 2), np.nan)
     for est in (RLS(), olsq.RollingLeastSquares(4)):
         est.partial_fit(nothing, np.ones(3)).partial_fit(X[:1], [np.nan])

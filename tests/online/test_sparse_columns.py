@@ -1,4 +1,4 @@
-"""Sparse columns of pandas are learnt and predicted block by block."""
+"""Sparse columns of pandas are learned and predicted block by block."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ X = np.random.default_rng(0).standard_normal((12, 2))
 Y = X @ [1.0, -2.0] + 0.5
 
 
-def learnt():
+def learned():
     """One of every kind that has files."""
     bank = olsq.FilterBank(3, n_features=2)
     bank.partial_fit(X.reshape(4, 3, 2)[0], Y.reshape(4, 3)[0])
@@ -26,7 +26,7 @@ def learnt():
 
 def test_bytes_are_those_of_the_file_and_come_back(tmp_path):
     metadata = {"offset": 12, "name": "demand"}
-    for model in learnt():
+    for model in learned():
         data = model.to_bytes(metadata=metadata)
         model.save(tmp_path / "state", metadata=metadata)
         assert (tmp_path / "state").read_bytes() == data
@@ -37,7 +37,7 @@ def test_bytes_are_those_of_the_file_and_come_back(tmp_path):
 
 
 def test_what_is_no_state_is_refused():
-    data = bytearray(learnt()[0].to_bytes())
+    data = bytearray(learned()[0].to_bytes())
     with pytest.raises(olsq.StateFileError, match="data is not an olsq state file"):
         olsq.loads(b"nonsense")
     data[-40] ^= 1
@@ -48,4 +48,4 @@ def test_what_is_no_state_is_refused():
     with pytest.raises(ValueError, match="not fitted"):
         olsq.RecursiveLeastSquares().to_bytes()
     with pytest.raises(TypeError, match="JSON"):
-        learnt()[0].to_bytes(metadata={"when": object()})
+        learned()[0].to_bytes(metadata={"when": object()})

@@ -31,7 +31,7 @@ class InABank:
 
 
 class InAGroup:
-    """One group of several, which learnt other rows before."""
+    """One group of several, which learned other rows before."""
 
     def __init__(self, **options):
         self.groups, self.ridge = olsq.GroupedLeastSquares(**options), options["ridge"]

@@ -153,7 +153,7 @@ def test_the_first_rows_are_weighted_together(loss):
     assert np.abs(theta - [4, 1, -2, 0.5]).max() < 0.3
 
 
-def test_a_perfect_fit_is_no_outlier_and_a_jump_is_learnt():
+def test_a_perfect_fit_is_no_outlier_and_a_jump_is_learned():
     X = np.random.default_rng(6).standard_normal((300, 2))
     y = np.where(np.arange(300) < 150, 1.0, -1.0) * X[:, 0]
     est = olsq.RobustLeastSquares(forget=0.9, scale_window=20, ridge=1e-6).fit(X, y)

@@ -213,7 +213,7 @@ def test_each_target_is_its_own_problem_also_where_they_miss_rows():
         ({"equality": ([[1, 0, 0], [1, 0, 0]], [1, 2])}, "no coefficients satisfy both"),
     ],
 )
-def test_constraints_that_are_none_are_refused_before_a_row_is_learnt(options, match):
+def test_constraints_that_are_none_are_refused_before_a_row_is_learned(options, match):
     X, y = np.eye(3), np.ones(3)
     with pytest.raises(ValueError, match=match):
         olsq.ConstrainedLeastSquares(**options).fit(X, y)

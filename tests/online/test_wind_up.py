@@ -23,7 +23,7 @@ def first_rows(dtype, n=300, seed=0):
     return X, (X @ TRUTH).astype(dtype)
 
 
-def learnt(method, dtype, **parameters):
+def learned(method, dtype, **parameters):
     est = olsq.RecursiveLeastSquares(forget=GATE, method=method, ridge=1e-3, **parameters)
     return est.fit(*first_rows(dtype))
 
@@ -75,7 +75,7 @@ def test_without_noise_nothing_moves(method, intercept, dtype, stream):
 
     Each time that a coefficient is held rounds its value, the same way in a stream that repeats.
     """
-    est = learnt(method, dtype, fit_intercept=intercept)
+    est = learned(method, dtype, fit_intercept=intercept)
     exact = held_exactly(stream, dtype, intercept, 0.0)
     X, y = unexciting(stream, dtype, 0.0)
     allowed = 400 * limits_for(dtype).eps
@@ -106,7 +106,7 @@ def test_with_noise_what_nothing_excites_is_held(method, intercept, dtype, strea
     dtype, and it comes to an end: leftovers below rounding are dropped.
     """
     noise, eps = 0.1, limits_for(dtype).eps
-    est = learnt(method, dtype, fit_intercept=intercept)
+    est = learned(method, dtype, fit_intercept=intercept)
     coef = followed(est, *unexciting(stream, dtype, noise))
     exact = held_exactly(stream, dtype, intercept, noise)
     bound = eps * (100 + 10 * noise * GATE ** -np.array(AT, float))
@@ -125,7 +125,7 @@ def test_with_noise_what_nothing_excites_is_held(method, intercept, dtype, strea
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("ridge_mode", ["discounted", "fixed"])
 def test_information_form_stays_finite_and_says_what_it_lost(dtype, ridge_mode):
-    est = learnt("information", dtype, ridge_mode=ridge_mode, residuals=False)
+    est = learned("information", dtype, ridge_mode=ridge_mode, residuals=False)
     est.partial_fit(np.zeros((40_000, 4), dtype), np.zeros(40_000, dtype))
     assert np.isfinite(est.coef_).all()
     if ridge_mode == "fixed":  # the ridge pulls to zero what the data no longer hold

@@ -96,7 +96,7 @@ def gated_delta_product(
     --------
     >>> import jax.numpy as jnp, olsq
     >>> q = jnp.ones((1, 2, 1, 1))
-    >>> k = jnp.ones((1, 2, 1, 2, 1))  # two steps a token
+    >>> k = jnp.ones((1, 2, 1, 2, 1))  # two steps per token
     >>> o, state = olsq.attention.gated_delta_product(q, k, k, weight=0.5)
     >>> o[0, :, 0, 0]
     Array([0.75  , 0.9375], dtype=float32)

@@ -31,12 +31,12 @@ def draw_demo(
     """
     with house_style():
         if wide:
-            figure = new_figure(11.4, 8.4, roomy_layout())
+            figure = new_figure(9.7, 8.4, roomy_layout())
             grid = figure.add_gridspec(3, 2)
             places = (grid[0, 0], grid[1, 0], grid[0, 1], grid[1, 1], grid[2, :])
             axes = [figure.add_subplot(place) for place in places]
         else:
-            figure = new_figure(5.4, 11.4, roomy_layout())
+            figure = new_figure(4.9, 11.4, roomy_layout())
             axes = list(figure.subplots(5, 1))
         lines = [
             *_draw_study(axes[0], axes[1], macro, "Price points per billion dollars of money"),

@@ -86,17 +86,17 @@ class Call(NamedTuple):
     @property
     def n_samples(self) -> int:
         """Number of rows with a positive weight and a usable target."""
-        learnt = self.weights > 0
+        learned = self.weights > 0
         if self.usable is not None:
-            learnt = learnt & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
-        return int(np.count_nonzero(learnt)) // (2 if self.complex_features else 1)
+            learned = learned & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
+        return int(np.count_nonzero(learned)) // (2 if self.complex_features else 1)
 
     @property
-    def learnt_by_target(self) -> NDArray[np.int64]:
+    def learned_by_target(self) -> NDArray[np.int64]:
         """Number (m,) of real rows with a positive weight and this target usable."""
         usable = np.ones((len(self.Y), 1), np.bool_) if self.usable is None else self.usable
-        learnt = usable.reshape(len(self.Y), -1) & (self.weights > 0)[:, None]
-        return np.broadcast_to(learnt.sum(axis=0), self.Y.shape[1:])
+        learned = usable.reshape(len(self.Y), -1) & (self.weights > 0)[:, None]
+        return np.broadcast_to(learned.sum(axis=0), self.Y.shape[1:])
 
     def of(self, targets: NDArray[np.int64]) -> Call:
         """Select some of the targets, which miss the same rows."""

@@ -39,8 +39,8 @@ class RollingLeastSquares(WindowParameters, Inference):
         Length of the window: a whole number of rows; or a time, text such as "90D", "36h" or
         "15min", a timedelta, or with ``times`` that are numbers a float in their unit.  A window of
         time holds the rows in ``(t - window, t]``, t the time of the last row, as pandas'
-        ``rolling("90D")`` does (numbers to four roundings: times .1 apart put three rows into a
-        window of .3, always); months and years have no fixed length and are refused.
+        ``rolling("90D")`` does (numbers to four roundings: times 0.1 apart put three rows into
+        a window of 0.3, always); months and years have no fixed length and are refused.
     min_samples : int, optional
         Below that many samples in the window there is no estimate: ``predict`` and the attributes
         raise NotFittedError, rows of a path are NaN.  Default 1: minimum norm until determined.
@@ -53,13 +53,13 @@ class RollingLeastSquares(WindowParameters, Inference):
     missing : {"skip", "raise", "skip_target"}
         What to do with a row that has a non-finite value; see :class:`RecursiveLeastSquares`.
     window_of : {"samples", "positions"}, optional
-        What ``window`` counts.  "samples": rows that can be learnt; one with a missing value or of
+        What ``window`` counts.  "samples": rows that can be learned; one with a missing value or of
         weight 0 is passed over, so the window reaches back to the last ``window`` usable rows.
         The default, for data of every kind: every window determines as many coefficients as the
         one before, and a half-life counts the same rows.  "positions": all rows; such a row counts
         but is not learned, so the window is the last ``window`` periods, as in pandas'
         ``rolling(window)``, R's ``rollapply`` and statsmodels' ``RollingOLS(missing="drop")``.
-        Not for windows of time: there a row that cannot be learnt only moves the window on.
+        Not for windows of time: there a row that cannot be learned only moves the window on.
     state_dtype : {"float64", "float32"}
         Dtype of the window's rows; "float32" halves the memory, loses nothing of float32
         rows, and rounds float64 rows as they come in.  The solution is in float64 either way.
@@ -79,7 +79,7 @@ class RollingLeastSquares(WindowParameters, Inference):
     coef_, intercept_, residual_, sigma2_, coef_stderr_, intercept_stderr_, rank_, determined_
         As in :class:`RecursiveLeastSquares`, for the rows in the window.
     n_samples_seen_ : int
-        All samples learnt, not only those in the window.
+        All samples learned, not only those in the window.
 
     Notes
     -----
@@ -94,7 +94,7 @@ class RollingLeastSquares(WindowParameters, Inference):
     reading an estimate then takes O(window d^2).  Where coefficients are undetermined otherwise,
     every row is a rebuild.  Rows that fade are learned with weights that grow, and the window is
     rescaled every 20 half-lives and after every call: two to three times the time at a half-life of
-    20 rows, and 0.2 ms and O(window d) a call.  The ridge does not fade; with one each such row
+    20 rows, and 0.2 ms and O(window d) per call.  The ridge does not fade; with one each such row
     takes 0.2 ms.  Under ``window_of="positions"`` a row that is not learned counts for the fading
     too.  Complex rows: see :class:`RecursiveLeastSquares`; the window counts each once.
 

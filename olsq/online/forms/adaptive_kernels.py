@@ -166,7 +166,7 @@ def image_of_unit(R, x, g, image):
 def factor_by_trace(options, memory, R, inverse, diagonal):
     """Compute the factor that keeps the trace of P bounded.
 
-    The trace is computed afresh every d rows, O(d^2) a row, and carried between: dividing by
+    The trace is computed afresh every d rows, O(d^2) per row, and carried between: dividing by
     factors enlarges its rounding error like that of P.
     """
     d = R.shape[0]

@@ -104,7 +104,7 @@ def update(form, strategy, rows, span, limits, residual, trace):
     ``rows`` = (X, Y, elapsed, weights) with the time since the row before, in which coefficients
     walk, in the place of gates.  While a coefficient is undetermined, a row in a new direction
     forgets nothing (coefficients walk before it all the same), and others by
-    ``undetermined_factor``.  O(d^2) a row but for what ``forget`` says.
+    ``undetermined_factor``.  O(d^2) per row, unless ``forget`` says otherwise.
 
     Under PerCoefficient the coefficients are carried by their increments, in ``aside``: where
     factors differ, columns of R come to differ by any factor while their coefficients stay
@@ -166,7 +166,7 @@ def update(form, strategy, rows, span, limits, residual, trace):
             for target in range(m):
                 in_range = in_range and math.isfinite(residual[t, target])
         weight = weights[t]
-        if not in_range:  # the prediction overflows: learnt, the row would make the state NaN
+        if not in_range:  # the prediction overflows: learned, the row would make the state NaN
             weight = 0.0
             for target in range(m):
                 residual[t, target] = 0.0

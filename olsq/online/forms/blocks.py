@@ -1,7 +1,7 @@
 """Absorb many rows into the square-root form, by Householder reflections of a block at a time.
 
 Where nobody asks what the state was after each row, the triangular factor of all of them costs
-matrix products instead of d rotations a row (Golub & Van Loan 2013, 5.2 and 6.5; Demmel, Grigori,
+matrix products instead of d rotations per row (Golub & Van Loan 2013, 5.2 and 6.5; Demmel, Grigori,
 Hoemmen & Langou 2012, TSQR).  Targets are columns of the factored matrix, so that what is left
 below R is the residual:
 
@@ -38,7 +38,7 @@ PANEL = 16  # columns of a block reflector: within a tenth of the best of 8, 16,
 def absorb_blocks(form: SquareRootForm, blocks: Iterable[Rows]) -> None:
     """Absorb rows into a form that holds none yet, in blocks of whatever length.
 
-    O(d^2) a row in matrix products; memory of a block.  ``form`` must be diffuse (R = 0).
+    O(d^2) per row in matrix products; memory of a block.  ``form`` must be diffuse (R = 0).
     """
     (m, d), robust = form.z.shape, form.spread.shape[0] > 0
     A, S = np.zeros((d + m, d + m), order="F"), np.zeros_like(form.spread, order="F")
@@ -73,7 +73,7 @@ def stacked(first: SquareRootForm, second: SquareRootForm) -> SquareRootForm:
     """Return the form of first's rows followed by second's, which began with no ridge.
 
     ``R^T R = Z_b R_a^T R_a + R_b^T R_b`` by rotating one triangle into the other, 2/3 d^3
-    multiplications.  Associative, and exact but for rounding; nothing is subtracted.
+    multiplications.  Associative, and exact except for rounding; nothing is subtracted.
     """
     (m, d), decay = first.z.shape, second.tally[DECAY]
     root = np.sqrt(decay)

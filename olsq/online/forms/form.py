@@ -133,13 +133,13 @@ class Form(ABC):
         return self.solved(W @ self.spread.astype(np.float64)) if sandwich else self.unwhitened(W)
 
     def leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``x . P x`` (..., n), inf where x is not known; O(d^2) a row."""
+        """Return ``x . P x`` (..., n), inf where x is not known; O(d^2) per row."""
         W, known = self.whitened(X)
         leverage = (W**2).sum(-1)
         return np.where(known & ~self.is_held(X, leverage), leverage, np.inf)
 
     def sandwich_leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``x . P S P x`` (..., n), inf where x is not known; O(d^2) a row."""
+        """Return ``x . P S P x`` (..., n), inf where x is not known; O(d^2) per row."""
         half = self.solved(X) @ np.swapaxes(self.spread.astype(np.float64), -1, -2)
         return np.where(np.isfinite(self.leverage(X)), (half**2).sum(-1), np.inf)
 

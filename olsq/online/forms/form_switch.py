@@ -134,8 +134,8 @@ def span_of_both(first: Any, second: Any) -> NDArray | None:
     spans = [state.span for state in (first, second) if state.span is not None]
     if not spans:
         return None
-    learnt = np.concatenate(spans)
-    return learnt[[0, -1]] if learnt.size else learnt
+    learned = np.concatenate(spans)
+    return learned[[0, -1]] if learned.size else learned
 
 
 def gate_between(first: Any, second: Any, half_life: float) -> float:

@@ -6,7 +6,7 @@ in the gram from the start and forgotten with it; a fixed ridge is not in it.
 
 A prior of mean mu and covariance ``sigma2 C`` is the information ``C^-1`` about mu.  As the factor
 R with ``R^T R = C^-1`` it is k rows of regressors with the targets ``R mu``, which are fitted
-exactly: the state is the one that had learnt them.
+exactly: the state is the one that had learned them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The square-root form of large models: a block of rows by LAPACK instead of d rotations a row.
+"""The square-root form of large models: a block of rows by LAPACK instead of d rotations per row.
 
 Rotations move d^2 numbers for every row, which from some 64 coefficients on takes longer than the
 arithmetic.  A block of rows costs the same arithmetic as matrix products:

@@ -56,7 +56,7 @@ def rotate(R, z, x, y, root_gate, noise):
     for j in range(d):
         xj = x[j]
         # Rotations keep a row's digits however little of it is left, so its noise shrinks with it:
-        # what an old row has to say far below the new one (after a gap) is there to be learnt.
+        # what an old row has to say far below the new one (after a gap) is there to be learned.
         if abs(xj) <= noise[j] * unabsorbed:
             x[j] = 0
             if g != 1:
@@ -199,7 +199,7 @@ def sandwich_diagonal(spread, inverse, out):
 
 @kernel(forceinline=True)
 def record(trace, t, theta, loss, tally, rank, used):
-    """Write the state after row t into the trace, but for variances."""
+    """Write the state after row t into the trace, except variances."""
     coefs, _, losses, counts, _, _ = trace
     for target in range(theta.shape[0]):
         losses[t, target] = loss[target]

@@ -4,8 +4,8 @@ The a-priori residual of a row that points in a new direction needs the coeffici
 norm, and so does every row of a path.  They lie in the space of the rows seen so far: ``basis``
 (s, s) holds an orthonormal basis of it in its first rows, without the intercept, whose column is
 taken out of the rows first.  Theta is any solution of ``R theta = z``, projected on the basis:
-O(d^2) a row, where :mod:`olsq.online.forms.minimum_norm`, which works with the coefficients instead
-of the rows, is O(d^3).  Rows for which this is not accurate are left to it.
+O(d^2) per row, where :mod:`olsq.online.forms.minimum_norm`, which works with the coefficients
+instead of the rows, is O(d^3).  Rows for which this is not accurate are left to it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A row whose k-th target is missing is no sample for target k, and one for the others.  Targets that
 have missed the same rows share a factor; when a call holds a row that some of them miss, the
-factor is copied, and from there each copy sees its own rows.  So every target is learnt exactly as
+factor is copied, and from there each copy sees its own rows.  So every target is learned exactly as
 it would be alone, at the cost of one factor per history that differs (at most one per target).
 """
 

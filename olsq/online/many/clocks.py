@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from olsq.online.rows.durations import DATES, gates_after, time_between
 from olsq.online.rows.times import Clock, Timing, time_shown
 
-FIRST, LAST, FIRST_LEARNT, LAST_LEARNT = range(4)
+FIRST, LAST, FIRST_LEARNED, LAST_LEARNED = range(4)
 NO_DATE = np.iinfo(np.int64).min  # NumPy's NaT
 
 
@@ -46,18 +46,18 @@ class Clocks(NamedTuple):
         """Return a group's timing as an estimator has it; None before the group's first row."""
         if not self.known[group, FIRST]:
             return None
-        first, last = self.values[group, :FIRST_LEARNT].tolist()
+        first, last = self.values[group, :FIRST_LEARNED].tolist()
         return Timing(self.kind, first, last, self.zoned)
 
     def span(self, group: int) -> NDArray:
         """Return the times of the first and last row learned by a group, or an empty array."""
-        learnt = self.values[group, FIRST_LEARNT:]
-        return learnt.copy() if self.known[group, FIRST_LEARNT] else learnt[:0].copy()
+        learned = self.values[group, FIRST_LEARNED:]
+        return learned.copy() if self.known[group, FIRST_LEARNED] else learned[:0].copy()
 
     def followed_by(self, later: Clocks) -> Clocks:
         """Return the clocks of the same groups after the rows of both, these rows first."""
         values = later.values.copy()
-        for first in (FIRST, FIRST_LEARNT):
+        for first in (FIRST, FIRST_LEARNED):
             begun, ended = self.known[:, first], later.known[:, first]
             values[begun, first] = self.values[begun, first]
             values[~ended, first + 1] = self.values[~ended, first + 1]
@@ -66,9 +66,9 @@ class Clocks(NamedTuple):
     def set_group(self, group: int, timing: Timing | None, span: NDArray | None) -> None:
         """Set a group's times to those of an estimator."""
         if timing is not None:
-            self.values[group, :FIRST_LEARNT] = timing.first, timing.last
+            self.values[group, :FIRST_LEARNED] = timing.first, timing.last
         if span is not None and span.size:
-            self.values[group, FIRST_LEARNT:] = span
+            self.values[group, FIRST_LEARNED:] = span
 
 
 class TimedRows:
@@ -113,16 +113,16 @@ class TimedRows:
 
         Rows that are not ``usable`` (n,) have 1.  Sets ``after``.
         """
-        learnt = slice(None) if usable is None else usable[self._order]
-        codes, times = self._codes[learnt], self._times[learnt]
+        learned = slice(None) if usable is None else usable[self._order]
+        codes, times = self._codes[learned], self._times[learned]
         gates = np.ones(self._order.size)
-        gates[self._order[learnt]] = gates_of_groups(
-            times, codes, self._before.values[:, LAST_LEARNT], self._half_life
+        gates[self._order[learned]] = gates_of_groups(
+            times, codes, self._before.values[:, LAST_LEARNED], self._half_life
         )
         values, present = self._before.values.copy(), self._before.known
         for first, group_of_row, at in (
             (FIRST, self._codes, self._times),
-            (FIRST_LEARNT, codes, times),
+            (FIRST_LEARNED, codes, times),
         ):
             groups, begins = np.unique(group_of_row, return_index=True)
             fresh = ~present[groups, first]

@@ -27,7 +27,7 @@ from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.schema import Fields
 from olsq.online.many.bank import FilterBank
-from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, LAST_LEARNT, Clocks
+from olsq.online.many.clocks import FIRST, FIRST_LEARNED, LAST, LAST_LEARNED, Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.labels import read_key
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
@@ -180,9 +180,9 @@ def _check_clocks(clocks: Clocks, n: int) -> None:
     present, values = clocks.known, clocks.values
     want(not np.isinf(values).any(), "times", "an infinite number")
     together = (present[:, FIRST] == present[:, LAST]) & (
-        present[:, FIRST] | ~present[:, FIRST_LEARNT]
+        present[:, FIRST] | ~present[:, FIRST_LEARNED]
     )
-    together &= present[:, FIRST_LEARNT] == present[:, LAST_LEARNT]
+    together &= present[:, FIRST_LEARNED] == present[:, LAST_LEARNED]
     want(bool(together.all()), "times", "a time without those that go with it")
-    ordered = values[:, [FIRST, FIRST_LEARNT, LAST_LEARNT, LAST]][present.all(axis=1)]
+    ordered = values[:, [FIRST, FIRST_LEARNED, LAST_LEARNED, LAST]][present.all(axis=1)]
     want(bool((np.diff(ordered, axis=1) >= 0).all()), "times", "times that go back")

@@ -145,7 +145,7 @@ def _learn(
     else:
         codes = np.repeat(np.arange(which.size), lengths)
         learner = GroupedLeastSquares(**options).fit(X, y, weights, by=codes)
-    learnt = np.atleast_1d(learner.n_samples_seen_) > 0
+    learned = np.atleast_1d(learner.n_samples_seen_) > 0
     both = (
         (fits.coef, learner.coef_, learner.intercept_),
         (fits.stderr, learner.coef_stderr_, learner.intercept_stderr_),
@@ -154,7 +154,7 @@ def _learn(
         columns = np.atleast_2d(slopes)
         if options["fit_intercept"]:
             columns = np.column_stack([np.atleast_1d(first), columns])
-        out[which[learnt]] = columns[learnt]
+        out[which[learned]] = columns[learned]
 
 
 def predict_groups(

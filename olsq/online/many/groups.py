@@ -17,7 +17,7 @@ from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.inference.robust import errors_in_window
-from olsq.online.many.clocks import LAST_LEARNT, Clocks, gates_of_groups
+from olsq.online.many.clocks import LAST_LEARNED, Clocks, gates_of_groups
 from olsq.online.many.in_line import BankRows
 from olsq.online.many.labels import MISSING, encode, with_groups
 from olsq.online.many.learning import learn
@@ -150,13 +150,13 @@ class Timed(NamedTuple):
         """Compute factors (n,) of the rows within groups, as ``durations.half_life_gates`` does."""
         order = by_group.order
         place = np.arange(order.size)
-        learnt = place if usable is None else place[usable[order]]
-        times = self.values[learnt]
-        group = by_group.groups[learnt]
+        learned = place if usable is None else place[usable[order]]
+        times = self.values[learned]
+        group = by_group.groups[learned]
         before = Clocks.start(DATES if times.dtype.kind == "i" else NUMBERS, by_group.begins.size)
         gates = np.ones(n)  # also of rows without a label, which are in no group
-        gates[order[learnt]] = gates_of_groups(
-            times, group, before.values[:, LAST_LEARNT], self.half_life
+        gates[order[learned]] = gates_of_groups(
+            times, group, before.values[:, LAST_LEARNED], self.half_life
         )
         return gates
 

@@ -14,7 +14,7 @@ from olsq.online.files import frozen
 from olsq.online.forms import form_switch
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.many.bank import FilterBank
-from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, Clocks
+from olsq.online.many.clocks import FIRST, FIRST_LEARNED, LAST, Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.labels import keys_of_both
 from olsq.online.many.paths import untouched
@@ -96,7 +96,7 @@ def _merged(
     result.logs += second.tally[:, DECAY] * first.logs
     none = [untouched(state) for state in (first, second)]
     if clocks is not None:  # a row of weight 0 is a row: forgetting goes on from its time
-        none = [~times.known[:, FIRST_LEARNT] for times in clocks]
+        none = [~times.known[:, FIRST_LEARNED] for times in clocks]
     only_first = np.flatnonzero(none[1])
     result.put(only_first, first.take(only_first))
     for f in np.flatnonzero(~none[0] & ~none[1]).tolist():

@@ -72,7 +72,7 @@ class PieceRows(NamedTuple):
         )
 
 
-def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastSquares | None:
+def learned(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastSquares | None:
     """Learn rows as a piece of the stream of ``estimator``, which itself has learned nothing.
 
     None where no row can be learned: such rows are as if they had never come, unless they have
@@ -121,7 +121,7 @@ def learnt(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeastS
         _log_weights=logs,
         _timing=timing,
         _constant_values=values_after_call(piece._no_values(), call),
-        _learnt_by_target=call.learnt_by_target,
+        _learned_by_target=call.learned_by_target,
     )
     return piece
 
@@ -149,7 +149,7 @@ def merged(
     merging.check_same(first, second)
     parts: tuple[Any, Any] = first, second
     both: Any = merging.put_together(first, second, _stacked)
-    both._learnt_by_target = parts[0]._learnt_by_target + parts[1]._learnt_by_target
+    both._learned_by_target = parts[0]._learned_by_target + parts[1]._learned_by_target
     return both
 
 
@@ -169,7 +169,7 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
     )
     other._settle(origin, other._engine_of(origin), _constant_values=other._no_values())
     result = merging.put_together(other, piece, _stacked)
-    del result._learnt_by_target  # which pieces alone have
+    del result._learned_by_target  # which pieces alone have
     result._origin, result._residual = origin, other._residual
     result.set_params(**other.get_params(deep=False))
     return result

@@ -195,11 +195,11 @@ def elapsed_times(
     Rows that are not ``usable`` have 0, and the next one makes up for them.
     """
     elapsed = np.zeros(times.shape[0])
-    learnt = slice(None) if usable is None else np.flatnonzero(usable)
-    learnt_times = times[learnt]
-    if learnt_times.size:
-        before = np.concatenate([span[1:] if span.size else learnt_times[:1], learnt_times[:-1]])
-        elapsed[learnt] = time_between(before, learnt_times)
+    learned = slice(None) if usable is None else np.flatnonzero(usable)
+    learned_times = times[learned]
+    if learned_times.size:
+        before = np.concatenate([span[1:] if span.size else learned_times[:1], learned_times[:-1]])
+        elapsed[learned] = time_between(before, learned_times)
     return elapsed
 
 
@@ -212,7 +212,7 @@ def time_between(earlier: NDArray, later: NDArray) -> NDArray[np.float64]:
 
 def span_after(times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray) -> NDArray:
     """Return ``span`` after more rows."""
-    learnt_times = times if usable is None else times[usable]
-    if learnt_times.size == 0:
+    learned_times = times if usable is None else times[usable]
+    if learned_times.size == 0:
         return span
-    return np.array([span[0] if span.size else learnt_times[0], learnt_times[-1]], times.dtype)
+    return np.array([span[0] if span.size else learned_times[0], learned_times[-1]], times.dtype)

@@ -15,7 +15,7 @@ SMALLEST_NOISE = 1e-160
 # A pivot above SOUND of its column's squares, and above SOUND_NOISE times the square of a row's
 # relative rounding error, needs no test of noise.  A p that is rounding noise moves coefficient j
 # by ``error p / D_j``, 1e-16 / SOUND of what one unit of the column could.  With 1e-20 the
-# coefficients of a column that stands twice drifted apart by .5 under forgetting, while a prior
+# coefficients of a column that stands twice drifted apart by 0.5 under forgetting, while a prior
 # faded that had kept them together.
 SOUND, SOUND_NOISE = 1e-8, 1e4
 
