@@ -30,9 +30,9 @@ from benchmarks.support import machine
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "versions.json"
 ROUNDS = 9
-# Before the recursion became one, and after each part: kernels that take tuples, one table of
-# arrays, one rank-one pass, reading dependent rows together, banks in line, one reading of states.
-STEPS = ("17ea388", "94b2405", "e64edf6", "071b9c8", "4db7079", "cee5c3d", "99c2d4d")
+# Before the state became one factor, and after each part: estimators, banks, compiled states,
+# rolling windows, the fixed ridge.
+STEPS = ("6731353", "0c2c6ec", "d2e4cd8", "a301e0d", "b2dd02e", "84233f2")
 FORGET: dict[str, Any] = {"forget": 0.999, "ridge": 1e-3}
 
 Run = Callable[[], object]
