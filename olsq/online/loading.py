@@ -95,10 +95,9 @@ def widen_earlier_state(header: dict[str, Any], arrays: dict[str, NDArray]) -> N
     for name, array in arrays.items():
         if name != "last_residual" and array.dtype == np.float32:
             arrays[name] = array.astype(np.float64)
-    engine = header.get("engine")
-    want(isinstance(engine, dict) or "n" in parameters, "engine", engine)
-    groups = engine.get("groups") if isinstance(engine, dict) else []
-    for part in [{"engine": engine}] if groups is None else groups:
+    engine: Any = header.get("engine", {"groups": []})  # of which banks have none
+    want(isinstance(engine, dict), "engine", engine)
+    for part in engine.get("groups", [{"engine": engine}]):
         want(isinstance(part, dict) and isinstance(part.get("engine"), dict), "engine", part)
         arguments = part["engine"].get("arguments")
         if isinstance(arguments, dict):

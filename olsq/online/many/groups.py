@@ -214,9 +214,7 @@ def _together(
     if timed is not None:
         call = call._replace(gates=timed.gates(N, call.usable, by_group))
     ridge = np.tile(origin.ridge, (begins.size, 1))
-    state = BankState.start(
-        kind, ridge, m, origin.sandwich, np.float64
-    )  # no call ends before the last row
+    state = BankState.start(kind, ridge, m, origin.sandwich)
     usable = np.empty(0, np.bool_) if call.usable is None else call.usable
     rows = BankRows(
         np.arange(begins.size),

@@ -138,7 +138,7 @@ def roll_together(
             if not groups.size:
                 continue
             ridge = np.tile(origin.ridge, (groups.size, 1))
-            state = BankState.start(kind, ridge, m, False, np.float64)
+            state = BankState.start(kind, ridge, m)
             piece = Piece.of(state, kind, rows, numbers, path)
             members, done = np.arange(groups.size), np.empty(groups.size, np.bool_)
             first = members, starts, np.minimum(starts + window, stops)
