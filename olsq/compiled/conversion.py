@@ -96,7 +96,7 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
     TypeError, ValueError
         For what is no state of one filter; for parameters that a compiled state cannot be of
         (``fit_intercept=True``, ``ridge_mode="fixed"``, ``cov="sandwich"``,
-        ``state_dtype="float32"``, a strategy as ``forget``, a half-life in time, a ``prior`` where
+        a strategy as ``forget``, a half-life in time, a ``prior`` where
         it started from a ridge, another ``ridge``), and as the constructor.
 
     Examples
@@ -165,7 +165,6 @@ def _refuse_parameters(est: RecursiveLeastSquares) -> None:
         (timed, f"half_life={est.half_life!r}, a length of time: give each row its factor"),
         (est.ridge_mode == "fixed", "ridge_mode='fixed': use 'discounted'"),
         (est.cov == "sandwich", "cov='sandwich': use 'posterior'"),
-        (np.dtype(est.state_dtype) != np.float64, "state_dtype='float32': use 'float64'"),
     ):
         if wrong:
             raise ValueError(f"a compiled state cannot hold {what}")

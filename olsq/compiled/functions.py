@@ -69,7 +69,7 @@ def init(n_features: int, *, ridge: ArrayLike = 1e-3, n: int | None = None) -> S
     if n is not None:
         check_number(n, "n")
     vector = check_ridge(ridge, int(n_features))
-    check_ridge_size(vector, np.dtype(np.float64))
+    check_ridge_size(vector)
     if n is None:
         return calls.make_one(int(n_features), vector)
     return calls.make_several(int(n), int(n_features), vector)

@@ -81,7 +81,7 @@ def fit(
         :class:`dask.delayed.Delayed`, to be computed with others.
     **parameters
         Those of the estimator: ``half_life``, ``ridge``, ``ridge_mode``, ``fit_intercept``,
-        ``method``, ``missing``, ``cov``, ``prior``, ``state_dtype``, ``min_samples``, ...
+        ``method``, ``missing``, ``cov``, ``prior``, ``min_samples``, ...
 
     Returns
     -------

@@ -109,7 +109,7 @@ def read_data(
             "each has a drift of its own"
         )
     weights = check_weight(sample_weight, len(rows)).copy()
-    usable = usable_rows(rows, target, weights, "skip", judge, np.dtype(np.float64))
+    usable = usable_rows(rows, target, weights, "skip", judge)
     if usable is not None:
         rows[~usable], target[~usable], weights[~usable] = 0.0, 0.0, 0.0
     times = named_times(times, X, y)

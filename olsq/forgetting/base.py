@@ -84,9 +84,6 @@ class Forgetting(ABC):
                     f"forget={name}(...) does not combine with {option}={parameters[option]!r}; "
                     f"use {option}={choices}, or forget=Exponential(factor)"
                 )
-        # the other strategies' kernels hold their state in float64 only
-        if np.dtype(parameters["state_dtype"]) != np.float64:
-            raise ValueError(f"forget={name}(...) needs state_dtype='float64'")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the strategy as a dictionary for JSON; :func:`olsq.forgetting.base.from_dict`

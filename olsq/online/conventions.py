@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from olsq.arrays.brief import MOST_CHARACTERS, brief
 from olsq.arrays.checks import check_choice
 from olsq.online.files import format as state_file
-from olsq.online.forms.limits import state_dtype_name
 from olsq.online.rows.frames import names_or_numbers
 from olsq.threads import threads_for
 
@@ -31,7 +30,6 @@ METADATA = {
     "predict": ("return_std",),
     "score": ("sample_weight",),
 }
-STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
 @functools.cache
@@ -97,7 +95,6 @@ class Estimator(Parameters):
     )
     MISSING: ClassVar[tuple[str, ...]] = ("skip", "raise", "skip_target")  # choices of ``missing``
     missing: str
-    state_dtype: Any
     fit_intercept: bool
     n_features_in_: int
     metadata_: dict[str, Any]
@@ -105,20 +102,6 @@ class Estimator(Parameters):
     def _check_parameters(self) -> None:
         """Raise ValueError or TypeError for a parameter out of range."""
         check_choice(self.missing, "missing", self.MISSING)
-        state_dtype_name(self.state_dtype)
-
-    @property
-    def _stored_name(self) -> str:
-        """The name of the dtype in which the state is stored between calls.
-
-        Asked for more often than the dtype itself, whose own name takes a microsecond.
-        """
-        return state_dtype_name(self.state_dtype)
-
-    @property
-    def _stored(self) -> np.dtype:
-        """The dtype in which the state is stored between calls."""
-        return STORED[self._stored_name]
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags

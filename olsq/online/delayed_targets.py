@@ -256,7 +256,7 @@ class DelayedTargets:
         n_targets = None if origin is None else origin.n_targets
         Y = inputs.check_y(Y, estimator, 1, n_targets, convert)
         X, parts = np.zeros((1, 1)), complex_rows.real_parts(Y) if is_complex else Y
-        inputs.rows_to_learn(X, parts, None, estimator.missing, estimator, estimator._stored)
+        inputs.rows_to_learn(X, parts, None, estimator.missing, estimator)
         return Y[0] if several else Y.item()
 
     def _read(self, time: Any) -> Any:

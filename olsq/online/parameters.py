@@ -21,7 +21,6 @@ class FilterParameters(Estimator):
     fit_intercept: bool = True
     method: str = "auto"
     missing: str = "skip"
-    state_dtype: Any = "float64"
     cov: str = "posterior"
     prior: Any = None
     noise_variance: Any = None
@@ -34,11 +33,6 @@ class FilterParameters(Estimator):
             raise ValueError(
                 "prior and cov='sandwich' cannot be combined: a prior is no noisy row; use "
                 "cov='posterior'"
-            )
-        if self._stored_name == "float32" and self.method not in ("auto", "sqrt"):
-            raise ValueError(
-                f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
-                "squares the condition number; use method='sqrt' (or 'auto')"
             )
 
 
@@ -65,7 +59,6 @@ class WindowParameters(Estimator):
     ridge: Any = 0.0
     fit_intercept: bool = True
     missing: str = "skip"
-    state_dtype: Any = "float64"
     window_of: str | None = None
     noise_variance: Any = None
     forget: Any = 1.0

@@ -35,7 +35,6 @@ def coefficient_path(
     fit_intercept: bool = False,
     method: str = "auto",
     missing: str = "skip",
-    state_dtype: Any = "float64",
     cov: str = "posterior",
     maxlags: int | None = None,
     window_of: str | None = None,
@@ -82,9 +81,6 @@ def coefficient_path(
         See :class:`RecursiveLeastSquares`.
     missing : {"skip", "raise", "skip_target"}
         What to do with a row that has a non-finite value; see :class:`RecursiveLeastSquares`.
-    state_dtype : {"float64", "float32"}
-        See :class:`RecursiveLeastSquares` and :class:`RollingLeastSquares`; a path is float64 for
-        float64 data and float32 for float32 data whatever this is.
     cov : {"posterior", "sandwich", "nonrobust", "HC0", "HC1", "HC2", "HC3", "HAC"}
         What standard errors mean; see :class:`RecursiveLeastSquares`.  "nonrobust" is another name
         of "posterior".  With ``window`` those that are robust against unequal variances (White

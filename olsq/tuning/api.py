@@ -216,7 +216,7 @@ def tune(
     check_bounds("ridge_bounds", ridge_bounds, above=None)
     if not (isinstance(starts, (int, np.integer)) and starts >= 1):
         raise ValueError(f"starts must be an integer >= 1, got {shown(starts)}")
-    usable = usable_rows(rows, targets, weights, missing, judge, np.dtype(np.float64))
+    usable = usable_rows(rows, targets, weights, missing, judge)
     weights = without_missing(weights)
     complete = np.ones(len(rows), bool) if usable is None else usable
     n_coefs = rows.shape[1] + bool(fit_intercept)

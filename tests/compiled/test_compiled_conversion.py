@@ -109,10 +109,6 @@ FITTED = {"fit_intercept": False}
         (lambda: RLS(**FITTED, ridge_mode="fixed").fit(X, Y), ValueError, "ridge_mode='fixed'"),
         (lambda: RLS(**FITTED, cov="sandwich").fit(X, Y), ValueError, "cov='sandwich'"),
         (
-            lambda: RLS(**FITTED, state_dtype="float32").fit(X, Y), ValueError,
-            "state_dtype='float32'",
-        ),
-        (
             lambda: RLS(**FITTED).fit(X[:9].astype("f4"), Y[:9].astype("f4")), ValueError,
             "float32 rows",
         ),
@@ -124,10 +120,6 @@ FITTED = {"fit_intercept": False}
             lambda: RLS(**FITTED, half_life="3h").fit(
                 X[:9], Y[:9], times=np.arange(9).astype("M8[h]")
             ), ValueError, "half_life='3h', a length of time",
-        ),
-        (
-            lambda: RLS(**FITTED, method="information", ridge=0).fit(X[:2], Y[:2]), ValueError,
-            "do not determine every coefficient",
         ),
     ],
 )  # fmt: skip
@@ -143,7 +135,6 @@ def test_estimators_that_have_no_compiled_state(make, error, match):
         ({"fit_intercept": True}, ValueError, "fit_intercept=True"),
         ({"ridge_mode": "fixed"}, ValueError, "ridge_mode='fixed'"),
         ({"cov": "sandwich"}, ValueError, "cov='sandwich'"),
-        ({"state_dtype": "float32", "method": "sqrt"}, ValueError, "state_dtype='float32'"),
         ({"forget": olsq.forgetting.Directional(0.9)}, ValueError, "strategy"),
         ({"forget": 1.5}, ValueError, "forget must lie"),
         ({"half_life": "30D"}, ValueError, "a length of time"),

@@ -132,16 +132,15 @@ def test_dependent_columns_and_scales(forget):
     np.testing.assert_allclose(found.predict(X), one.predict(X), rtol=1e-10, atol=1e-10)
 
 
-def test_float32_rows_and_states():
+def test_float32_rows():
     X, y, weight = (a.astype(np.float32) for a in stream(4))
     X = np.column_stack([X, X[:, 0] * np.float32(0.3)])  # dependent up to float32's rounding
-    for state_dtype in ("float64", "float32"):
-        parameters = {"ridge": 0.0, "state_dtype": state_dtype, "forget": 0.99}
-        one = olsq.RecursiveLeastSquares(**parameters).fit(X, y, weight)
-        found = distributed.fit(cut(X), cut(y), sample_weight=cut(weight), **parameters)
-        assert found.coef_.dtype == np.float32
-        assert found.rank_ == one.rank_ == 4
-        np.testing.assert_allclose(found.coef_, one.coef_, rtol=2e-5)
+    parameters = {"ridge": 0.0, "forget": 0.99}
+    one = olsq.RecursiveLeastSquares(**parameters).fit(X, y, weight)
+    found = distributed.fit(cut(X), cut(y), sample_weight=cut(weight), **parameters)
+    assert found.coef_.dtype == np.float32
+    assert found.rank_ == one.rank_ == 4
+    np.testing.assert_allclose(found.coef_, one.coef_, rtol=2e-5)
 
 
 def test_targets_that_miss_different_rows():

@@ -2,7 +2,8 @@
 
 ``version_0_2_0.json`` holds them in base64: every kind of estimator after 30 rows of two
 regressors, whose numbers are multiples of an eighth.  ``moments_states.json`` holds states of later
-commits that stored moments (``method="information"``, or a fixed ridge), some after fewer rows.
+commits that stored moments (``method="information"``, or a fixed ridge), some after fewer rows, and
+``float32_states.json`` states that were stored in float32.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 import olsq
 
 KEPT = json.loads((Path(__file__).parent / "version_0_2_0.json").read_text())
+FLOAT32 = json.loads((Path(__file__).parent / "float32_states.json").read_text())
 MOMENTS = json.loads((Path(__file__).parent / "moments_states.json").read_text())
 CASES = [(way, name) for way, items in KEPT.items() for name in items]
 
@@ -65,4 +67,24 @@ def test_states_of_moments_become_factors_that_learn_on(name):
             np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12, err_msg=read)
         for est in (loaded, fresh):
             est.partial_fit(X[::-1], y[::-1])
+    assert olsq.loads(loaded.to_bytes()).to_bytes() == loaded.to_bytes()
+
+
+@pytest.mark.parametrize("name", FLOAT32)
+def test_states_of_float32_load_as_float64(name):
+    loaded = olsq.loads(base64.b64decode(FLOAT32[name]))
+    assert "state_dtype" not in loaded.get_params()
+    X, y = rows()
+    by = {"by": np.arange(30) % 3} if "group" in name else {}
+    if name == "by target":
+        y = np.column_stack([y, np.where(np.arange(30) == 3, np.nan, y)])
+    if name == "bank":
+        X, y = np.stack([X] * 3), np.stack([y] * 3)
+    fresh = type(loaded)(**loaded.get_params()).partial_fit(X, y, **by)
+    for _ in range(2):
+        for read in ("coef_", "intercept_"):
+            found, wanted = getattr(loaded, read), getattr(fresh, read)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=read)
+        for estimator in (loaded, fresh):
+            estimator.partial_fit(X[..., ::-1, :], y[::-1] if y.ndim < 2 else y, **by)
     assert olsq.loads(loaded.to_bytes()).to_bytes() == loaded.to_bytes()

@@ -54,7 +54,6 @@ VALUES: dict[str, list[Any]] = {
     "fit_intercept": [False, True, 1],
     "method": ["sqrt", "information", "covariance", "auto", "x"],
     "residuals": [False, True],
-    "state_dtype": ["float32", np.float32, "float64", "x"],
     "cov": ["sandwich", "posterior", "x"],
     "prior": [([0.0, 1.0, 0.0], [1.0, 2.0, 3.0]), "x", None, (np.zeros(3), np.eye(3))],
     "window": [2, 20, 9, "9D", 9.0, 2.5, "x", 0],

@@ -31,7 +31,6 @@ ESTIMATORS = {
     "diffuse": RLS(ridge=0.0),
     "fixed ridge": RLS(ridge_mode="fixed", forget=0.9, ridge=0.1),
     "sandwich": RLS(forget=0.95, cov="sandwich"),
-    "small": RLS(state_dtype="float32", cov="sandwich"),
     "targets apart": RLS(missing="skip_target"),
     "half-life in time": RLS(half_life="9D"),
     "half-life in time, targets apart": RLS(half_life="9D", missing="skip_target"),
@@ -44,7 +43,7 @@ ESTIMATORS = {
     "reset on break": RLS(forget=forgetting.ResetOnBreak(0.95)),
     "rolling": Rolling(window=9, min_samples=2),
     "rolling positions, targets apart": Rolling(
-        window=9, missing="skip_target", window_of="positions", state_dtype="float32"
+        window=9, missing="skip_target", window_of="positions"
     ),
     "rolling, few rows": Rolling(window=2),
     "window in time": Rolling(window="9D"),
@@ -64,7 +63,7 @@ ESTIMATORS = {
     "complex, half-life in time": RLS(half_life="9D"),
     "complex, rolling": Rolling(window=9, min_samples=2),
     "complex, rolling positions, targets apart": Rolling(
-        window=9, missing="skip_target", window_of="positions", state_dtype="float32"
+        window=9, missing="skip_target", window_of="positions"
     ),
 }  # fmt: skip
 BANKS = {
@@ -84,21 +83,26 @@ BUILDERS = {
     "one hot": features.OneHot(max_levels=4, carry=True),
     "union": features.Union([features.Trend(), features.Lags(2)], passthrough=True, carry=True),
 }
-# States of earlier versions, which hold moments: places in the file of them.
-MOMENTS = {
-    "moments": "discounted",
-    "moments, fixed ridge": "fixed, some",
-    "moments with a past": "discounted, gap",
+# States of earlier versions: places in the files of them.
+EARLIER = {
+    "moments": ("moments_states", "discounted"),
+    "moments, fixed ridge": ("moments_states", "fixed, some"),
+    "moments with a past": ("moments_states", "discounted, gap"),
+    "float32": ("float32_states", "recursive"),
+    "float32, targets apart": ("float32_states", "by target"),
+    "float32, rolling": ("float32_states", "rolling"),
+    "float32, bank": ("float32_states", "bank"),
 }
 COMPLEX = [kind for kind in (*ESTIMATORS, *BANKS) if "complex" in kind]
-KINDS = [*ESTIMATORS, *BANKS, *BUILDERS, *MOMENTS]
+KINDS = [*ESTIMATORS, *BANKS, *BUILDERS, *EARLIER]
 
 
 def saved(kind: str) -> bytes:
     """The state of a kind after 30 rows."""
-    if kind in MOMENTS:
-        earlier = Path(__file__).parents[1] / "golden" / "moments_states.json"
-        return base64.b64decode(json.loads(earlier.read_text())[MOMENTS[kind]])
+    if kind in EARLIER:
+        file, name = EARLIER[kind]
+        earlier = Path(__file__).parents[1] / "golden" / f"{file}.json"
+        return base64.b64decode(json.loads(earlier.read_text())[name])
     if kind in BUILDERS:
         table = np.round(X) if kind == "one hot" else X
         return BUILDERS[kind].fit(table, Y[:, 0]).to_bytes(metadata={"a": [1, None]})

@@ -78,7 +78,6 @@ def test_paths_of_wide_models(n, forget):
 WITHOUT_ROWS = {
     "recursive": lambda: olsq.RecursiveLeastSquares(),
     "information": lambda: olsq.RecursiveLeastSquares(method="information", ridge=1.0),
-    "float32": lambda: olsq.RecursiveLeastSquares(state_dtype="float32"),
     "by target": lambda: olsq.RecursiveLeastSquares(missing="skip_target"),
     "time": lambda: olsq.RecursiveLeastSquares(half_life="3D"),
     "rolling": lambda: olsq.RollingLeastSquares(4),

@@ -170,7 +170,6 @@ def test_an_elastic_net_is_what_it_is_without_columns_that_do_not_vary(way, seed
         "l1_ratio": [0.0, 0.5, 1.0][rng.integers(3)],
         "standardize": seed % 4 < 2 or seed % 3 == 0,
         "forget": [1.0, 0.95][rng.integers(2)],
-        "state_dtype": "float32" if seed % 5 == 0 else "float64",
     }
     weights = rng.random(n) + 0.2 if rng.integers(2) else np.ones(n)
 

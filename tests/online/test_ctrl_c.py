@@ -97,7 +97,6 @@ ESTIMATORS = {
     "sqrt": lambda: RECURSIVE(forget=0.9, method="sqrt"),
     "information": lambda: RECURSIVE(forget=0.9, method="information"),
     "sandwich": lambda: RECURSIVE(forget=0.9, cov="sandwich"),
-    "float32": lambda: RECURSIVE(forget=0.9, state_dtype="float32"),
     "random walk": lambda: RECURSIVE(forget=olsq.forgetting.RandomWalk(0.01)),
     "skip_target": lambda: RECURSIVE(missing="skip_target"),
     "window": lambda: olsq.RollingLeastSquares(20),

@@ -192,19 +192,17 @@ def test_arms_that_are_not_chosen_do_not_change(calls, seed, ridge):
         assert bank.n_samples_seen_[i] == (seen == i).sum()
 
 
-@pytest.mark.parametrize("state", ["float64", "float32"])
 @pytest.mark.parametrize("data", ["float64", "float32"])
-def test_precisions(state, data):
+def test_precisions(data):
     X, y, _, _ = many("tokens")
     X, y = X.astype(data), y[:, :, 0].astype(data)
-    bank = olsq.FilterBank(N, forget=0.98, state_dtype=state)
+    bank = olsq.FilterBank(N, forget=0.98)
     bank.partial_fit(X[:, :30], y[:, :30]).partial_fit(X[:, 30:], y[:, 30:])
     assert bank.coef_.dtype == bank.residual_.dtype == bank.predict(X).dtype == data
-    assert bank._state.factor.dtype == state
     for i in range(N):
-        est = olsq.RecursiveLeastSquares(forget=0.98, state_dtype=state)
+        est = olsq.RecursiveLeastSquares(forget=0.98)
         est.partial_fit(X[i, :30], y[i, :30]).partial_fit(X[i, 30:], y[i, 30:])
-        tolerance = 1e-4 if "float32" in (state, data) else 1e-10
+        tolerance = 1e-4 if data == "float32" else 1e-10
         np.testing.assert_allclose(bank.coef_[i], est.coef_, rtol=0, atol=tolerance)
 
 
@@ -530,8 +528,6 @@ REFUSALS = {
     "method": (lambda: olsq.FilterBank(2, method="qr").partial_fit(ROW, Y), ValueError, "method"),
     "both": (lambda: olsq.FilterBank(2, forget=0.9, half_life=3).partial_fit(ROW, Y), ValueError,
              "cannot be combined"),
-    "float32": (lambda: olsq.FilterBank(2, method="covariance", state_dtype="float32")
-                .partial_fit(ROW, Y), ValueError, "float32"),
     "missing": (lambda: olsq.FilterBank(2, missing="raise").partial_fit(ROW * np.nan, Y),
                 ValueError, "NaN"),
     "huge": (lambda: bank_of_two().partial_fit(ROW * 1e200, Y), ValueError, "overflow"),
@@ -576,7 +572,6 @@ EACH = {
     "one for all": {"forget": 0.9},
     "sqrt": {"forget": np.array([0.9, 0.95, 1.0]), "method": "sqrt"},
     "sandwich": {"forget": np.array([0.9, 0.95, 1.0]), "cov": "sandwich"},
-    "float32": {"forget": np.array([0.9, 0.95, 1.0]), "state_dtype": "float32"},
 }
 
 

@@ -571,7 +571,6 @@ def test_goes_on_from_moments():
         ({"forget": F.RandomWalk(0.1), "ridge_mode": "fixed"}, "does not combine with ridge_mode="),
         ({"forget": F.Variable(50), "missing": "skip_target"}, "does not combine with missing="),
         ({"forget": F.ResetOnBreak(), "cov": "sandwich"}, "does not combine with cov="),
-        ({"forget": F.Directional(0.9), "state_dtype": "float32"}, "needs state_dtype='float64'"),
         ({"forget": F.Exponential(0.9), "half_life": 10}, "cannot be combined"),
         ({"forget": F.ByTime("1D"), "half_life": 10}, "cannot be combined"),
         ({"forget": F.Stabilised(0.9), "ridge_mode": "fixed"}, "returns to zero"),

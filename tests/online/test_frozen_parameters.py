@@ -25,7 +25,6 @@ FROZEN = {
         "fit_intercept": [False],
         "method": ["sqrt", "information", "covariance", "bogus"],
         "residuals": [False],
-        "state_dtype": ["float32", np.float32, "bogus"],
         "cov": ["sandwich", "bogus"],
         "prior": [([0.0, 1.0, 0.0], [1.0, 2.0, 3.0]), "bogus"],
     },
@@ -33,7 +32,6 @@ FROZEN = {
         "window": [2, 20, 1000, 2.5, "bogus"],
         "ridge": [2.0, [1.0, 2.0], np.array([1.0, 2.0])],
         "fit_intercept": [False],
-        "state_dtype": ["float32", "bogus"],
         "window_of": ["samples", "positions", "bogus"],
     },
 }
@@ -167,15 +165,6 @@ def test_equal_values_are_no_change():
     est = RLS(ridge=[0.5, 0.5], fit_intercept=True).fit(X, Y)
     est.set_params(ridge=np.array([0.5, 0.5]), fit_intercept=1).partial_fit(X, Y)
     est.set_params(ridge=(0.5, 0.5), fit_intercept=np.True_).partial_fit(X, Y)
-
-
-def test_a_dtype_by_another_name_is_no_change():
-    X, y = np.eye(4), np.ones(4)
-    est = olsq.RecursiveLeastSquares(state_dtype="float32").fit(X, y)
-    est.set_params(state_dtype=np.float32).partial_fit(X, y)
-    est.set_params(state_dtype=np.dtype("f4")).partial_fit(X, y)
-    with pytest.raises(ValueError, match="state_dtype is"):
-        est.set_params(state_dtype=np.float64).partial_fit(X, y)
 
 
 def test_an_array_changed_in_place_is_noticed():

@@ -101,7 +101,6 @@ OTHERS = {
     "positions": {"window": 9, "window_of": "positions", "fit_intercept": True},
     "information": {"method": "information", "ridge": 0.1},
     "fixed": {"ridge_mode": "fixed", "forget": 0.9, "ridge": 0.1},
-    "float32 state": {"state_dtype": "float32", "ridge": 1e-2},
 }
 
 
@@ -499,16 +498,14 @@ def test_labels_may_be_a_column_of_the_frame(kind):
         olsq.coefficient_path(X, y, by="shop")
 
 
-@pytest.mark.parametrize("options", [{}, {"cov": "sandwich"}, {"state_dtype": "float32"}])
+@pytest.mark.parametrize("options", [{}, {"cov": "sandwich"}])
 def test_a_path_over_blocks_is_the_path_in_one_go(options):
     m = 2 if "cov" in options else 1
     X, y, gates, weights, labels = mixed("tokens", m=m)
     labels = np.where(labels == 4, None, labels.astype(object))  # rows without a label
     X[40:52] = np.nan  # a block of them, in which groups read what they knew before
     given = {"ridge": 1e-2, "fit_intercept": True, **options}
-    wanted = olsq.coefficient_path(
-        X, y, by=labels, forget=gates, sample_weight=weights, **(given | {"state_dtype": "float64"})
-    )
+    wanted = olsq.coefficient_path(X, y, by=labels, forget=gates, sample_weight=weights, **given)
     groups, parts = olsq.GroupedLeastSquares(**given), []
     for rows in np.split(np.arange(len(X)), [1, 7, 40, 52, 53, 130]):
         before = len(groups)
@@ -519,13 +516,7 @@ def test_a_path_over_blocks_is_the_path_in_one_go(options):
         )
         assert len(groups) >= before
     found = olsq.CoefficientPath(*(np.concatenate(a) for a in zip(*parts, strict=True)))
-    if "state_dtype" not in options:
-        same(found, wanted, X, y)
-        return
-    known = np.isfinite(wanted.residual)
-    np.testing.assert_array_equal(known, np.isfinite(found.residual))
-    scale = np.abs(y[np.isfinite(y)]).max()
-    assert np.nanmax(np.abs(found.residual - wanted.residual)) <= 1e-3 * scale
+    same(found, wanted, X, y)
 
 
 def test_a_path_of_groups_keeps_names():
@@ -621,7 +612,7 @@ def test_a_prior_is_that_of_each_group(kind, tmp_path):
 
 
 def test_a_bank_knows_its_prior_before_the_first_row():
-    bank = olsq.FilterBank(3, prior=(MEAN, VARIANCES), state_dtype="float32")
+    bank = olsq.FilterBank(3, prior=(MEAN, VARIANCES))
     np.testing.assert_array_equal(bank.coef_, np.tile(MEAN[1:], (3, 1)))
     asked = np.array([1.0, 1.0, 0.0])
     prediction, residual = bank.step(asked, [1.0, 2.0, 3.0])

@@ -253,9 +253,6 @@ DOORS = {
     "sandwich": by_estimator(
         lambda: olsq.RecursiveLeastSquares(half_life=1.0, cov="sandwich")
     ),
-    "float32 state": by_estimator(
-        lambda: olsq.RecursiveLeastSquares(half_life=1.0, state_dtype="float32")
-    ),
     "fixed ridge": by_estimator(
         lambda: olsq.RecursiveLeastSquares(half_life=1.0, ridge_mode="fixed", ridge=1e-9)
     ),
@@ -280,7 +277,7 @@ DOORS = {
 # A robust fit weights rows by its own scale: it is another estimate of the same coefficients.
 WITHIN = {"robust": 0.1}
 # Numbers that float32 does not have.
-NARROW = {"float32 state", "sequence, JAX"}
+NARROW = {"sequence, JAX"}
 
 
 @pytest.mark.sparse

@@ -161,7 +161,6 @@ def test_what_are_no_moments_is_refused(method, moments, error, match):
         ({"forget": 1.5}, "forget must lie in"),
         ({"half_life": -1}, "half_life must be"),
         ({"ridge": [1.0, 2.0, 3.0]}, r"ridge must be a number or one number per feature \(2\)"),
-        ({"ridge_mode": "fixed", "state_dtype": "float32"}, "use a float64 state"),
     ],
 )
 def test_parameters_are_checked_at_once(parameters, match):

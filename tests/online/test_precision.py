@@ -1,4 +1,4 @@
-"""Errors of float32 data and float32 states: rounding of the data, never of the sums."""
+"""Errors of float32 data: rounding of the data, never of the sums."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 
 import olsq
 from benchmarks.support import collinear_cases as collinear
-from tests.online import streams
-from tests.online.judge import coefficient_error
 
 pytestmark = pytest.mark.sparse
 
@@ -111,12 +109,6 @@ def test_float32_rows_with_dependent_columns(seed):
     assert not collinear.complaints(case), case.parameters
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_small_states_with_dependent_columns(seed):
-    case = collinear.draw(seed)
-    assert not collinear.complaints(case, method="sqrt", state_dtype="float32"), case.parameters
-
-
 @pytest.mark.parametrize("method", ["sqrt", "information"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_minimum_norm_does_not_follow_rounding_errors_into_faint_columns(method, dtype):
@@ -134,63 +126,3 @@ def test_minimum_norm_does_not_follow_rounding_errors_into_faint_columns(method,
     eps = float(np.finfo(dtype).eps)
     error = np.abs((est.coef_ - want) * [1e5, 1e-5, 1.0, 3e4])
     assert error.max() < max(2e3 * eps, 1e-10)  # the norm is 1e10 times the fainter coefficients
-
-
-# -- small states -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("regressors", streams.REGRESSORS)
-@pytest.mark.parametrize("forgetting", ["gates 1", "gates .95", "resets"])
-def test_small_states_round_once_a_call(regressors, forgetting, tmp_path):
-    """A float32 state row by row is as good as float32 arithmetic; saved, it is half the size."""
-    stream = streams.make(regressors, forgetting)
-    X, y = stream.X, stream.y[:, 0]
-    small, wide = RLS(state_dtype="float32", ridge=0.1), RLS(method="sqrt", ridge=0.1)
-    for t in range(len(y)):
-        for est in (small, wide):
-            est.partial_fit(X[t : t + 1], y[t : t + 1], forget=stream.gates[t : t + 1])
-    assert small._engine.form.R.dtype == np.float32
-    assert small.coef_.dtype == np.float64
-    A = np.column_stack([np.sqrt(0.1) * np.ones(len(y)), X])
-    condition = np.linalg.cond(A / np.linalg.norm(A, axis=0))
-    if condition < 1e3:
-        error = coefficient_error(small.coef_[None], wide.coef_[None], X, y[:, None])
-        assert error < 100 * EPS32 * condition * len(y) ** 0.5
-    assert np.isfinite(small.coef_).all()
-    small.save(tmp_path / "s.olsq")
-    again = olsq.load(tmp_path / "s.olsq")
-    again.partial_fit(X, y)
-    small.partial_fit(X, y)
-    np.testing.assert_array_equal(again.coef_, small.coef_)
-
-
-@pytest.mark.slow
-def test_small_windows_keep_float32_rows_exactly():
-    stream = streams.make("tokens", "gates vary", n=300)
-    X, y = stream.X.astype(np.float32), stream.y[:, 0].astype(np.float32)
-    one, two = (olsq.RollingLeastSquares(window=40, state_dtype=s) for s in ("float32", "float64"))
-    for est in (one, two):
-        est.partial_fit(X, y, stream.weights)
-    assert one._engine.engine.ring_X.dtype == np.float32
-    np.testing.assert_array_equal(one.coef_, two.coef_)
-    # Rows of float64 are rounded as they come in, so that what leaves is what came.
-    wide = stream.X + 1e-9, stream.y[:, 0]
-    one.partial_fit(*wide, stream.weights)
-    two.partial_fit(*(a.astype(np.float32) for a in wide), stream.weights)
-    np.testing.assert_allclose(one.coef_, two.coef_, rtol=1e-6)
-
-
-def test_state_dtype_is_checked():
-    X, y = np.eye(3), np.arange(3.0)
-    for bad in ("float16", "double precision", None, int):
-        for kind in (RLS, olsq.RollingLeastSquares):
-            with pytest.raises(ValueError, match="state_dtype must be 'float64' or 'float32'"):
-                kind(state_dtype=bad).fit(X, y)
-    for method in ("covariance", "information"):
-        with pytest.raises(ValueError, match="keeps too few digits"):
-            RLS(state_dtype=np.float32, method=method).fit(X, y)
-    with pytest.raises(ValueError, match="use a float64 state"):
-        RLS(state_dtype="float32", ridge_mode="fixed", forget=0.9).fit(X, y)
-    with pytest.raises(ValueError, match=r"X contains a value of magnitude 1e\+20"):
-        RLS(state_dtype="float32").fit(1e20 * X, y)
-    RLS(state_dtype=np.dtype("float32")).fit(X, y)

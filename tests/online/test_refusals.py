@@ -26,7 +26,6 @@ X, Y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9.0)
         ({"ridge_mode": "forgotten"}, "ridge_mode must be one of 'discounted', 'fixed'"),
         ({"method": "qr"}, "method must be one of"),
         ({"missing": "drop"}, "missing must be one of"),
-        ({"state_dtype": "float32", "ridge_mode": "fixed"}, "use a float64 state"),
         ({"forget": np.full(4, 0.9)}, r"forget must be a number or one number per row \(9\)"),
     ],
 )

@@ -19,7 +19,6 @@ KINDS = {
     "time": {"window": 40.0},
     "two targets": {"window": 25, "missing": "skip_target"},
     "weights": {"window": 25},
-    "float32": {"window": 25, "state_dtype": "float32"},
     "fading": {"window": 25, "half_life": 8, "window_of": "positions"},
     "fading in time": {"window": 40.0, "half_life": 15.0},
     "half-life in time": {"window": 25, "half_life": "15D"},

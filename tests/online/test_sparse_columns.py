@@ -21,7 +21,6 @@ def levels(n=40_000, d=30):
 KINDS = {
     "recursive": lambda: olsq.RecursiveLeastSquares(fit_intercept=False),
     "sqrt": lambda: olsq.RecursiveLeastSquares(forget=0.999, method="sqrt"),
-    "float32": lambda: olsq.RecursiveLeastSquares(fit_intercept=False, state_dtype="float32"),
     "rolling": lambda: olsq.RollingLeastSquares(500, fit_intercept=False, ridge=1.0),
     "elastic net": lambda: olsq.OnlineElasticNet(1.0),
 }

@@ -155,10 +155,9 @@ KINDS = {
     "rolling": olsq.RollingLeastSquares(window=9, min_samples=2),
     "rolling, few rows": olsq.RollingLeastSquares(window=2),
     "sandwich": olsq.RecursiveLeastSquares(forget=0.95, cov="sandwich"),
-    "small": olsq.RecursiveLeastSquares(state_dtype="float32", cov="sandwich"),
     "groups": olsq.RecursiveLeastSquares(missing="skip_target"),
     "rolling groups": olsq.RollingLeastSquares(
-        window=9, missing="skip_target", window_of="positions", state_dtype="float32"
+        window=9, missing="skip_target", window_of="positions"
     ),
     "window in time": olsq.RollingLeastSquares(window="9D"),
     "window in numbers": olsq.RollingLeastSquares(window=9.0, min_samples=2),
@@ -305,7 +304,7 @@ def places(value, path=()):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-    | st.sampled_from(["sqrt", "covariance", "information", "fixed", "auto", "float32", -1, 0, 2]),
+    | st.sampled_from(["sqrt", "covariance", "information", "fixed", "auto", -1, 0, 2]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=4,
 )  # fmt: skip

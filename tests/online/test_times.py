@@ -263,7 +263,7 @@ def test_the_ring_grows_and_forgets(dtype):
     seconds = np.r_[np.linspace(0, 50, 700), 10_000.0, np.linspace(20_000, 20_010, 300)]
     X = rng.standard_normal((1001, 3)).astype(dtype)
     y = (X @ [1.0, 2.0, 3.0]).astype(dtype) + rng.standard_normal(1001).astype(dtype)
-    est = ROLLING(window=20.0, ridge=0.0, fit_intercept=False, state_dtype=dtype)
+    est = ROLLING(window=20.0, ridge=0.0, fit_intercept=False)
     path = est.partial_fit_path(X, y, times=seconds)
     engine = est._engine.engine
     assert engine.place[0] == 300

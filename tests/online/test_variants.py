@@ -165,12 +165,6 @@ def test_targets_float32_and_frames(estimator):
     single = clone(estimator).fit(X.astype(np.float32), y.astype(np.float32))
     assert single.predict(X.astype(np.float32)).dtype == np.float32
     np.testing.assert_allclose(single.predict(X), clone(estimator).fit(X, y).predict(X), atol=1e-3)
-    if "state_dtype" in est.get_params():
-        small = clone(estimator).set_params(state_dtype="float32").fit(X, y)
-        assert small._engine.form.R.dtype == np.float32
-        np.testing.assert_allclose(
-            small.predict(X), clone(estimator).fit(X, y).predict(X), atol=1e-3
-        )
     frame = pd.DataFrame(X, columns=list("abc"))
     named = clone(estimator).set_output(predict="input").fit(frame, pd.Series(y, name="t"))
     assert list(named.feature_names_in_) == list("abc")

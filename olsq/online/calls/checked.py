@@ -114,8 +114,6 @@ def checked_now(estimator: Any, unchanged: Unchanged) -> Checked:
         and estimator.ROW_BY_ROW
         and not engine.parting
         and origin.dtype == DOUBLE
-        and form.precision[0] == DOUBLE.name
-        and (not isinstance(switch, RollingWindow) or switch.ring_X.dtype == DOUBLE)
         and form.reports_residuals
     ):
         gates = np.array([factor, 1.0] if origin.is_complex else [factor])

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from olsq.online.calls.call import Call, Origin, blocks, forgetting_in_time, prepare
 from olsq.online.calls.history import History
 from olsq.online.forms.rows import Rows, Trace, clip_to, pairs_stay_orthogonal
-from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, RobustErrors, joined
 from olsq.online.paths.path import CoefficientPath
@@ -100,8 +99,6 @@ def _feed(
     empty = usable if engine.advances_on_missing else None
     if usable is not None:
         residual[:] = np.nan
-    if (call.nothing_usable or not n) and isinstance(engine.form, SquareRootForm):
-        engine.form.narrow()  # as every row leaves it
     # A second row's a-priori residual uses the coefficients before its pair, kept in a trace.
     pairs = origin.is_complex and (collector is not None or engine.form.reports_residuals)
     wants_trace = pairs or collector is not None

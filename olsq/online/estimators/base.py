@@ -426,14 +426,12 @@ class StreamingRegressor(Prediction):
         if is_complex:
             self._refuse_for_complex()
         convert = complex_rows.complex_array if is_complex else real_array
-        stored = self._stored
-        by_block = not is_complex and stored == np.float64
         rows_X = inputs.check_X(
             X,
             self,
             origin.n_features if origin else None,
             allow_empty=True,
-            convert=rows_or_array if by_block else convert,
+            convert=convert if is_complex else rows_or_array,
         )
         n = rows_X.shape[0]
         rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None, convert)
@@ -453,7 +451,7 @@ class StreamingRegressor(Prediction):
         X_parts, y_parts = rows_X, rows_y
         if is_complex:
             X_parts, y_parts = complex_rows.real_parts(rows_X), complex_rows.real_parts(rows_y)
-        usable = inputs.rows_to_learn(X_parts, y_parts, heavy, self.missing, self, stored)
+        usable = inputs.rows_to_learn(X_parts, y_parts, heavy, self.missing, self)
         weights = without_missing(weights)
         skips = usable is not None and rows_y.ndim == 2 and self.missing == "skip"
         # First rows of which none is usable are refused, with the same hint.

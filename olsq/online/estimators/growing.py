@@ -76,15 +76,13 @@ def _widened_root(form: SquareRootForm, ridge: NDArray[np.float64]) -> SquareRoo
     n, m = ridge.size, form.loss.size
     # Wind-up protection would have held a regressor of zeros at this share of its ridge.
     left = max(float(form.tally[DECAY]), form.limits.floor) * ridge
-    wide = SquareRootForm(
-        R=_block(form.R.astype(np.float64), np.sqrt(left)),
-        z=np.hstack([form.z.astype(np.float64), np.zeros((m, n))]),
+    return SquareRootForm(
+        R=_block(form.R, np.sqrt(left)),
+        z=np.hstack([form.z, np.zeros((m, n))]),
         loss=form.loss,
         columns=np.hstack([form.columns, [left, ridge]]),
         **_unchanged(form, n),
     )
-    wide.narrow()
-    return wide
 
 
 def _unchanged(form: Form, n: int) -> dict[str, Any]:

@@ -379,7 +379,7 @@ def scaled_covariance(P: NDArray, scale: NDArray | float) -> NDArray[np.float64]
 
 def _deviations(form: Form, R: NDArray, sandwich: bool) -> NDArray[np.float64]:
     """Compute rows whose products are the covariances of the combinations R (r, k)."""
-    return form.solved(R) @ form.spread.astype(np.float64).T if sandwich else form.whitened(R)[0]
+    return form.solved(R) @ form.spread.T if sandwich else form.whitened(R)[0]
 
 
 def without_undetermined(P: NDArray, unknown: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -73,16 +73,6 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     residuals : bool, default True
         Whether a-priori residuals are kept with ``ridge_mode="fixed"``, where they cost
         ``d^3 / 3`` multiplications per row.  With a discounted ridge they cost nothing.
-    state_dtype : {"float64", "float32"}
-        Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are computed
-        with in float64 whatever their dtype.  "float32" is for many small states: it halves them,
-        takes ``method="sqrt"`` (which "auto" chooses) and rounds once per call.  A call adds
-        nothing to an entry that it changes by less than half a unit in its last place, which bounds
-        the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
-        regressors and an intercept, the intercept is off by 0.1 of its standard error at a memory
-        of 1e4 rows and by 0.7 at 1e5 (the slopes by 0.001 and 0.01); from 4e6 rows on a column of
-        ones adds nothing.  The limit is lower for regressors far from zero, higher for calls of
-        many rows.  Values between 1e-17 and 1e17.
     cov : {"posterior", "sandwich"}
         What standard errors mean.  "posterior": ``sigma2 P``, with P the inverse information; right
         if row i's noise has variance ``sigma2 / w_i`` and forgotten rows really are noisier, so at
@@ -186,11 +176,6 @@ class RecursiveLeastSquares(FilterParameters, Inference):
                 "data"
             )
         super()._check_parameters()
-        if self._stored_name == "float32" and self.ridge_mode == "fixed":
-            raise ValueError(
-                "state_dtype='float32' and ridge_mode='fixed' cannot be combined: use a float64 "
-                "state"
-            )
         if isinstance(self.forget, Forgetting):
             self.forget.refuse_options(self.get_params())
 
@@ -320,7 +305,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         ridge = np.concatenate([np.zeros(first), check_ridge(self.ridge, d)])
         both_float32 = gram.dtype == np.float32 and cross.dtype == np.float32
         dtype = np.dtype(np.float32 if both_float32 else np.float64)
-        check_ridge_size(ridge, self._stored)
+        check_ridge_size(ridge)
         if discounted:  # the gram holds it
             ridge = np.zeros_like(ridge)
         origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
@@ -336,7 +321,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         if self.prior is not None:
             shape = origin.columns, origin.ridge.size
             R, z = factor_for(self.prior, origin.intercept, origin.is_complex, shape)
-            precision = self._precision(origin)
+            precision = origin.dtype.name
             switch = switch_from_prior(R, z, intercept=origin.intercept, precision=precision)
             return self._forgetting_of(switch)
         switch = FormSwitch.start(origin.ridge, origin.columns, **self._form_options(origin))
@@ -367,7 +352,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
             "discounted": origin.discounted,
             "solving": bool(self.residuals),
             "sandwich": origin.sandwich,
-            "precision": self._precision(origin),
+            "precision": origin.dtype.name,
         }
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:

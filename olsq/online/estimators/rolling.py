@@ -60,9 +60,6 @@ class RollingLeastSquares(WindowParameters, Inference):
         but is not learned, so the window is the last ``window`` periods, as in pandas'
         ``rolling(window)``, R's ``rollapply`` and statsmodels' ``RollingOLS(missing="drop")``.
         Not for windows of time: there a row that cannot be learned only moves the window on.
-    state_dtype : {"float64", "float32"}
-        Dtype of the window's rows; "float32" halves the memory, loses nothing of float32
-        rows, and rounds float64 rows as they come in.  The solution is in float64 either way.
     noise_variance : float or array (m,), optional
         The variance of the noise, where it is known; see :class:`RecursiveLeastSquares`.
     forget : float or array (n,), default 1
@@ -174,8 +171,6 @@ class RollingLeastSquares(WindowParameters, Inference):
         return 1.0 if in_time else super()._own_factors()
 
     def _start(self, origin: Origin) -> RollingWindow:
-        precision = self._precision(origin)
-        coarse = "float32" if "float32" in precision else "float64"
         length = self._window_in_time() or int(self.window)
         positions = self.window_of == "positions" or (self.window_of is None and origin.in_time)
         return RollingWindow.start(
@@ -183,8 +178,7 @@ class RollingLeastSquares(WindowParameters, Inference):
             origin.ridge,
             origin.columns,
             origin.intercept,
-            ("float64", coarse),
-            precision[0],
+            origin.dtype.name,
             positions and isinstance(length, int),
             origin.is_complex,
         )

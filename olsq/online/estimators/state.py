@@ -135,7 +135,7 @@ class EstimatorState(Estimator):
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         """Return the ridge (k,) of the state before any row, the intercept's zero first."""
         ridge = check_ridge(self.ridge, n_features)
-        inputs.check_ridge_size(ridge, self._stored)
+        inputs.check_ridge_size(ridge)
         return np.concatenate([[0.0], ridge]) if self.fit_intercept else ridge
 
     def _make_origin(
@@ -204,10 +204,6 @@ class EstimatorState(Estimator):
             n_features_in_=origin.n_features,
             metadata_=metadata or {},
         )
-
-    def _precision(self, origin: Origin) -> tuple[str, str]:
-        """Return the dtypes, by name, of the state and of the rows."""
-        return self._stored_name, origin.dtype.name
 
     def _check_frozen(self) -> None:
         """Raise ValueError if a parameter is no longer what the state was made with."""

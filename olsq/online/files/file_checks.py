@@ -21,7 +21,7 @@ from olsq.online.files.invariants import (
 )
 from olsq.online.forms import schema
 from olsq.online.forms.factor.form import FactorForm
-from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.schema import Field, Fields
 from olsq.online.rows.durations import DATES, ELAPSED, LARGEST, is_duration
 from olsq.online.rows.options import (
@@ -159,17 +159,14 @@ def _check_arguments(
     estimator: Any, dtype: str, arguments: dict[str, Any], of_complex: bool
 ) -> None:
     """Check that the arguments of a state are those that the parameters imply."""
-    stored = state_dtype_name(estimator.state_dtype)
-    if hasattr(estimator, "window"):  # the solution of a window is in float64
-        precision = ["float64", "float32" if "float32" in (stored, dtype) else "float64"]
-    else:
-        precision = [stored, dtype]
     same = {
         "intercept": estimator.fit_intercept and not of_complex,
         "discounted": estimator.ridge_mode == "discounted",
         "solving": getattr(estimator, "residuals", True),
     }
-    want(arguments.get("precision") == precision, "precision", arguments.get("precision"))
+    precision = arguments.get("precision")
+    # States that were stored in float32 are as if their rows had been.
+    want(precision in ([DOUBLE, dtype], [DOUBLE, "float32"]), "precision", precision)
     for name, value in arguments.items():
         if name == "precision":
             continue
@@ -266,22 +263,19 @@ def _check_engine(
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
     sizes["d+m"] = sizes["d"] + sizes["m"]
     sizes["n"] = sizes["d"] - int(bool(arguments["intercept"]))
-    stored = state_dtype_name(estimator.state_dtype)
-    fields = schema.stored_in(
-        stored if form == "sqrt" and not is_window else "float64", FORMS[form]
-    )
+    fields = FORMS[form]
     if window is None:
         fields = fields | schema.SWITCH
         if hasattr(estimator, "_file_arrays"):
             fields |= estimator._file_arrays()
         if form == "information" and arrays.keys() & schema.PAST.keys():
-            fields |= schema.stored_in("float64", schema.PAST)
+            fields = fields | schema.PAST
         want(form != "fixed ridge" or estimator.ridge_mode == "fixed", "form", form)
     else:
         want(form not in ARGUMENTS, "form", form)
         earlier = form != FactorForm.name
         own = schema.EARLIER_WINDOW if earlier else schema.WINDOW
-        fields = schema.under("form_", fields) | schema.stored_in(stored, own)
+        fields = schema.under("form_", fields) | own
         want((duration is not None) == ("ring_t" in arrays), "ring_t", "there, or missing")
         if arrays.keys() & schema.FACTORS.keys():  # of a window of fewer rows than coefficients
             fields, sizes["f"] = fields | schema.FACTORS, min(window, sizes["d"] - 1)

@@ -45,7 +45,7 @@ class AdaptiveForm(SquareRootForm):
     _: KW_ONLY
     intercept: bool
     forget: Any  # a Forgetting, or what it was saved as
-    precision: tuple[str, str] = DOUBLE
+    precision: str = DOUBLE
 
     TAKES_BASIS: ClassVar[bool] = False  # strategies change what is known between rows
     name: ClassVar[str] = "adaptive"

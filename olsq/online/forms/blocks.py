@@ -87,7 +87,6 @@ def stacked(first: SquareRootForm, second: SquareRootForm) -> SquareRootForm:
     }
     form = SquareRootForm(first.R, first.z, **first.shared | both)
     _take_over(form, _rotated(A, B, triangular=True), forgotten(first.loss, decay) + second.loss)
-    form.narrow()
     return form
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.schema import Fields
 from olsq.problem import Moments
@@ -26,8 +27,8 @@ class Form(ABC):
     ----------
     columns, tally, loss, held, spread : arrays
         Counters that every form keeps; they are described with the kernels.
-    precision : tuple of two dtype names
-        What is stored between updates, and what the data are.
+    precision : str
+        The dtype that the rows were given in: what they agree to says nothing.
     """
 
     name: ClassVar[str]
@@ -36,7 +37,7 @@ class Form(ABC):
     reports_residuals: bool = True
 
     intercept: bool
-    precision: tuple[str, str]
+    precision: str
     columns: NDArray[np.float64]
     tally: NDArray[np.float64]
     loss: NDArray[np.float64]
@@ -70,7 +71,7 @@ class Form(ABC):
         return False
 
     def absorb(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
-        """Absorb all rows of a call, after which the state is in the requested precision."""
+        """Absorb all rows of a call."""
         self.update(rows, 0, rows.X.shape[0], residual, trace)
 
     @property
@@ -130,7 +131,7 @@ class Form(ABC):
         """Return rows (..., n, d) of the covariance P, or ``P S P``, for rows of independent
         standard normal numbers.
         """
-        return self.solved(W @ self.spread.astype(np.float64)) if sandwich else self.unwhitened(W)
+        return self.solved(W @ self.spread) if sandwich else self.unwhitened(W)
 
     def leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``x . P x`` (..., n), inf where x is not known; O(d^2) per row."""
@@ -140,7 +141,7 @@ class Form(ABC):
 
     def sandwich_leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``x . P S P x`` (..., n), inf where x is not known; O(d^2) per row."""
-        half = self.solved(X) @ np.swapaxes(self.spread.astype(np.float64), -1, -2)
+        half = self.solved(X) @ np.swapaxes(self.spread, -1, -2)
         return np.where(np.isfinite(self.leverage(X)), (half**2).sum(-1), np.inf)
 
     def is_held(self, X: NDArray[np.float64], leverage: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -166,14 +167,15 @@ class Form(ABC):
     @classmethod
     def restore(cls, arguments: dict[str, Any], arrays: dict[str, NDArray]) -> Self:
         """Rebuild the form from what describes it and the results of :meth:`arrays`."""
-        precision = tuple(arguments["precision"])
+        precision = arguments["precision"][1]  # behind the state's, which is float64
         own = {name: arrays[name] for name in cls.FIELDS if name in arrays}
         return cls(**own, **arguments | {"precision": precision})
 
     def describe(self) -> dict[str, Any]:
         """Return what :func:`olsq.online.forms.form_switch.restore` needs besides the arrays."""
         arguments = {name: getattr(self, name) for name in self.ARGUMENTS}
-        return {"form": self.name, "arguments": arguments | {"precision": list(self.precision)}}
+        precision = [DOUBLE, self.precision]
+        return {"form": self.name, "arguments": arguments | {"precision": precision}}
 
 
 State = TypeVar("State")

@@ -57,12 +57,11 @@ class FormSwitch:
         intercept: bool,
         discounted: bool,
         solving: bool,
-        precision: tuple[str, str],
+        precision: str,
         sandwich: bool = False,
     ) -> Self:
-        kind = cls.FORM if precision[0] == "float64" else SquareRootForm
         forgotten = ridge if discounted else np.zeros_like(ridge)
-        form = kind.start(forgotten, n_targets, intercept, precision, sandwich)
+        form = cls.FORM.start(forgotten, n_targets, intercept, precision, sandwich)
         return cls(form if discounted else read_with(form, ridge, solving))
 
     def copy(self) -> Self:

@@ -24,9 +24,9 @@ def merged_spread(first: NDArray, second: NDArray, decay: float) -> NDArray:
     """Return the factor of squared weights of first's rows then second's: ``S = decay^2 S_a +
     S_b``.
     """
-    spread = decay * first.astype(np.float64)
+    spread = decay * first
     ones = np.ones(second.shape[0])
-    kernels.absorb_squares(spread, second.astype(np.float64), ones, ones, 0, ones.size)
+    kernels.absorb_squares(spread, second, ones, ones, 0, ones.size)
     return spread
 
 
@@ -43,7 +43,7 @@ def without_ridge(
     where nothing but the ridge and rounding errors is left: fewer rows than coefficients give r of
     their number, however small the ridge, and rows that are faint after a gap keep their digits.
     """
-    R, z = form.R.astype(np.float64, copy=False), form.z.T.astype(np.float64, copy=False)
+    R, z = form.R, form.z.T
     known = np.diagonal(R) != 0
     if not ridge.any():
         return R[known], z[known], np.zeros_like(R[known])
@@ -111,8 +111,8 @@ def merge_roots(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -
     tally = merged_tally(first.tally, second.tally)
     X, Y, errors = without_ridge(second, decay * ridge)
     form = SquareRootForm(
-        root * first.R.astype(np.float64, copy=False),
-        root * first.z.astype(np.float64, copy=False),
+        root * first.R,
+        root * first.z,
         decay * first.columns,
         tally.copy(),
         np.zeros_like(first.loss),
@@ -131,7 +131,6 @@ def merge_roots(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -
     for part, gate in ((first, decay), (second, 1.0)):
         loss += gate * ((theta @ part.R.T - part.z) ** 2).sum(1)
     form.loss = np.maximum(loss, 0.0)
-    form.narrow()
     form.columns[1] = form.columns[0]
     form.tally = tally
     return form

@@ -77,7 +77,7 @@ def switch_from(
     intercept: bool,
     discounted: bool,
     solving: bool,
-    precision: tuple[str, str],
+    precision: str,
     sandwich: bool = False,
 ) -> FormSwitch:
     """Build the state that continues from checked moments; ``ridge`` (d,) is 0 if they hold it.
@@ -88,15 +88,14 @@ def switch_from(
     m = cross.shape[0]
     eps = float(np.finfo(moments.gram.dtype).eps)  # that they were accumulated in
     R, z, error = _checked_factor(gram, cross, eps)
-    if not (np.abs(z) <= np.finfo(precision[0]).max).all():
+    if not np.isfinite(z).all():
         raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
     columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
     loss[:] = np.inf
-    tally = tally_of(min(error, eps**0.5), tally, precision[0])
+    tally = tally_of(min(error, eps**0.5), tally)
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
-    form.narrow()
     data = as_factor(form)
     return FormSwitch(data if discounted else read_with(data, ridge, solving))
 
@@ -256,7 +255,7 @@ def switch_from_prior(
     z: NDArray,
     *,
     intercept: bool,
-    precision: tuple[str, str],
+    precision: str,
 ) -> FormSwitch:
     """Build the state that has learned the rows of R (k, k) with the targets z (m, k)."""
     m, rows = z.shape[0], np.count_nonzero(np.diagonal(R))
@@ -265,5 +264,4 @@ def switch_from_prior(
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
-    form.narrow()
     return FormSwitch(as_factor(form))

@@ -18,9 +18,8 @@ class Field(NamedTuple):
     which is d where sandwich errors are kept, else 0; a and r of what a strategy keeps aside; b
     filters of a bank; w rows of a window, and f that its factors have room for.
 
-    ``dtype`` is float64, int64, "state" for the precision that the state is stored in, or "time"
-    for int64 nanoseconds of dates or float64.  ``invariant`` is a key of
-    :data:`olsq.online.files.invariants.CHECKS`.
+    ``dtype`` is float64, int64, or "time" for int64 nanoseconds of dates or float64.  ``invariant``
+    is a key of :data:`olsq.online.files.invariants.CHECKS`.
     """
 
     shape: tuple[int | str, ...]
@@ -42,21 +41,13 @@ def under(prefix: str, fields: Fields) -> Fields:
     return {prefix + name: field for name, field in fields.items()}
 
 
-def stored_in(dtype: str, fields: Fields) -> Fields:
-    """Return the fields of a state that is stored in this precision."""
-    return {
-        name: field._replace(dtype=dtype) if field.dtype == "state" else field
-        for name, field in fields.items()
-    }
-
-
 COUNTERS: Fields = {
     "columns": Field((2, "d"), invariant="not negative"),
     "tally": Field((4,), invariant="tally"),
 }
 PROTECTED: Fields = {
     "held": Field((1,), "int64", "row counts"),
-    "spread": Field(("s", "s"), "state", "upper triangular"),
+    "spread": Field(("s", "s"), invariant="upper triangular"),
 }
 LOSS: Fields = {"loss": Field(("m",), invariant="not negative, or unknown")}
 COVARIANCE: Fields = {
@@ -67,8 +58,8 @@ COVARIANCE: Fields = {
     **PROTECTED,
 }
 SQUARE_ROOT: Fields = {
-    "R": Field(("d", "d"), "state", "upper triangular"),
-    "z": Field(("m", "d"), "state"),
+    "R": Field(("d", "d"), invariant="upper triangular"),
+    "z": Field(("m", "d")),
     **COUNTERS,
     **LOSS,
     **PROTECTED,
@@ -106,8 +97,8 @@ PAST: Fields = {
 SWITCH: Fields = {"clock": Field((3,), "int64", optional=True)}  # of earlier files
 SPAN: Fields = {"span": Field(("t",), "time", optional=True)}  # t is 2, or 0 before any row
 WINDOW: Fields = {
-    "ring_X": Field(("w", "d"), "state"),
-    "ring_Y": Field(("w", "m"), "state"),
+    "ring_X": Field(("w", "d")),
+    "ring_Y": Field(("w", "m")),
     "ring_w": Field(("w",), invariant="not negative"),
     "place": Field((3,), "int64", "place"),
     "ridge": Field(("d",), invariant="not negative"),
@@ -131,27 +122,27 @@ FACTORS: Fields = {
     "factor_age": Field((1,), "int64", "row counts"),
 }
 BANK: Fields = {
-    "factor": Field(("b", "d", "d+m"), "state", "unit triangular"),
+    "factor": Field(("b", "d", "d+m"), invariant="unit triangular"),
     "pivots": Field(("b", "d"), invariant="not negative"),
     **{name: field._replace(shape=("b", *field.shape)) for name, field in COUNTERS.items()},
     "loss": Field(("b", "m"), invariant="not negative"),
     "held": Field(("b",), "int64", "row counts"),
     "seen": Field(("b",), "int64", "row counts"),
-    "spread": Field(("b", "s", "s"), "state", "upper triangular"),
+    "spread": Field(("b", "s", "s"), invariant="upper triangular"),
     "ridge": Field(("b", "d"), invariant="not negative"),
     "logs": Field(("b",)),
 }
 # Of files before the factor: P and theta, or R and z, as ``forms`` says.
 EARLIER_BANK: Fields = {
     "forms": Field(("b",), "int64", "not negative"),
-    "matrix": Field(("b", "d", "d"), "state"),  # what it satisfies depends on the form
-    "coefs": Field(("b", "m", "d"), "state"),
+    "matrix": Field(("b", "d", "d")),  # what it satisfies depends on the form
+    "coefs": Field(("b", "m", "d")),
     **{name: field._replace(shape=("b", *field.shape)) for name, field in COUNTERS.items()},
     "loss": Field(("b", "m"), invariant="not negative"),
     "held": Field(("b",), "int64", "row counts"),
     "clock": Field(("b", 3), "int64"),
     "seen": Field(("b",), "int64", "row counts"),
-    "spread": Field(("b", "s", "s"), "state", "upper triangular"),
+    "spread": Field(("b", "s", "s"), invariant="upper triangular"),
     "ridge": Field(("b", "d"), invariant="not negative"),
     "logs": Field(("b",)),
 }

@@ -21,7 +21,7 @@ from olsq.online.forms.held_kernels import hide_held
 from olsq.online.forms.lapack import solve_transposed, solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, row_space, sandwich_of, solution, variances
-from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root_kernels import DECAY, noise_level
 from olsq.problem import Moments
 
@@ -32,10 +32,9 @@ class SquareRootForm(Form):
 
     Coefficient 0 is the intercept where ``intercept`` is set.  ``columns`` (2, d), ``tally``
     (4,), ``loss`` (m,) and ``spread`` (d, d) or (0, 0) are described with the kernels; ``held``
-    counts the times that wind-up protection held a coefficient.  ``precision`` is the dtype in
-    which R and z are stored between updates (they are float64 while one runs), and the data's.
-    ``basis`` (see ``start_kernels.py``) is there while coefficients are undetermined and every
-    row since the start was one that it can follow, else None.
+    counts the times that wind-up protection held a coefficient.  ``basis`` (see
+    ``start_kernels.py``) is there while coefficients are undetermined and every row since the start
+    was one that it can follow, else None.
     """
 
     R: NDArray
@@ -47,7 +46,7 @@ class SquareRootForm(Form):
     spread: NDArray
     _: KW_ONLY
     intercept: bool
-    precision: tuple[str, str] = DOUBLE
+    precision: str = DOUBLE
     basis: NDArray[np.float64] | None = None
 
     TAKES_BASIS: ClassVar[bool] = True
@@ -55,7 +54,7 @@ class SquareRootForm(Form):
     FIELDS: ClassVar[schema.Fields] = schema.SQUARE_ROOT
 
     def __post_init__(self) -> None:
-        self.limits = limits_for(*self.precision)
+        self.limits = limits_for(self.precision)
 
     @classmethod
     def start(
@@ -63,7 +62,7 @@ class SquareRootForm(Form):
         ridge: NDArray,
         n_targets: int,
         intercept: bool,
-        precision: tuple[str, str] = DOUBLE,
+        precision: str = DOUBLE,
         sandwich: bool = False,
     ) -> SquareRootForm:
         return cls(
@@ -73,21 +72,6 @@ class SquareRootForm(Form):
             intercept=intercept,
             precision=precision,
         )
-
-    def widen(self) -> None:
-        """Convert R, z and spread to float64 before an update."""
-        if self.precision[0] == "float64":
-            return
-        self.R, self.z, self.spread = (
-            a.astype(np.float64, copy=False) for a in (self.R, self.z, self.spread)
-        )
-
-    def narrow(self) -> None:
-        """Convert R, z and spread to the stored precision after an update."""
-        if self.precision[0] != "float64":
-            self.R, self.z, self.spread = (
-                clip_to(a, self.precision[0]) for a in (self.R, self.z, self.spread)
-            )
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -197,11 +181,6 @@ class SquareRootForm(Form):
                 trace.write(t - 1, self)
         return t
 
-    def absorb(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
-        self.widen()
-        super().absorb(rows, residual, trace)
-        self.narrow()
-
     def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
         """Absorb one row that is a reset, a new direction, or on a path while undetermined."""
         before = self.coefficients()[None]
@@ -258,7 +237,7 @@ class SquareRootForm(Form):
         """Return theta (..., m, d) in float64, of minimum norm (intercept aside) where
         undetermined.
         """
-        R, z = (a.astype(np.float64, copy=False) for a in (self.R, self.z))
+        R, z = self.R, self.z
         if self.full_rank:
             return solve_triangle(R, z)
         theta = np.empty(z.shape)
@@ -282,16 +261,16 @@ class SquareRootForm(Form):
 
     def inverse_root(self) -> NDArray:
         """Compute B (..., d, rank) with ``B B^T`` the (pseudo-)inverse information."""
-        return inverse_root(self.R.astype(np.float64, copy=False), self._pivots)
+        return inverse_root(self.R, self._pivots)
 
     def _row_space(self) -> tuple[NDArray, NDArray, NDArray]:
         """Compute Q (..., d, rank) orthonormal, L and the columns' lengths with
         ``R_known = (Q L)^T length``.
         """
-        return row_space(self.R.astype(np.float64, copy=False), self._pivots)
+        return row_space(self.R, self._pivots)
 
     def inverse_diagonal(self) -> NDArray:
-        R = self.R.astype(np.float64, copy=False)
+        R = self.R
         if self.basis is not None and start_kernels.determines_nothing(R, self.columns):
             return np.full(R.shape[0], np.inf)
         variance = np.ascontiguousarray(variances(R, self.inverse_root()))
@@ -310,11 +289,11 @@ class SquareRootForm(Form):
 
     def explained(self) -> NDArray:
         # Column 0 of R is the intercept's: what it explains alone is the first entry of z.
-        return (self.z[..., int(self.intercept) :].astype(np.float64) ** 2).sum(-1)
+        return (self.z[..., int(self.intercept) :] ** 2).sum(-1)
 
     def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
         if self.full_rank:
-            R = self.R.astype(np.float64, copy=False)
+            R = self.R
             return solve_transposed(R, X), np.ones(X.shape[:-1], np.bool_)
         Q, L, length = self._row_space()
         scaled = X / length[..., None, :]
@@ -327,7 +306,7 @@ class SquareRootForm(Form):
 
     def unwhitened(self, W: NDArray) -> NDArray:
         if self.full_rank:
-            return solve_triangle(self.R.astype(np.float64, copy=False), W)
+            return solve_triangle(self.R, W)
         Q, L, length = self._row_space()
         return solve_transposed(L, W) @ np.swapaxes(Q, -1, -2) / length[..., None, :]
 
@@ -344,7 +323,7 @@ class SquareRootForm(Form):
         return forgets & (faint | ~(leverage * pin * pin <= alone.sum(-1)))
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
-        R, z = self.R.astype(np.float64), self.z.astype(np.float64)
+        R, z = self.R, self.z
         return Moments(R.T @ R, z @ R)
 
 

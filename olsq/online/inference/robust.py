@@ -193,7 +193,7 @@ def _check_learned(
         R, z = factor_for(estimator.prior, origin.intercept, origin.is_complex, moment.shape)
         information, moment = R.T @ R, z @ R
     rows_of_prior = np.linalg.matrix_rank(information) if estimator.prior is not None else 0
-    rounding = 1e-3 if np.float32 in (estimator._stored, origin.dtype) else 1e-6
+    rounding = 1e-3 if origin.dtype == np.float32 else 1e-6
     theta = estimator._real_theta()
     for targets, engine in estimator._engine.groups:
         j, form = targets[0], engine.form

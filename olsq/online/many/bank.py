@@ -49,7 +49,6 @@ from olsq.online.rows.options import (
     forget_or_half_life,
     without_missing,
 )
-from olsq.problem import LARGEST
 
 
 @dataclass(eq=False, repr=False, match_args=False)
@@ -78,8 +77,6 @@ class FilterBank(BankMaking, BankUncertainty):
         All name the same thing: a triangular factor of every filter's information matrix.
     missing : {"skip", "raise"}
         A row with a non-finite value is passed over by its filter alone, or refused.
-    state_dtype : {"float64", "float32"}
-        Dtype of the states between calls; see :class:`RecursiveLeastSquares`.
     cov : {"posterior", "sandwich"}
         What standard errors mean; see :class:`RecursiveLeastSquares`.
     prior : (mean, covariance) or Moments, optional
@@ -290,15 +287,12 @@ class FilterBank(BankMaking, BankUncertainty):
         gates = checked.per_row(check_forget(factors), "forget")
         weights = checked.per_row(1.0 if sample_weight is None else sample_weight, "sample_weight")
         check_weight(weights, weights.size)
-        stored = self._stored
         usable, heavy = None, None if sample_weight is None else weights
         X_parts, Y_parts = checked.X, checked.Y
         if is_complex:
             X_parts, Y_parts = (np.hstack([np.real(a), np.imag(a)]) for a in (checked.X, checked.Y))
-        if stored == np.float32:
-            inputs.check_magnitudes({"X": X_parts, "y": Y_parts}, LARGEST[stored])
-        if heavy is not None or not settled(X_parts, Y_parts, stored):
-            usable = inputs.usable_rows(X_parts, Y_parts, heavy, self.missing, self, stored)
+        if heavy is not None or not settled(X_parts, Y_parts):
+            usable = inputs.usable_rows(X_parts, Y_parts, heavy, self.missing, self)
         weights = without_missing(weights)
         if timed is not None:
             gates = timed.gates(usable)

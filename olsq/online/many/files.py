@@ -23,8 +23,6 @@ from olsq.online.files.invariants import (
 from olsq.online.forms import schema
 from olsq.online.forms.covariance import COVARIANCE, square_root_of
 from olsq.online.forms.factor.form import factor_of
-from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.rows import clip_to
 from olsq.online.forms.schema import Fields
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import FIRST, FIRST_LEARNED, LAST, LAST_LEARNED, Clocks
@@ -75,7 +73,7 @@ def read_bank(header: dict[str, Any], arrays: dict[str, NDArray]) -> FilterBank:
 def _check(bank: Any, arrays: dict[str, NDArray], fields: Fields, sizes: dict[str, int]) -> None:
     if strange := sorted(arrays.keys() ^ fields.keys()):
         raise ValueError(f"array {strange[0]!r} is missing or unexpected")
-    check_fields(arrays, schema.stored_in(state_dtype_name(bank.state_dtype), fields), sizes)
+    check_fields(arrays, fields, sizes)
 
 
 def _factored(bank: Any, arrays: dict[str, NDArray], sizes: dict[str, int]) -> dict[str, NDArray]:
@@ -84,10 +82,10 @@ def _factored(bank: Any, arrays: dict[str, NDArray], sizes: dict[str, int]) -> d
     matrix, coefs, inverted = arrays["matrix"], arrays["coefs"], arrays["forms"] == COVARIANCE
     check_definite("matrix", matrix[inverted], positive=True)
     check_triangular("matrix", matrix[~inverted])
-    R, z = (a.astype(np.float64) for a in (matrix, coefs))
+    R, z = matrix.copy(), coefs.copy()
     R[inverted], z[inverted] = square_root_of(R[inverted], z[inverted])
     F, D = factor_of(R, z)
-    arrays = arrays | {"factor": clip_to(F, matrix.dtype), "pivots": D}
+    arrays = arrays | {"factor": F, "pivots": D}
     return {name: arrays[name] for name in schema.BANK}
 
 

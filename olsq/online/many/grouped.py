@@ -43,7 +43,7 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
         As in :class:`RecursiveLeastSquares`: a number of rows of the group, or a length of time
         ("30D", or a number where ``times`` are numbers).  Each group forgets by the time since
         its own last row.
-    forget, ridge, fit_intercept, method, missing, state_dtype, cov, prior, noise_variance
+    forget, ridge, fit_intercept, method, missing, cov, prior, noise_variance
         As in :class:`FilterBank`, the same for all groups.  ``missing="skip"`` also passes over
         rows without a label (NaN, None, NaT); "raise" refuses them.
 

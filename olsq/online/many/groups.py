@@ -15,7 +15,6 @@ from olsq.online.calls.call import Call, Origin
 from olsq.online.conventions import from_options
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
-from olsq.online.forms.limits import state_dtype_name
 from olsq.online.inference.robust import errors_in_window
 from olsq.online.many.clocks import LAST_LEARNED, Clocks, gates_of_groups
 from olsq.online.many.in_line import BankRows
@@ -86,7 +85,7 @@ def grouped_path(
     kind = Kind(
         origin.intercept,
         origin.discounted,
-        (state_dtype_name(estimator.state_dtype), origin.dtype.name),
+        origin.dtype.name,
     )
     apart = call.usable is not None and call.usable.ndim == 2
     learn_all = _by_target if apart else _together
@@ -215,9 +214,7 @@ def _together(
     if timed is not None:
         call = call._replace(gates=timed.gates(N, call.usable, by_group))
     ridge = np.tile(origin.ridge, (begins.size, 1))
-    state = BankState.start(
-        kind, ridge, m, origin.sandwich, np.float64
-    )  # no call ends before the last row
+    state = BankState.start(kind, ridge, m, origin.sandwich)
     usable = np.empty(0, np.bool_) if call.usable is None else call.usable
     rows = BankRows(
         np.arange(begins.size),

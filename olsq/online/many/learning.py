@@ -19,7 +19,6 @@ from olsq.online.rows.inputs import with_ones
 
 PARALLEL_FROM = 1e5  # multiplications that pay for a thread
 FEW = 32  # filters whose states are copied to be put back after an error
-WIDENED = 4096  # filters of a float32 state that are float64 at a time
 PIECE_ENTRIES = 131072  # regressors learned at a time: they and their trace stay in the cache
 
 
@@ -34,33 +33,25 @@ def learn(
     if rows.usable.size:
         residual[~rows.usable] = np.nan
     if rows.members.size > FEW:  # a copy would cost as much as the rows
-        uninterrupted(lambda: _learn_stored(state, kind, rows, residual, path))
+        uninterrupted(lambda: _learn_in_line(state, kind, rows, residual, path))
         return residual
     before = state.take(rows.members)
     try:
-        _learn_stored(state, kind, rows, residual, path)
+        _learn_in_line(state, kind, rows, residual, path)
     except BaseException:
         state.put(rows.members, before)
         raise
     return residual
 
 
-def _learn_stored(
+def _learn_in_line(
     state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
 ) -> None:
-    """Learn on several threads, for states stored in either precision."""
+    """Learn on several threads."""
     in_line = rows.in_line
 
     def learn_members(begin: int, end: int) -> None:
-        if state.is_double:
-            _learn(state, kind, rows, in_line.of(begin, end), residual, path)
-            return
-        for start in range(begin, end, WIDENED):
-            some = in_line.of(start, min(start + WIDENED, end))
-            part = state.widened(some.members)
-            numbered = some._replace(members=np.arange(some.members.size))
-            _learn(part, kind, rows, numbered, residual, path)
-            state.put(some.members, part.narrowed(state.factor.dtype))
+        _learn(state, kind, rows, in_line.of(begin, end), residual, path)
 
     if in_line.sequence.size:
         work = (in_line.bounds[1:] - in_line.bounds[:-1]) * state.n_coefs**2

@@ -52,7 +52,7 @@ class BankMaking(FilterParameters):
     def _fresh(self, kind: Kind, d: int, n_targets: int, n: int | None = None) -> BankState:
         """Return the state of all filters before any row, or of n like the first."""
         ridge = self._full_ridge(d)
-        inputs.check_ridge_size(ridge, self._stored)
+        inputs.check_ridge_size(ridge)
         ridge = ridge if n is None else np.repeat(ridge[:1], n, axis=0)
         if kind.is_complex:  # both parts have it
             ridge = np.tile(ridge, (1, 2))
@@ -66,11 +66,11 @@ class BankMaking(FilterParameters):
         return one.take(np.zeros(ridge.shape[0], np.int64))
 
     def _kind_of(self, dtype: np.dtype, is_complex: bool = False) -> Kind:
-        precision, intercept = (self._stored_name, dtype.name), self.fit_intercept
+        intercept = self.fit_intercept
         return Kind(
             bool(intercept) and not is_complex,
             True,
-            precision,
+            dtype.name,
             is_complex,
             bool(intercept) and is_complex,
         )

@@ -89,7 +89,6 @@ def _short_way_of(bank: Any) -> ShortWay:
         fits
         and not unchanged.changing  # a bank's arrays are large: their content takes long to compare
         and not bank._kind.is_complex
-        and state.is_double
         and bank._dtype == DOUBLE
         and not state.spread.size
     ):

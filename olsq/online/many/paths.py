@@ -135,7 +135,7 @@ def statistics_of_rows(
     """
     if noise is None:
         return None
-    dtype = np.dtype(kind.precision[1])
+    dtype = np.dtype(kind.precision)
     usable = rows.usable if rows.usable.size else None
     X, Y = (read_only(np.ascontiguousarray(a, np.float64)) for a in (rows.X, rows.Y))
     residual = np.empty(Y.shape)

@@ -46,7 +46,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
 
     Parameters
     ----------
-    window, min_samples, ridge, fit_intercept, missing, state_dtype, window_of, noise_variance
+    window, min_samples, ridge, fit_intercept, missing, window_of, noise_variance
     forget, half_life
         As in :class:`RollingLeastSquares`; a window of rows counts those of its group, and so does
         a half-life.

@@ -54,12 +54,12 @@ class GivenRows(NamedTuple):
         return np.ascontiguousarray(spread).reshape(-1)
 
 
-def settled(X: NDArray, Y: NDArray, state: np.dtype) -> bool:
+def settled(X: NDArray, Y: NDArray) -> bool:
     """Test whether all rows are finite, with squares that cannot overflow; if not, check each.
 
     The sums are those of ``inputs.usable_rows``, without BLAS, whose threads cost more than a tick.
     """
-    bound = min(LARGEST[X.dtype], LARGEST[Y.dtype], LARGEST[state]) ** 2
+    bound = min(LARGEST[X.dtype], LARGEST[Y.dtype]) ** 2
     with np.errstate(over="ignore", invalid="ignore"):
         return all(bool(np.einsum("ij,ij", a, a) <= bound) for a in (X, Y))
 

@@ -13,7 +13,7 @@ from olsq.online.forms.factor.form import FactorForm, as_root
 from olsq.online.forms.factor.snapshots import group_by_pivots
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.limits import Limits, limits_for
-from olsq.online.forms.rows import Trace, clip_to
+from olsq.online.forms.rows import Trace
 from olsq.online.forms.schema import BANK
 from olsq.online.forms.statistics import FitArrays, statistics
 from olsq.online.many import decision_kernels, kernels
@@ -21,7 +21,6 @@ from olsq.online.rows.inputs import with_ones
 
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
 FORM_ARRAYS = ("factor", "pivots", "columns", "tally", "loss", "held", "spread")
-STORED = ("factor", "spread")  # in the precision of the state
 
 
 class Kind(NamedTuple):
@@ -29,13 +28,13 @@ class Kind(NamedTuple):
 
     intercept: bool
     discounted: bool
-    precision: tuple[str, str]  # of the stored state and of the data, as a form's
+    precision: str  # of the rows, as a form's
     is_complex: bool = False  # rows are pairs of real ones (see rows/complex_rows.py)
     complex_intercept: bool = False  # whose columns are then among those of the pairs
 
     @property
     def limits(self) -> Limits:
-        return limits_for(*self.precision)
+        return limits_for(self.precision)
 
 
 @dataclass(eq=False)
@@ -66,23 +65,19 @@ class BankState:
         ridge: NDArray,
         n_targets: int,
         sandwich: bool = False,
-        stored: Any = None,
     ) -> Self:
-        """Make filters before any row, with a ridge (n, k) each, stored as the kind says or as
-        ``stored``.
-        """
+        """Make filters before any row, with a ridge (n, k) each."""
         n, k = ridge.shape
-        stored = np.dtype(kind.precision[0] if stored is None else stored)
         s = k if sandwich else 0
         return cls(
-            np.tile(np.eye(k, k + n_targets, dtype=stored), (n, 1, 1)),
+            np.tile(np.eye(k, k + n_targets), (n, 1, 1)),
             ridge.astype(np.float64),
             np.repeat(ridge[:, None], 2, axis=1),
             np.tile([0.0, 0.0, 1.0, 0.0], (n, 1)),
             np.zeros((n, n_targets)),
             np.zeros(n, np.int64),
             np.zeros(n, np.int64),
-            np.zeros((n, s, s), stored),
+            np.zeros((n, s, s)),
             ridge,
             np.zeros(n),
         )
@@ -97,11 +92,6 @@ class BankState:
     @property
     def n_targets(self) -> int:
         return self.loss.shape[1]
-
-    @property
-    def is_double(self) -> bool:
-        """True if kernels take the arrays as they are stored."""
-        return self.factor.dtype == np.float64
 
     def arrays(self) -> dict[str, NDArray]:
         """Return every array of the state, by name."""
@@ -135,24 +125,11 @@ class BankState:
         spread = self.spread.reshape(-1, self.n_coefs) if self.spread.size else None
         return (*list(self.arrays().values())[:-3], spread)
 
-    def widened(self, filters: NDArray[np.int64]) -> Self:
-        """Copy some of the filters in float64, whatever is stored."""
-        part = self.take(filters)
-        for name in STORED:
-            setattr(part, name, getattr(part, name).astype(np.float64, copy=False))
-        return part
-
-    def narrowed(self, dtype: np.dtype) -> Self:
-        """Convert the factors to the stored dtype."""
-        return replace(self, **{name: clip_to(getattr(self, name), dtype) for name in STORED})
-
     # -- as the forms of estimators ---------------------------------------------------------------
 
     def form(self, place: Any, kind: Kind) -> FactorForm:
         """Copy filter ``place``'s state, or the stack of some filters', as a form."""
         arrays = {name: np.array(getattr(self, name)[place]) for name in FORM_ARRAYS}
-        for name in STORED:
-            arrays[name] = arrays[name].astype(np.float64, copy=False)
         F, D = arrays.pop("factor"), arrays.pop("pivots")
         return FactorForm(F, D, **arrays, intercept=kind.intercept, precision=kind.precision)
 
@@ -160,9 +137,6 @@ class BankState:
         """Copy filter f's state as an estimator holds it."""
         form: Any = self.form(f, kind)
         form.held = form.held.reshape(1)
-        if not self.is_double:
-            form = as_root(form)
-            form.narrow()
         return FormSwitch(form)
 
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
@@ -170,7 +144,7 @@ class BankState:
         form: Any = switch.form
         if not isinstance(form, FactorForm):
             form = FactorForm.of_root(as_root(form))
-        self.factor[f], self.pivots[f] = clip_to(form.F, self.factor.dtype), form.D
+        self.factor[f], self.pivots[f] = form.F, form.D
         for name in FORM_ARRAYS[2:]:
             array = getattr(form, name)
             getattr(self, name)[f] = array[0] if name == "held" else array
@@ -188,9 +162,9 @@ class BankState:
     def _split(self, filters: NDArray[np.int64]) -> tuple[NDArray, NDArray]:
         """Return the places among ``filters`` of those that kernels read, and of the others.
 
-        Kernels read float64 factors of full rank; the others are read in stacks.
+        Kernels read factors of full rank; the others are read in stacks.
         """
-        by_kernel = (self.pivots[filters] > 0).all(axis=1) & self.is_double
+        by_kernel = (self.pivots[filters] > 0).all(axis=1)
         return np.flatnonzero(by_kernel), np.flatnonzero(~by_kernel)
 
     # -- reading ----------------------------------------------------------------------------------
@@ -246,7 +220,7 @@ class BankState:
 
         Rows of R are 0 where rows so far say nothing more.
         """
-        F, root = self.factor[filters].astype(np.float64), np.sqrt(self.pivots[filters])
+        F, root = self.factor[filters], np.sqrt(self.pivots[filters])
         F *= root[:, :, None]
         return F[:, :, : self.n_coefs], np.swapaxes(F[:, :, self.n_coefs :], -1, -2)
 

@@ -81,7 +81,6 @@ def can_roll_together(call: Call, origin: Origin, options: dict[str, Any]) -> bo
         and options["sample_weight"] is None
         and options["missing"] != "skip_target"
         and origin.dtype == np.float64
-        and np.dtype(options["state_dtype"]) == np.float64
     )
 
 
@@ -103,7 +102,7 @@ def roll_together(
     order, begins, ends = by_group
     group = by_group.groups
     usable = np.empty(0, np.bool_) if call.usable is None else call.usable
-    kind = Kind(origin.intercept, True, ("float64", "float64"))
+    kind = Kind(origin.intercept, True, "float64")
     rows = BankRows(
         np.arange(begins.size),
         begins,
@@ -139,7 +138,7 @@ def roll_together(
             if not groups.size:
                 continue
             ridge = np.tile(origin.ridge, (groups.size, 1))
-            state = BankState.start(kind, ridge, m, False, np.float64)
+            state = BankState.start(kind, ridge, m)
             piece = Piece.of(state, kind, rows, numbers, path)
             members, done = np.arange(groups.size), np.empty(groups.size, np.bool_)
             first = members, starts, np.minimum(starts + window, stops)

@@ -85,7 +85,6 @@ def learned(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeast
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
     piece: Any = copy.copy(estimator)
     piece.set_params(ridge=0.0, ridge_mode="discounted", method="sqrt", prior=None)
-    piece.set_params(state_dtype="float64")  # rounded once, at the end
     piece._check_parameters()
     call = piece._check_call(X, y, sample_weight, forget, None)
     call, timing = piece._in_time(call, times, X, y, forget, False)
@@ -97,7 +96,7 @@ def learned(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeast
             origin.ridge,
             origin.columns,
             origin.intercept,
-            piece._precision(origin),
+            origin.dtype.name,
             origin.sandwich,
         )
     )

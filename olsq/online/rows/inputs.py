@@ -124,23 +124,19 @@ def rows_to_learn(
     weights: NDArray | None,
     missing: str,
     estimator: object,
-    state: np.dtype,
 ) -> NDArray[np.bool_] | None:
     """Mark the rows (n,), or (n, m) by target, that a state can learn; None if it can learn all.
 
-    By target only with ``missing="skip_target"``.  Raises ValueError as :func:`usable_rows`, and
-    for values whose squares a float32 ``state`` cannot hold.
+    By target only with ``missing="skip_target"``.  Raises ValueError as :func:`usable_rows`.
     """
-    if state == np.float32:
-        check_magnitudes({"X": X, "y": y}, LARGEST[state])
     if missing != "skip_target":
-        return usable_rows(X, y, weights, missing, estimator, state)
+        return usable_rows(X, y, weights, missing, estimator)
     present = np.isfinite(y if y.ndim == 2 else y[:, None])
     if present.all():
-        rows = usable_rows(X, y, weights, "skip", estimator, state)
+        rows = usable_rows(X, y, weights, "skip", estimator)
         return None if rows is None else rows[:, None] & present
     filled = np.where(np.isfinite(y), y, y.dtype.type(0))
-    rows = usable_rows(X, filled, weights, "skip", estimator, state)
+    rows = usable_rows(X, filled, weights, "skip", estimator)
     return present if rows is None else rows[:, None] & present
 
 
@@ -150,16 +146,15 @@ def usable_rows(
     weights: NDArray | None,
     missing: str,
     estimator: object,
-    state: np.dtype,
 ) -> NDArray[np.bool_] | None:
     """Return a mask of the rows without a missing value, or None if all are usable.  O(n) memory.
 
     A row whose weight is NaN has a missing value too.
 
     Raises ValueError for non-finite rows under ``missing="raise"`` and, always, for finite rows
-    whose squares, times their weight, would overflow in the data's or the ``state``'s dtype.
+    whose squares, times their weight, would overflow in the data's dtype.
     """
-    largest = min(LARGEST[X.dtype], LARGEST[y.dtype], LARGEST[state])
+    largest = min(LARGEST[X.dtype], LARGEST[y.dtype])
     largest_sum = largest * largest
     if weights is not None:
         heaviest = float(weights.max(initial=1.0))
@@ -236,31 +231,14 @@ def _refuse_overflow(
         )
 
 
-def check_ridge_size(ridge: NDArray, dtype: np.dtype) -> None:
-    """Raise ValueError for a ridge whose square root a state of this dtype cannot hold."""
-    largest = LARGEST[np.dtype(dtype)] ** 2
+def check_ridge_size(ridge: NDArray) -> None:
+    """Raise ValueError for a ridge that a state cannot hold."""
+    largest = LARGEST[np.dtype(np.float64)] ** 2
     if ridge.max(initial=0.0) > largest:
         raise ValueError(
-            f"ridge must be at most {largest:.0e} in {np.dtype(dtype).name}, got "
-            f"{ridge.max():.3g}. To keep a feature out, leave it out of X"
+            f"ridge must be at most {largest:.0e}, got {ridge.max():.3g}. To keep a feature out, "
+            "leave it out of X"
         )
-
-
-def check_magnitudes(arrays: dict[str, NDArray], largest: float) -> None:
-    """Raise ValueError for finite values whose squares a float32 state cannot hold."""
-    for name, array in arrays.items():
-        if array.dtype == np.float32 or _within(array, largest):
-            continue  # float32 data are checked as such
-        values = np.abs(array[np.isfinite(array)])
-        if values.size and values.max() > largest:
-            raise ValueError(
-                f"{name} contains a value of magnitude {values.max():.3g}; a float32 state holds "
-                f"values up to {largest:.0e}. Rescale {name} or use state_dtype='float64'."
-            )
-
-
-def _within(array: NDArray, largest: float) -> bool:
-    return bool(sum_of_squares(array) <= largest * largest)
 
 
 def no_usable_row(y: NDArray) -> ValueError:

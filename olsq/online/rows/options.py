@@ -164,6 +164,4 @@ def plain(value: Any, name: str) -> Any:
         return f"{parse_duration(value, name).length}ns"
     if isinstance(value, np.ndarray) or hasattr(value, "to_numpy"):  # series of factors too
         return np.asarray(value).tolist()
-    if isinstance(value, (np.dtype, type)):  # state_dtype
-        return np.dtype(value).name
     return value.item() if isinstance(value, np.generic) else value

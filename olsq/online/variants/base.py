@@ -45,7 +45,6 @@ class Variant(VariantParameters, StreamingRegressor):
     RESIDUALS: ClassVar[bool] = False  # whether learning a row gives its a-priori residual
     WALK_SOLVES: ClassVar[bool] = False  # whether a walk leaves all that a solution does
     ridge: Any = 0.0
-    state_dtype: Any = "float64"
 
     def __getattr__(self, name: str) -> Any:
         if (reason := self.LACKS.get(name)) is not None:
@@ -210,7 +209,7 @@ class Variant(VariantParameters, StreamingRegressor):
             intercept=origin.intercept,
             discounted=True,
             solving=True,
-            precision=self._precision(origin),
+            precision=origin.dtype.name,
         )
         if self._recorder is not None:
             self._recorder.size = origin.ridge.size
@@ -264,7 +263,7 @@ def centred(form: Any, intercept: bool) -> tuple[NDArray[np.float64], NDArray[np
     constant column has below that row is rounding error, and taken out.
     """
     first = int(intercept)
-    R, z = form.R.astype(np.float64), form.z.astype(np.float64, copy=False)
+    R, z = form.R.copy(), form.z
     clean_dependent_columns(R, float(form._noise))
     # Kernels are compiled for one layout.
     return np.array(R[first:, first:], order="C"), np.array(z[:, first:], order="C")
@@ -274,7 +273,7 @@ def with_intercept(form: Any, slopes: NDArray[np.float64], intercept: bool) -> N
     """Prepend to the slopes (m, d) the intercept that belongs to them: coefficients (m, k)."""
     if not intercept:
         return slopes
-    R, z = (a.astype(np.float64, copy=False) for a in (form.R, form.z))
+    R, z = form.R, form.z
     theta = np.empty((len(slopes), R.shape[0]))
     theta[:, 1:] = slopes
     theta[:, 0] = (z[:, 0] - slopes @ R[0, 1:]) / R[0, 0] if R[0, 0] != 0 else 0.0

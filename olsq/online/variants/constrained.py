@@ -43,7 +43,6 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     fit_intercept : bool, default True
         The intercept is free.
     missing : {"skip", "raise", "skip_target"}
-    state_dtype : {"float64", "float32"}
 
     Attributes
     ----------
@@ -90,7 +89,6 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     equality: Any = None
     bounds: Any = None
     ridge: Any = 0.0
-    state_dtype: Any = "float64"
 
     @property
     def active_(self) -> NDArray[np.int_]:

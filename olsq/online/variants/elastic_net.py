@@ -50,7 +50,6 @@ class OnlineElasticNet(Variant, Coefficients):
     max_iter : int, default 1000
         Sweeps of coordinate descent at most.
     missing : {"skip", "raise", "skip_target"}
-    state_dtype : {"float64", "float32"}
 
     Attributes
     ----------
@@ -99,7 +98,6 @@ class OnlineElasticNet(Variant, Coefficients):
     standardize: bool = False
     tol: float = 1e-10
     max_iter: int = 1000
-    state_dtype: Any = "float64"
 
     @property
     def dual_gap_(self) -> Any:

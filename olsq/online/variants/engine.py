@@ -71,7 +71,6 @@ class Recorder:
     def learn(self, engine: Any, rows: Rows, residual: NDArray) -> None:
         """Let an engine learn the rows, one by one."""
         form = engine.form
-        form.widen()
         (n, m), d = residual.shape, rows.X.shape[1]
         out, t, none = np.empty((n, m, self.size)), 0, Trace.none(m, d)
         while t < n:
@@ -83,7 +82,6 @@ class Recorder:
             engine.fresh = False
             out[t] = self.solve(engine)
             t += 1
-        form.narrow()
         engine.fresh = False
         self.found.setdefault(id(engine), []).append(out)
 

@@ -168,7 +168,7 @@ class KernelLeastSquares(Variant):
         return function, novelty
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
-        check_ridge_size(check_ridge(self.ridge, 1), self._stored)
+        check_ridge_size(check_ridge(self.ridge, 1))
         return np.zeros(n_features + int(bool(self.fit_intercept)))
 
     def _start(self, origin: Origin) -> Any:

@@ -64,7 +64,6 @@ class RobustLeastSquares(Variant, Coefficients):
     ridge : float or array (d,), default 0
     fit_intercept : bool, default True
     missing : {"skip", "raise"}
-    state_dtype : {"float64", "float32"}
 
     Attributes
     ----------
@@ -150,7 +149,6 @@ class RobustLeastSquares(Variant, Coefficients):
     max_run: int | None = None
     warm_up: int | None = None
     ridge: Any = 0.0
-    state_dtype: Any = "float64"
 
     @property
     def determined_(self) -> NDArray[np.bool_]:

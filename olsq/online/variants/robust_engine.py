@@ -119,7 +119,6 @@ class RobustSwitch(VariantSwitch):
     def _pass(self, rows: Rows, t: int, stop: int, residual: NDArray, passed: NDArray) -> None:
         """Learn rows t..stop, each weighted as it passes."""
         form = self.form
-        form.widen()
         while t < stop:
             t, held = update(
                 form.in_kernels,
@@ -136,7 +135,6 @@ class RobustSwitch(VariantSwitch):
             if t < stop:  # a reset, or a direction that is new: no row to be judged by another
                 form._take_alone(rows, t, residual, Trace.none(*form.z.shape))
                 t += 1
-        form.narrow()
 
     def _start_again(self) -> NDArray[np.float64]:
         """Learn the first rows again with their M-estimate's weights; return the weights (s,)."""

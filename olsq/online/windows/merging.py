@@ -41,7 +41,6 @@ def merge(
         first.ring_Y.shape[1],
         first.form.intercept,
         first.form.precision,
-        first.ring_X.dtype,
         bool(first.place[2]),
         first.paired,
     )

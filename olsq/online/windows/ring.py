@@ -46,7 +46,7 @@ class Ring:
     def rows(self) -> Rows:
         """Return the window's rows, oldest first."""
         order, count = self._order, self.place[FILLED]
-        X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
+        X, Y = self.ring_X[order], self.ring_Y[order]
         return Rows.of(X, Y, np.ones(count), self.weights)
 
     @property

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from olsq.online.forms import schema, singular_path
 from olsq.online.forms.factor import snapshots as factor_snapshots
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import SMALL, copied
 from olsq.online.forms.limits import DOUBLE
-from olsq.online.forms.rows import Rows, Trace, clip_to, read_only
+from olsq.online.forms.rows import Rows, Trace, read_only
 from olsq.online.forms.square_root_kernels import FAINTEST
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import kernels
@@ -73,8 +73,7 @@ class RollingWindow(Ring):
         ridge: NDArray,
         n_targets: int,
         intercept: bool,
-        precision: tuple[str, str] = DOUBLE,
-        stored: DTypeLike = np.float64,
+        precision: str = DOUBLE,
         positions: bool = False,
         paired: bool = False,
     ) -> RollingWindow:
@@ -87,8 +86,8 @@ class RollingWindow(Ring):
             window = 2 * (window + 1)  # one pair enters before the oldest leaves
         return cls(
             FactorForm.start(ridge, n_targets, intercept, precision),
-            np.zeros((window, d), stored),
-            np.zeros((window, n_targets), stored),
+            np.zeros((window, d)),
+            np.zeros((window, n_targets)),
             np.zeros(window),
             np.array([0, 0, int(positions)]),
             ridge,
@@ -137,9 +136,6 @@ class RollingWindow(Ring):
         Returns the number of samples in the window after each row (n,) if rows fade: the trace
         counts their factors then.
         """
-        if self.ring_X.dtype != np.float64:  # what leaves the window must be what entered it
-            X, Y = (clip_to(a, self.ring_X.dtype).astype(np.float64) for a in rows[:2])
-            rows = rows._replace(X=read_only(X), Y=read_only(Y))
         times = times if self.duration is not None else None
         gates = rows.gates  # of one row without a pass of NumPy, which costs as much as the row
         fades = gates.item() != 1 if gates.size == 1 else (gates != 1).any()
@@ -291,7 +287,7 @@ class RollingWindow(Ring):
         cls, description: dict[str, Any], arrays: dict[str, NDArray], options: Any
     ) -> RollingWindow:
         arguments, m = description["arguments"], arrays["ring_Y"].shape[1]
-        precision = tuple(arguments["precision"])
+        precision = arguments["precision"][1]
         form = FactorForm.start(arrays["ridge"], m, arguments["intercept"], precision)
         names = "ring_X", "ring_Y", "ring_w", "place", "ridge", "ring_t", "ring_fade"
         window = cls(form, **{name: arrays.get(name) for name in names}, **options)  # pyright: ignore[reportArgumentType]

@@ -257,12 +257,14 @@ class FixedRidgeForm(Form):
     def _take_undetermined(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
         """Learn a row whose residual is that of coefficients of minimum norm."""
         error = rows.Y[t] - self.coefficients() @ rows.X[t]
-        leverage = self.leverage(rows.X[t : t + 1])[0]
+        with np.errstate(over="ignore", invalid="ignore"):  # beside a ridge of 1e-300
+            leverage = self.leverage(rows.X[t : t + 1])[0] if trace.wanted else np.inf
         self._learn(rows, (t, t + 1), residual, None, None)
         residual[t] = error
         if trace.wanted:
             gate, weight = rows.gates[t], rows.weights[t]
-            share = weight * gate / (gate + weight * leverage) if weight * gate > 0 else 0.0
+            known = weight * gate > 0 and np.isfinite(leverage)
+            share = weight * gate / (gate + weight * leverage) if known else 0.0
             trace.write(t, self)
             trace.recursive[t] = error * np.sqrt(share)
 

@@ -67,13 +67,8 @@ def as_root(form: Any) -> Any:
 
 
 def as_factor(form: Any) -> Any:
-    """Convert a state in square-root form to a factor; others are returned.
-
-    So are states that are stored in float32, whose squares of pivots would leave its range.
-    """
-    if type(form) is not SquareRootForm or form.precision[0] != DOUBLE[0]:
-        return form
-    return FactorForm.of_root(form)
+    """Convert a state in square-root form to a factor; others are returned."""
+    return FactorForm.of_root(form) if type(form) is SquareRootForm else form
 
 
 @dataclass(eq=False)
@@ -94,13 +89,13 @@ class FactorForm(Form):
     spread: NDArray[np.float64]
     _: KW_ONLY
     intercept: bool
-    precision: tuple[str, str] = DOUBLE
+    precision: str = DOUBLE
 
     name: ClassVar[str] = "factor"
     FIELDS: ClassVar[schema.Fields] = schema.FACTOR
 
     def __post_init__(self) -> None:
-        self.limits = limits_for(*self.precision)
+        self.limits = limits_for(self.precision)
 
     @classmethod
     def start(
@@ -108,7 +103,7 @@ class FactorForm(Form):
         ridge: NDArray,
         n_targets: int,
         intercept: bool,
-        precision: tuple[str, str] = DOUBLE,
+        precision: str = DOUBLE,
         sandwich: bool = False,
     ) -> FactorForm:
         d = ridge.shape[0]
@@ -124,9 +119,7 @@ class FactorForm(Form):
     def of_root(cls, form: SquareRootForm) -> FactorForm:
         """Convert from the triangular factor R and z."""
         F, D = factor_of(form.R, form.z)
-        shared: dict[str, Any] = form.shared
-        shared["spread"] = form.spread.astype(np.float64, copy=False)
-        return cls(F, D, **shared)
+        return cls(F, D, **form.shared)
 
     def root(self) -> SquareRootForm:
         """Convert to the triangular factor ``R = D^1/2 U`` and ``z = (D^1/2 T)^T``."""
