@@ -4,9 +4,10 @@
     python examples/experiments/stable_training.py --length 8192 --steps 1000
     python examples/experiments/stable_training.py --quick          # a few small steps, asserted
 
-Gates start so that they remember 1.5 sequences (.9997 at 2,048 tokens), without a bound, and ridges
-just above their floor of .25: the Gram matrix of a sequence is large beside the ridge.  A third of
-every sequence is one byte repeated, some sequences are nothing else, as in stability.py.
+Gates start so that they remember 1.5 sequences (0.9997 at 2,048 tokens), without a bound, and
+ridges just above their floor of 0.25: the Gram matrix of a sequence is large compared with the
+ridge.  A third of every sequence is one byte repeated, some sequences are nothing else, as in
+stability.py.
 
 - ``exact`` is the package's default solver.
 - ``30 steps`` is ``olsq.ConjugateGradient(max_steps=30, tol=0)``.

@@ -1,4 +1,4 @@
-"""Equalise a radio channel with QPSK symbols: symbol errors beside the optimum.
+"""Equalise a radio channel with QPSK symbols: symbol errors and the optimum.
 
     python examples/gallery/equaliser.py [--figure equaliser.png]
 

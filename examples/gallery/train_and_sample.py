@@ -17,7 +17,7 @@ import optax
 import olsq.nn
 from olsq.train import Corpus, Trainer, decay_mask
 
-SENTENCES = [b"every row is learnt once. ", b"nothing drifts. ", b"the answer is exact. "]
+SENTENCES = [b"every row is learned once. ", b"nothing drifts. ", b"the answer is exact. "]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -3,7 +3,7 @@
 SciPy's wrappers take column-major arrays, and copying a large factor to that order takes as long as
 a third of the update itself.  LAPACK's compiled routines take a leading dimension, and applied from
 the other side they work on row-major arrays as they are.  All calls go to the library that SciPy
-ships: a second pool of threads (NumPy's) would wait actively beside it.
+ships: a second pool of threads (NumPy's) would wait actively at the same time.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def _factorise_robustly(
 
     A system that is ``indefinite`` to rounding gets a ridge in proportion to its diagonal, which a
     token notices only if its own condition number is beyond the dtype. Where the system is
-    negligible beside the keys (``unbounded``: the discounted problem soon after a gate of 0,
+    negligible compared with the keys (``unbounded``: the discounted problem soon after a gate of 0,
     leverages that overflow), the ridge is in proportion to the keys.
 
     Growth is infinite where a ridge was added.

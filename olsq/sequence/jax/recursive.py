@@ -3,7 +3,7 @@
 Forward, a factor S of the covariance R = S S^T is carried, by Potter's form of Sherman and
 Morrison's update.  What an update leaves of R is a difference: along a key of leverage l it loses
 log10(l) digits of R, and half as many of S, and S S^T cannot become indefinite.  Leverages are
-large where a column is large beside the ridge.
+large if a column is large compared with the ridge.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def soundness(limits, d, count):
 
 @inline
 def is_sound(D, columns, limits, tally):
-    """Test whether no pivot is 0, or rounding noise beside its column."""
+    """Test whether no pivot is 0, or rounding noise compared with its column."""
     d = D.shape[0]
     share, outside = soundness(limits, d, tally[COUNT]), 0
     for j in range(d):
