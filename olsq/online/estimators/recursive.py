@@ -127,7 +127,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     Wind-up: where forgetting is about to push a direction's information below rounding level, the
     coefficient is observed "at its present value" with just enough weight to stay determined
     (stabilised forgetting): it does not move, nothing overflows, other directions keep forgetting.
-    So is one whose regressor was 0 until its information fell 1e60-fold (float32 states: 1e12).
+    So is one whose regressor was 0 until its information fell 1e60-fold.
     Held coefficients are not ``determined_``.  With ``ridge_mode="fixed"`` the ridge determines
     them: they return to zero.
 
