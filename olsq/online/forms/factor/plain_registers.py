@@ -21,11 +21,11 @@ def _lanes(array: Vector, entry: int, lanes: int) -> Vector:
 
 
 def load4(array: Vector, entry: int) -> Vector:
-    return _lanes(array, entry, 4).astype(np.float64)
+    return _lanes(array, entry, 4).copy()
 
 
 def load8(array: Vector, entry: int) -> Vector:
-    return _lanes(array, entry, 8).astype(np.float64)
+    return _lanes(array, entry, 8).copy()
 
 
 def store(array: Vector, entry: int, v: Vector) -> None:

@@ -46,16 +46,9 @@ def _fill(builder, number, kind):
     return builder.shuffle_vector(first, undefined, lanes)
 
 
-def _address(context, builder, array_kind, array, entry, vector):
+def _address(context, builder, array_kind, array, entry, kind):
     data = context.make_array(array_kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [entry]), vector.as_pointer())
-
-
-def _stored(array_kind, kind):
-    """Return LLVM's type of a vector of the array's own numbers, and what they are aligned to."""
-    if array_kind.dtype == types.float32:
-        return ir.VectorType(ir.FloatType(), kind.lanes), 4
-    return kind.vector, 8
+    return builder.bitcast(builder.gep(data, [entry]), kind.vector.as_pointer())
 
 
 def _fused(builder, x, y, z):
@@ -72,14 +65,12 @@ def _loads(lanes: int):
 
     @intrinsic
     def load(_, array, entry):
-        """Load entries entry.. of a C-contiguous array of floats of any number of axes."""
+        """Load entries entry.. of a C-contiguous float64 array of any number of axes."""
 
         def code(context, builder, signature, arguments):
-            (array, entry), array_kind = arguments, signature.args[0]
-            vector, align = _stored(array_kind, kind)
-            place = _address(context, builder, array_kind, array, entry, vector)
-            loaded = builder.load(place, align=align)
-            return loaded if vector == kind.vector else builder.fpext(loaded, kind.vector)
+            array, entry = arguments
+            place = _address(context, builder, signature.args[0], array, entry, kind)
+            return builder.load(place, align=8)
 
         return kind(array, types.intp), code
 
@@ -97,15 +88,12 @@ load4, zero4 = _loads(4)
 
 @intrinsic
 def store(_, array, entry, v):
-    """Store a vector to entries entry.. of a C-contiguous array of floats."""
+    """Store a vector to entries entry.. of a C-contiguous float64 array."""
 
     def code(context, builder, signature, arguments):
-        (array, entry, numbers), (array_kind, _, kind) = arguments, signature.args
-        vector, align = _stored(array_kind, kind)
-        place = _address(context, builder, array_kind, array, entry, vector)
-        if vector != kind.vector:
-            numbers = builder.fptrunc(numbers, vector)
-        builder.store(numbers, place, align=align)
+        array_kind, _, kind = signature.args
+        place = _address(context, builder, array_kind, arguments[0], arguments[1], kind)
+        builder.store(arguments[2], place, align=8)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, v), code
