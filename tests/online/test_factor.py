@@ -16,7 +16,7 @@ from olsq.online.forms.rows import Rows, Trace, read_only
 from olsq.online.forms.square_root import SquareRootForm
 
 EPS = float(np.finfo(np.float64).eps)
-LIMITS = limits_for(*DOUBLE).square_root
+LIMITS = limits_for(DOUBLE).square_root
 
 
 def state_before(d, m=1, ridge=0.0):

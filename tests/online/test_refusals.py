@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -205,3 +207,13 @@ def test_factors_of_a_call_do_not_hide_wrong_parameters(wrong, kind):
             with pytest.raises(ValueError, match=r"half_life|forget"):
                 est.partial_fit(X[:n], y[:n], forget=0.9)
     assert later.set_params(forget=1.0, half_life=None).to_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [RLS, olsq.RollingLeastSquares, partial(olsq.FilterBank, 2), olsq.GroupedLeastSquares,
+     olsq.RobustLeastSquares, olsq.TotalLeastSquares, partial(olsq.coefficient_path, X, Y)],
+)  # fmt: skip
+def test_states_have_no_dtype_of_their_own(make):
+    with pytest.raises(TypeError, match="state_dtype"):
+        make(state_dtype="float32")

@@ -54,7 +54,7 @@ def held_exactly(stream, dtype, intercept, noise):
     ridge = np.full(4, 1e-3)
     if intercept:
         X, ridge = np.insert(X, 0, 1, axis=1), np.insert(ridge, 0, 0)
-    limits = limits_for(np.float64, dtype)
+    limits = limits_for(dtype)
     return oracle.path(
         X, y, gate=GATE, ridge=ridge, eps=limits.eps, floor=limits.floor, coarse=limits.coarse,
         at=[300 + t for t in AT],
@@ -78,17 +78,17 @@ def test_without_noise_nothing_moves(method, intercept, dtype, stream):
     est = learned(method, dtype, fit_intercept=intercept)
     exact = held_exactly(stream, dtype, intercept, 0.0)
     X, y = unexciting(stream, dtype, 0.0)
-    allowed = 400 * limits_for(dtype).eps
+    allowed = 400 * float(np.finfo(dtype).eps)
     coef = followed(est, X[:AFTER], y[:AFTER])
     np.testing.assert_allclose(coef[AT], exact.coef, rtol=0, atol=allowed)
     assert abs(est.n_held_ - exact.count[-1]) <= 4  # a hold may come a row sooner or later
     later = followed(est, X[AFTER:], y[AFTER:])
-    allowed = max(400, est.n_held_ / 2) * limits_for(dtype).eps
+    allowed = max(400, est.n_held_ / 2) * float(np.finfo(dtype).eps)
     np.testing.assert_array_less(np.abs(later - exact.coef[-1]), allowed)
     assert np.isfinite(est.residual_).all()
     assert est.determined_.tolist() == [stream == "one feature" and j == 1 for j in range(4)]
     est.partial_fit(*first_rows(dtype, 400, seed=3))  # and it learns again at once
-    np.testing.assert_allclose(est.coef_, TRUTH, rtol=0, atol=100 * limits_for(dtype).eps)
+    np.testing.assert_allclose(est.coef_, TRUTH, rtol=0, atol=100 * float(np.finfo(dtype).eps))
     assert est.determined_.all()
 
 
@@ -105,7 +105,7 @@ def test_with_noise_what_nothing_excites_is_held(method, intercept, dtype, strea
     rounding error.  What rounding can do by then is a part of the noise, the same part in every
     dtype, and it comes to an end: leftovers below rounding are dropped.
     """
-    noise, eps = 0.1, limits_for(dtype).eps
+    noise, eps = 0.1, float(np.finfo(dtype).eps)
     est = learned(method, dtype, fit_intercept=intercept)
     coef = followed(est, *unexciting(stream, dtype, noise))
     exact = held_exactly(stream, dtype, intercept, noise)
@@ -137,7 +137,7 @@ def test_information_form_stays_finite_and_says_what_it_lost(dtype, ridge_mode):
     X, y = (np.concatenate([np.zeros((2000, *a.shape[1:])), a]) for a in (X, y))
     ridge = np.full(4, 1e-3 if ridge_mode == "fixed" else 0.0)
     exact = solve(X, y[:, None], GATE ** np.arange(2400.0)[::-1], ridge, True)
-    np.testing.assert_allclose(est.coef_, exact[0][0], rtol=0, atol=20 * limits_for(dtype).eps)
+    np.testing.assert_allclose(est.coef_, exact[0][0], rtol=0, atol=20 * float(np.finfo(dtype).eps))
 
 
 @pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
@@ -161,7 +161,7 @@ def test_collinear_for_ever(method, dtype, forget):
     )
     assert rank == 2
     # One rounding for each row that counts; they add up like a random walk.
-    rounding = 10 * limits_for(dtype).eps * np.sqrt(weights.sum())
+    rounding = 10 * float(np.finfo(dtype).eps) * np.sqrt(weights.sum())
     np.testing.assert_allclose(est.coef_, exact[0], rtol=0, atol=rounding)
 
 
