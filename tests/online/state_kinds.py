@@ -101,7 +101,7 @@ def saved(kind: str) -> bytes:
     """The state of a kind after 30 rows."""
     if kind in EARLIER:
         file, name = EARLIER[kind]
-        earlier = Path(__file__).parents[1] / "golden" / f"{file}.json"
+        earlier = Path(__file__).parents[1] / f"golden/{file}.json"
         return base64.b64decode(json.loads(earlier.read_text())[name])
     if kind in BUILDERS:
         table = np.round(X) if kind == "one hot" else X
