@@ -7,7 +7,6 @@ import pytest
 
 import olsq
 from olsq.online.calls import call
-from olsq.online.forms import information
 from olsq.reference import regression as oracle
 
 EDGES = [1, 63, 64, 65, 127, 128, 129, 200]
@@ -23,9 +22,9 @@ EDGES = [1, 63, 64, 65, 127, 128, 129, 200]
         lambda: olsq.RecursiveLeastSquares(
             method="sqrt", fit_intercept=False, ridge=1e-3, cov="sandwich"
         ),
-        lambda: olsq.RecursiveLeastSquares(method="information", fit_intercept=False, ridge=1e-3),
+        lambda: olsq.RecursiveLeastSquares(ridge_mode="fixed", fit_intercept=False, ridge=1e-3),
         lambda: olsq.RecursiveLeastSquares(
-            method="information", fit_intercept=False, ridge=1e-3, residuals=False
+            ridge_mode="fixed", fit_intercept=False, ridge=1e-3, residuals=False
         ),
         lambda: olsq.RollingLeastSquares(window=70, fit_intercept=False, ridge=1e-3),
         lambda: olsq.RollingLeastSquares(
@@ -35,7 +34,6 @@ EDGES = [1, 63, 64, 65, 127, 128, 129, 200]
 )
 def test_every_row_is_learned_once(make, n, missing, monkeypatch):
     monkeypatch.setattr(call, "BLOCK_ENTRIES", 128)  # 64 rows
-    monkeypatch.setattr(information, "_BLOCK", 16)
     rng = np.random.default_rng(n)
     X, y = rng.integers(-8, 9, (n, 2)).astype(float), rng.integers(-8, 9, n).astype(float)
     usable = np.ones(n, bool)
@@ -47,7 +45,8 @@ def test_every_row_is_learned_once(make, n, missing, monkeypatch):
     kept = np.flatnonzero(usable)
     if isinstance(est, olsq.RollingLeastSquares):
         kept = kept[kept >= n - 70] if est.window_of == "positions" else kept[-70:]
-    gram = est.moments().gram - 1e-3 * np.eye(2)  # the ridge
+    fixed = getattr(est, "ridge_mode", "discounted") == "fixed"
+    gram = est.moments().gram - (0.0 if fixed else 1e-3) * np.eye(2)  # the ridge
     np.testing.assert_allclose(gram, X[kept].T @ X[kept], rtol=0, atol=1e-7)
     np.testing.assert_allclose(est.moments().cross[0], y[kept] @ X[kept], rtol=0, atol=1e-7)
     assert est.n_samples_seen_ == usable.sum()
@@ -77,7 +76,7 @@ def test_paths_of_wide_models(n, forget):
 
 WITHOUT_ROWS = {
     "recursive": lambda: olsq.RecursiveLeastSquares(),
-    "information": lambda: olsq.RecursiveLeastSquares(method="information", ridge=1.0),
+    "fixed ridge": lambda: olsq.RecursiveLeastSquares(ridge_mode="fixed", ridge=1.0),
     "by target": lambda: olsq.RecursiveLeastSquares(missing="skip_target"),
     "time": lambda: olsq.RecursiveLeastSquares(half_life="3D"),
     "rolling": lambda: olsq.RollingLeastSquares(4),
