@@ -208,3 +208,12 @@ def test_files_and_merging_need_few_states(method, tmp_path):
         tracemalloc.stop()
         assert peak <= states * 8 * d**2
     np.testing.assert_array_equal(olsq.load(path).coef_, est.coef_)
+
+
+def test_a_window_that_fills_learns_its_first_rows_as_a_stream_does():
+    """Their directions are carried from row to row: anew for each they cost O(d^4) together."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((70, 130)), rng.standard_normal(70)
+    window, stream = olsq.RollingLeastSquares(300).fit(X, y), olsq.RecursiveLeastSquares().fit(X, y)
+    np.testing.assert_array_equal(window.residual_, stream.residual_)
+    np.testing.assert_array_equal(window.coef_, stream.coef_)

@@ -7,7 +7,7 @@ import numpy as np
 from olsq.online.forms.factor.careful import take_carefully
 from olsq.online.forms.factor.kernels import absorb_row, called, inline, load_row
 from olsq.online.forms.factor.learning import make_scratch
-from olsq.online.forms.factor.limits import EPS
+from olsq.online.forms.factor.limits import EPS, EXTENDED_FROM
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT, count_row
 from olsq.online.forms.square_root_kernels import DECAY as GATES
 from olsq.online.windows.arrays import (
@@ -41,12 +41,13 @@ from olsq.online.windows.ring_kernels import (
 def make_room(d, m, intercept):
     """Return what the functions below work in."""
     first = 1 if intercept else 0
+    s = d - first if d >= EXTENDED_FROM else 0
     return Room(
         four=(np.empty((4, d)), np.empty((4, m)), np.ones(4), np.empty(4)),
         errors=np.empty((4, m)),
         scratch=make_scratch(d, m),
         history=(np.empty((d, 4)), np.empty((d, 4)), np.empty((d, 4))),
-        start=(first, np.empty((0, 0)), np.full(1, -1)),
+        start=(first, np.empty((s, s)), np.full(1, -1)),
         row=np.empty(d + m),
         of_targets=np.empty(m),
         pivots=np.empty(d),
@@ -61,6 +62,7 @@ def build(state, window, limits, room):
     four, errors, w = room.four, room.errors, room.row
     X, Y, _, weights = four
     d, m, count = D.shape[0], loss.shape[0], window.place[FILLED]
+    room.start[2][0] = -1  # a basis of the state that goes
     for j in range(d):
         for k in range(d + m):
             F[j, k] = 0.0
@@ -161,7 +163,6 @@ def take_unsettled(state, window, rows, t, limits, known, room, errors):
     gate, weight = rows.gates[t], rows.weights[t]
     for q in range(squares.shape[1]):
         room.errors[0, q] = errors[t, q]
-    room.start[2][0] = -1
     load_arriving(rows, t, room.four, 0)
     share, outcome = take_carefully(state, room.four, 0, limits, room.start, known, room.errors)
     if outcome < 0:
@@ -231,4 +232,6 @@ def settle(state, window, rows, t, limits, room):
             break
         build(state, window, limits, room)
         made = True
+    if settled:
+        room.start[2][0] = -1  # a basis that this row may not lie in
     return settled, made
