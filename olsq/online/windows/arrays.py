@@ -46,7 +46,7 @@ class Arriving(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What kernels work in.
+    """Arrays that kernels work in.
 
     ``four`` rows (X, Y, gates, weights), their errors (4, m), scratch and history of the recursion,
     the start of the careful one, a row (d + m,), a number per target (m,), and pivots (d,).

@@ -1,7 +1,8 @@
 """Sums of squares of a window's columns, bounds on their rounding errors, and what they allow.
 
 Formulas of one column are functions of four columns in a register as well as of one number: see
-:mod:`.kernels` for what they compute.
+:mod:`.kernels` for what they compute.  Those named ``..._entry`` that test return 0 where all is
+well; their sum differs from 0 also where a number is NaN.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def unsettled_entry(pivot, size, x, gate, weight, share, zero, one):
     """Return 0 where a pivot, faded before a row, is sound or 0 as its whole column is."""
     new = add_product(times(gate, size), weight, times(x, x))
     most = where_above(size, new, size, new)
-    rest = where_above(zero, pivot, one, plus(most, pivot))
-    return where_above(pivot, times(share, most), zero, rest)
+    excess = where_above(zero, pivot, one, plus(most, pivot))
+    return where_above(pivot, times(share, most), zero, excess)
 
 
 @inline
@@ -121,23 +122,23 @@ def count_pair(columns, window, four, r, left):
         store(columns, d + k, size)
         outside = plus(outside, stale_entry(size, error, *tests4))
         k += 4
-    rest = total(outside)
+    excess = total(outside)
     for j in range(k, d):
         size, error = count_entry(columns[0, j], errors[j], X[r, j], *enters)
         size, error = count_entry(size, error, X[r + 1, j], *leaves)
         errors[j] = error
         columns[0, j] = columns[1, j] = size
-        rest += stale_entry(size, error, *tests)
-    return rest != 0
+        excess += stale_entry(size, error, *tests)
+    return excess != 0
 
 
 @inline
 def has_stale_column(columns, window):
     """Test whether a column's rounding errors are no longer small in the window as it is now."""
-    tolerance, rest = tolerance_in(window), 0.0
+    tolerance, excess = tolerance_in(window), 0.0
     for j in range(columns.shape[1]):
-        rest += stale_entry(columns[0, j], window.bounds[j], tolerance, FAINTEST_COLUMN, 0.0)
-    return rest != 0
+        excess += stale_entry(columns[0, j], window.bounds[j], tolerance, FAINTEST_COLUMN, 0.0)
+    return excess != 0
 
 
 @inline
@@ -170,17 +171,17 @@ def is_settled(pivots, factor, state, limits, rows, t):
         entry = unsettled_entry(pivot, size, load4(X, t * d + k), *tests4)
         outside = plus(outside, entry)
         k += 4
-    rest = total(outside)
+    excess = total(outside)
     for j in range(k, d):
-        rest += unsettled_entry(factor * pivots[j], columns[0, j], X[t, j], *tests)
-    return rest == 0
+        excess += unsettled_entry(factor * pivots[j], columns[0, j], X[t, j], *tests)
+    return excess == 0
 
 
 @inline
 def is_sound(state, limits):
     """Test whether no pivot is 0 or rounding noise, except of columns that are 0 throughout."""
     _, D, columns, tally, _ = state
-    share, rest = soundness(limits, D.shape[0], tally[COUNT]), 0.0
+    share, excess = soundness(limits, D.shape[0], tally[COUNT]), 0.0
     for j in range(D.shape[0]):
-        rest += unsettled_entry(D[j], columns[0, j], 0.0, 1.0, 0.0, share, 0.0, 1.0)
-    return rest == 0
+        excess += unsettled_entry(D[j], columns[0, j], 0.0, 1.0, 0.0, share, 0.0, 1.0)
+    return excess == 0

@@ -16,7 +16,7 @@ from olsq.online.windows.ring_kernels import copy_row
 
 
 class Carried(NamedTuple):
-    """What is carried from row to row, and what that is computed in.
+    """Coefficients and variances carried from row to row, with the arrays to compute them in.
 
     theta (m, d); ``variance`` (d,), the ``largest`` (d,) since they were computed afresh, and those
     after the two rows of a pair (2, d), all three (0,) or (2, 0) where nobody asks for variances;
