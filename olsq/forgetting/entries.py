@@ -36,5 +36,5 @@ def aside_shape(kind: int, d: int, m: int) -> tuple[int, int]:
     sum of squares of the present stretch and of the one before; PerCoefficient: the coefficients.
     """
     if kind == RESET:
-        return 1, d * d + m * d + 2 * d + 4 + m + 4 * m + 1
+        return 1, d * (d + m) + d + 2 * d + 4 + m + 4 * m + 1
     return m, {VARIABLE: 2, PER_COEFFICIENT: d}.get(kind, 0)

@@ -12,10 +12,9 @@ from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.files import frozen
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
-from olsq.online.forms.factor.form import FactorForm, as_factor, as_root
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.forms.targets import Group, TargetGroups
 from olsq.online.rows.complex_rows import refuse_complex
@@ -63,22 +62,23 @@ def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
     """Return the state with coefficients of these ridges (n,) appended, 0 in every row so far."""
     form = switch.form
     if isinstance(form, FixedRidgeForm):
-        data = as_factor(_widened_root(form.data.root(), np.zeros_like(ridge)))
+        data = _widened(form.data, np.zeros_like(ridge))
         wide: Any = FixedRidgeForm(data, np.concatenate([form.ridge, ridge]), form.solving)
     else:
-        wide = _widened_root(as_root(form), ridge)
-        wide = as_factor(wide) if isinstance(form, FactorForm) else wide
+        wide = _widened(form, ridge)
     return FormSwitch(wide, switch.span)
 
 
-def _widened_root(form: SquareRootForm, ridge: NDArray[np.float64]) -> SquareRootForm:
-    """Append coefficients of these discounted ridges (n,) to a square-root form."""
-    n, m = ridge.size, form.loss.size
+def _widened(form: FactorForm, ridge: NDArray[np.float64]) -> FactorForm:
+    """Append coefficients of these discounted ridges (n,) to a state."""
+    (d, width), n = form.F.shape, ridge.size
     # Wind-up protection would have held a regressor of zeros at this share of its ridge.
     left = max(float(form.tally[DECAY]), form.limits.floor) * ridge
-    return SquareRootForm(
-        R=_block(form.R, np.sqrt(left)),
-        z=np.hstack([form.z, np.zeros((m, n))]),
+    F = np.eye(d + n, width + n)
+    F[:d, :d], F[:d, d + n :] = form.F[:, :d], form.F[:, d:]
+    return FactorForm(
+        F,
+        np.concatenate([form.D, left]),
         loss=form.loss,
         columns=np.hstack([form.columns, [left, ridge]]),
         **_unchanged(form, n),

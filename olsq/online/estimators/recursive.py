@@ -15,7 +15,6 @@ from olsq.online.calls.call import Origin
 from olsq.online.estimators.inference import Inference
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
-from olsq.online.forms.factor.form import as_root
 from olsq.online.forms.form_switch import FormSwitch, read_with, without_ridge
 from olsq.online.forms.moments import check as check_moments
 from olsq.online.forms.moments import factor_for, prior_shape, switch_from, switch_from_prior
@@ -226,7 +225,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     def _forgetting_of(self, switch: FormSwitch) -> FormSwitch:
         """Convert the state before any row to the form that the strategy needs."""
         if self._strategy is not None:
-            switch.form = AdaptiveForm.of(as_root(switch.form), self._strategy)
+            switch.form = AdaptiveForm.of(switch.form, self._strategy)
         return switch
 
     def _check_frozen(self) -> None:

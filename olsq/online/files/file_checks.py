@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
-from olsq.forgetting.entries import aside_shape
+from olsq.forgetting.entries import RESET, aside_shape
 from olsq.online.files.invariants import (
     MOST_ROWS,
     check_common,
@@ -222,6 +222,7 @@ FORMS: dict[str, Fields] = {
     "sqrt": schema.SQUARE_ROOT,
     "information": schema.INFORMATION,
     "adaptive": schema.ADAPTIVE,
+    "strategy": schema.STRATEGY,
 }
 # What else describes forms that windows do not have.
 ARGUMENTS = {"fixed ridge": {"solving"}, "information": {"discounted", "solving"}}
@@ -255,10 +256,12 @@ def _check_engine(
     want(isinstance(form, str) and form in FORMS, "form", form)
     extra = ARGUMENTS.get(form, set())
     strategy = estimator._strategy
-    want((form == "adaptive") == (strategy is not None), "form", form)
+    want((form in ("adaptive", "strategy")) == (strategy is not None), "form", form)
     if strategy is not None:
         extra |= {"forget"}
         sizes["a"], sizes["r"] = aside_shape(strategy.code, d, m)
+        if form == "adaptive" and strategy.code == RESET:
+            sizes["r"] -= d  # of a factor whose rows were not divided by their pivots
     arguments = engine["arguments"]
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
     sizes["d+m"] = sizes["d"] + sizes["m"]

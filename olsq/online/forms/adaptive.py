@@ -1,4 +1,4 @@
-"""The square-root form under a forgetting strategy that keeps a state of its own."""
+"""The factor under a forgetting strategy that keeps a state of its own."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from olsq.forgetting.entries import (
 )
 from olsq.online.forms import adaptive_update as kernels
 from olsq.online.forms import schema
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root import SquareRootForm
 
 
 @dataclass(eq=False)
-class AdaptiveForm(SquareRootForm):
-    """The square-root form, with the state that the strategy ``forget`` keeps beside it.
+class AdaptiveForm(FactorForm):
+    """The factor, with the state that the strategy ``forget`` keeps beside it.
 
     ``variances`` (m,) are the noise's, by target, for the strategies that estimate them; the
     entries of ``memory`` (7,) and ``aside`` are described in ``forgetting.entries``.
@@ -47,40 +47,31 @@ class AdaptiveForm(SquareRootForm):
     forget: Any  # a Forgetting, or what it was saved as
     precision: str = DOUBLE
 
-    TAKES_BASIS: ClassVar[bool] = False  # strategies change what is known between rows
-    name: ClassVar[str] = "adaptive"
-    FIELDS: ClassVar[schema.Fields] = schema.ADAPTIVE
+    name: ClassVar[str] = "strategy"
+    FIELDS: ClassVar[schema.Fields] = schema.STRATEGY
     ARGUMENTS: ClassVar[tuple[str, ...]] = ("intercept", "precision", "forget")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.forget = from_dict(self.forget)
         if self.forget.code == PER_COEFFICIENT:
-            # Rows of R whose entries differ in size by more would cancel in back substitution.
+            # Rows whose entries differ in size by more would cancel in back substitution.
             self.limits = replace(self.limits, floor=1e-12)
         self.strategy = (
             int(self.forget.code),
             self.forget.options(),
-            self.forget.vectors(self.R.shape[0]),
+            self.forget.vectors(self.D.size),
         )
         if self.aside is None:
-            self.aside = np.zeros(aside_shape(self.forget.code, *self.z.shape[::-1]))
+            self.aside = np.zeros(aside_shape(self.forget.code, self.D.size, self.loss.size))
 
     @classmethod
-    def of(cls, form: SquareRootForm, forget: Forgetting) -> AdaptiveForm:
-        """Make a form that continues from a square-root form's state; ValueError if sizes do not
-        fit.
-        """
+    def of(cls, form: FactorForm, forget: Forgetting) -> AdaptiveForm:
+        """Make a form that continues from a state; ValueError if sizes do not fit."""
         memory = np.zeros(N_MEMORY)
         memory[GATE] = 1.0
-        adaptive = {"memory": memory, "variances": np.zeros(form.z.shape[0]), "forget": forget}
-        return cls(form.R, form.z, **form.shared, **adaptive)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickle; those of 0.2.0 have no ``aside``."""
-        vars(self).update(state)
-        if self.aside is None:
-            self.aside = np.zeros(aside_shape(self.forget.code, *self.z.shape[::-1]))
+        adaptive = {"memory": memory, "variances": np.zeros(form.loss.size), "forget": forget}
+        return cls(form.F, form.D, **form.shared, **adaptive)
 
     @property
     def drifts(self) -> bool:
@@ -108,7 +99,7 @@ class AdaptiveForm(SquareRootForm):
                 if factors is None:
                     factors = rows._replace(gates=np.ones(rows.X.shape[0]))
                 factors.gates[t] = gate
-                self._take_alone(factors, t, residual, trace)
+                super().update(factors, t, t + 1, residual, trace)
                 self.memory[LAST_TRACE] = 0.0
                 if self.strategy[0] == PER_COEFFICIENT:
                     self.memory[KNOWN] = 0.0
@@ -131,7 +122,7 @@ class AdaptiveForm(SquareRootForm):
     def state(self) -> dict[str, Any]:
         """Return the strategy's own estimates, by name."""
         code = self.strategy[0]
-        found: dict[str, Any] = {"window": self.forget.window_for(self.R.shape[0])}
+        found: dict[str, Any] = {"window": self.forget.window_for(self.D.size)}
         if code in (VARIABLE, RESET, BOUNDED):
             found["factor"] = float(self.memory[GATE])
         if code not in (VARIABLE, RESET):

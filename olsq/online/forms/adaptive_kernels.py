@@ -1,14 +1,15 @@
 """Numba kernels of the forgetting strategies that are not one given factor a row.
 
-They work on the square-root form: R upper triangular with ``R^T R`` the information matrix, and
-``R theta_l = z_l``.  All that they do to it is orthogonal, or scales it, so that it stays the
-factor of a positive semidefinite matrix whatever is rounded.  :mod:`olsq.forgetting` has the
+They work on the factor ``F = [U T]`` and the pivots D of :mod:`.factor.kernels`.  All that they do
+to it keeps pivots from becoming negative, whatever is rounded.  :mod:`olsq.forgetting` has the
 equations.
 """
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from olsq.forgetting.entries import (
     BOUNDED,
@@ -27,98 +28,90 @@ from olsq.forgetting.entries import (
     VARIABLE,
 )
 from olsq.kernels import kernel
-from olsq.linalg.numpy.rotations import rotate_pair
 from olsq.online.forms.error_kernels import factor_by_error
-from olsq.online.forms.square_root_kernels import rotate
-from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
+from olsq.online.forms.factor.kernels import absorb_row, called, inline
+from olsq.online.forms.factor.solving import solve, variances
 
 SMALLEST_SQUARE, LARGEST_SQUARE = 1e-250, 1e250  # between these no square has lost digits
 
 
-@kernel(called=True)
-def inflate(R, z, g, step, row, rest):
-    """Update R, z from P to ``P + step^2 g g^T``, leaving the coefficients R theta = z unchanged.
+@called
+def inflate(F, D, g, step, scratch):
+    """Update F, D from P to ``P + step^2 g g^T``, leaving the coefficients as they are.
 
     ``theta' = theta + step g w`` with w of variance 1 is the system of rows ``[1 | 0]`` and
-    ``[-step R g | R]`` in (w, theta'); rotations from the last row up clear the column of w, and
-    keep R triangular (the square-root information filter's time update; Bierman 1977, ch. 6).
-    ``g`` (d,); row (d,) and rest (m,) are scratch.
+    ``[-step R g | R]`` in (w, theta'), R = D^1/2 U; rotations from the last row up clear the column
+    of w, and keep R triangular (the square-root information filter's time update; Bierman 1977, ch.
+    6).  Without square roots, with ``alpha`` the square of the pivot of w and b its row times it::
+
+        h = U_i g,   alpha' = alpha + step^2 D_i h^2,   F_i' = F_i - step h / alpha b,
+        b' = b + step D_i h F_i,   D_i' = D_i alpha / alpha'
+
+    ``g`` (d,); scratch (d + m,).
     """
-    d, m = R.shape[0], z.shape[0]
-    for k in range(d):
-        row[k] = 0.0
-    for target in range(m):
-        rest[target] = 0.0
+    d, width, alpha = D.shape[0], F.shape[1], 1.0
+    for k in range(width):
+        scratch[k] = 0.0
     last = d - 1
     while last >= 0 and g[last] == 0:
         last -= 1
-    pivot = 1.0
     for i in range(last, -1, -1):
-        own, other = R[i, i:], row[i:]
-        v = 0.0
-        # v = step (R g)_i, the entry of row i in the column of w
-        for k in range(last + 1 - i):
-            v += own[k] * g[i + k]
-        v *= step
-        if v == 0:
+        h = g[i]
+        for k in range(i + 1, last + 1):
+            h += F[i, k] * g[k]
+        h *= step
+        share = D[i] * h
+        if share == 0:
             continue
-        # rotate (pivot, v) to (length, 0): row i of R against the row of w
-        length = math.hypot(pivot, v)
-        c, s = pivot / length, v / length
-        pivot = length
-        rotate_pair(own, other, c, s, 1.0)
-        rotate_pair(z[:, i], rest, c, s, 1.0)
+        part = h / alpha
+        scratch[i] = share
+        for k in range(i + 1, width):
+            f, b = F[i, k], scratch[k]
+            F[i, k] = f - part * b
+            scratch[k] = b + share * f
+        before = alpha
+        alpha += share * h
+        D[i] *= before / alpha
 
 
-@kernel(forceinline=True)
-def scale(R, z, factor):
-    """Multiply R and z by a factor."""
-    d, m = R.shape[0], z.shape[0]
+@inline
+def scale_columns(F, D, factors):
+    """Multiply column j of ``R = D^1/2 U`` by ``factors[j]`` (d,)."""
+    d = D.shape[0]
     for i in range(d):
-        for k in range(i, d):
-            R[i, k] *= factor
-        for target in range(m):
-            z[target, i] *= factor
+        for k in range(i + 1, d):
+            F[i, k] *= factors[k] / factors[i]
+        D[i] *= factors[i] * factors[i]
 
 
-@kernel(forceinline=True)
-def scale_columns(R, factors):
-    """Multiply column j of R by ``factors[j]``."""
-    for i in range(R.shape[0]):
-        own, part = R[i, i:], factors[i:]
-        for k in range(own.shape[0]):
-            own[k] *= part[k]
-
-
-@kernel(called=True)
-def set_targets(R, z, theta):
-    """Set z to ``R theta``, so that the coefficients become theta."""
-    d, m = R.shape[0], z.shape[0]
+@called
+def set_targets(F, theta):
+    """Set the targets to ``U theta``, so that the coefficients become theta (m, d)."""
+    m, d = theta.shape
     for i in range(d):
-        own = R[i, i:]
-        for target in range(m):
-            known = theta[target, i:]
-            total = 0.0
-            for k in range(own.shape[0]):
-                total += own[k] * known[k]
-            z[target, i] = total
+        for q in range(m):
+            total = theta[q, i]
+            for k in range(i + 1, d):
+                total += F[i, k] * theta[q, k]
+            F[i, d + q] = total
 
 
-@kernel(called=True)
-def observe_as_they_are(R, z, shares, first, count, scratch):
+@called
+def observe_as_they_are(F, D, shares, first, count):
     """Add ``shares[j]`` of information to coefficients first..first + count, which do not move."""
-    theta, x, y, noise = scratch
-    d, m = R.shape[0], z.shape[0]
-    back_substitute(R, z, theta)
+    d, width = F.shape
+    m = width - d
+    theta, w, unused, error = np.empty((m, d)), np.empty(width), np.zeros(m), np.empty(m)
+    solve(F, D, theta)
     for i in range(count):
         j = (first + i) % d
         for k in range(d):
-            x[k] = noise[k] = 0.0
-        # the row sqrt(share_j) e_j with the target it already has, so that its residual is 0
-        x[j] = math.sqrt(shares[j])
-        for target in range(m):
-            y[target] = x[j] * theta[target, j]
-        rotate(R, z, x, y, 1.0, noise)
+            w[k] = 0.0
+        # the row e_j with the target it already has, so that its error is 0
+        w[j] = 1.0
+        for q in range(m):
+            w[d + q] = theta[q, j]
+        absorb_row(F, D, unused, w, 1.0, shares[j], error)
 
 
 @kernel(forceinline=True)
@@ -127,14 +120,23 @@ def power_of_two(size):
     return math.ldexp(1.0, min(max(-math.frexp(size)[1], -1000), 1000))
 
 
-@kernel(forceinline=True)
-def image_of_unit(R, x, g, image):
-    """Compute ``g = x / |R x|`` (d,); return False where ``R x`` is 0. image (d,) is scratch.
+@inline
+def image(F, D, i, x):
+    """Compute entry i of ``R x``, with ``R = D^1/2 U``."""
+    total = x[i]
+    for k in range(i + 1, D.shape[0]):
+        total += F[i, k] * x[k]
+    return math.sqrt(D[i]) * total
+
+
+@inline
+def image_of_unit(F, D, x, g, images):
+    """Compute ``g = x / |R x|`` (d,); return False where ``R x`` is 0. images (d,) is scratch.
 
     x and then R x are first multiplied by powers of two, which is exact: on streams whose rows are
     far below the information of older ones, the squares would underflow.
     """
-    d = R.shape[0]
+    d = D.shape[0]
     largest = 0.0
     for k in range(d):
         largest = max(largest, abs(x[k]))
@@ -145,33 +147,29 @@ def image_of_unit(R, x, g, image):
         g[k] = up * x[k]
     largest = 0.0
     for i in range(d):
-        own, part = R[i, i:], g[i:]
-        total = 0.0
-        for k in range(own.shape[0]):
-            total += own[k] * part[k]
-        image[i] = total
-        largest = max(largest, abs(total))
+        images[i] = image(F, D, i, g)
+        largest = max(largest, abs(images[i]))
     if largest == 0:
         return False
     up, size = power_of_two(largest), 0.0
     for i in range(d):
-        size += (up * image[i]) ** 2
+        size += (up * images[i]) ** 2
     share = 1.0 / math.sqrt(size)
     for k in range(d):
         g[k] *= share * up
     return True
 
 
-@kernel(forceinline=True)
-def factor_by_trace(options, memory, R, inverse, diagonal):
+@inline
+def factor_by_trace(options, memory, F, D, inverse, diagonal):
     """Compute the factor that keeps the trace of P bounded.
 
     The trace is computed afresh every d rows, O(d^2) per row, and carried between: dividing by
     factors enlarges its rounding error like that of P.
     """
-    d = R.shape[0]
+    d = D.shape[0]
     if memory[LAST_TRACE] <= 0 or memory[TURN] >= d:
-        inverse_diagonal(R, inverse, diagonal)
+        variances(F, D, inverse, diagonal)
         total = 0.0
         for j in range(d):
             total += diagonal[j]
@@ -180,17 +178,17 @@ def factor_by_trace(options, memory, R, inverse, diagonal):
     return min(1.0, max(options[FACTOR], memory[LAST_TRACE] / options[TRACE]))
 
 
-@kernel(forceinline=True)
-def carry_trace(memory, R, p, u, factor, weight, leverage):
-    """Update the trace of P for a row with ``p = R^-T x``, ``leverage = p.p``, before R changes."""
-    d = R.shape[0]
+@inline
+def carry_trace(memory, F, D, p, u, factor, weight, leverage):
+    """Update the trace of P for a row with parts p (d,), before F changes."""
+    d = D.shape[0]
     size = 0.0
-    for i in range(d - 1, -1, -1):  # u = R^-1 p = P x
-        total = p[i]
+    for i in range(d - 1, -1, -1):  # u = U^-1 D^-1 p = P x
+        total = p[i] / D[i]
         for k in range(i + 1, d):
-            total -= R[i, k] * u[k]
-        u[i] = total / R[i, i]
-        size += u[i] * u[i]
+            total -= F[i, k] * u[k]
+        u[i] = total
+        size += total * total
     before = memory[LAST_TRACE]
     # tr P' = (tr P - w |P x|^2 / (factor + w x.P x)) / factor
     after = before - weight * size / (factor + weight * leverage)
@@ -209,66 +207,63 @@ def undetermined_factor(kind, options):
     return options[FACTOR] if kind in (PER_COEFFICIENT, RESETTING, RESET) else 1.0
 
 
-@kernel(forceinline=True)
-def forget(strategy, form, x, p, judged, elapsed, scratch):
-    """Forget: update R, z to the state before row x is learned.
+@inline
+def forget(strategy, state, x, p, judged, elapsed, scratch):
+    """Forget: update F, D to the state before row x is learned.
 
-    Returns the factor that is left for the rotation to apply, and the one that counts of rows and
-    the loss forget with.  x (d,), p = R^-T x; ``strategy`` and ``judged`` as in
-    ``error_kernels.continue_trial``; ``scratch`` = (theta (m, d), row (d,), rest (m,), g (d,),
-    inverse (d, d)).
+    Returns the factor that is left for the row to apply, and the one that counts of rows and the
+    loss forget with.  x (d,); p (d,) its parts of :func:`take_out_parts`; ``strategy`` and
+    ``judged`` as in ``error_kernels.continue_trial``; ``scratch`` = (g (d,), images (d,), row (d +
+    m,), squares (m,), inverse (d, d)).
     """
     kind, options, vectors, memory, _, _ = strategy
-    R, z, _, _, _ = form
-    theta, row, rest, g, inverse = scratch
+    F, D, _, _, _ = state
+    g, images, row, squares, inverse = scratch
     _, leverage, weight, _ = judged
-    d = R.shape[0]
+    d = D.shape[0]
     factor = options[FACTOR]
     if kind in (VARIABLE, RESET):
-        gate = factor_by_error(strategy, judged, d, rest)
+        gate = factor_by_error(strategy, judged, d, squares)
         memory[GATE] = gate
         return gate, gate
     if kind == BOUNDED:
-        gate = factor_by_trace(options, memory, R, inverse, g)
-        carry_trace(memory, R, p, g, gate, weight, leverage)
+        gate = factor_by_trace(options, memory, F, D, inverse, g)
+        carry_trace(memory, F, D, p, g, gate, weight, leverage)
         memory[GATE] = gate
         return gate, gate
-    # Rbar = F R F with F = diag(sqrt(factors)), so the factor's columns are scaled
+    # Mbar = S M S with S = diag(sqrt(factors)), so the columns of R are scaled
     if kind == PER_COEFFICIENT:
-        scale_columns(R, vectors[0])
+        scale_columns(F, D, vectors[0])
         return 1.0, factor
     if kind == DIRECTIONAL:
         if factor == 1 or weight == 0:
             return 1.0, factor if weight > 0 else 1.0
         size = 0.0  # of R x
         for i in range(d):
-            own, part = R[i, i:], x[i:]
-            total = 0.0
-            for k in range(own.shape[0]):
-                total += own[k] * part[k]
-            size += total * total
-        for k in range(d):
-            g[k] = x[k]
+            part = image(F, D, i, x)
+            size += part * part
+            g[i] = x[i]
         # Pbar = P + (1 / factor - 1) x x^T / |R x|^2
         share = math.sqrt(1.0 / factor - 1.0)
         if SMALLEST_SQUARE < size < LARGEST_SQUARE:
             share /= math.sqrt(size)
-        elif not image_of_unit(R, x, g, row):
+        elif not image_of_unit(F, D, x, g, images):
             return 1.0, factor
-        inflate(R, z, g, share, row, rest)
+        inflate(F, D, g, share, row)
         return 1.0, factor
     if kind == RESETTING:
         if factor < 1:
-            scale(R, z, math.sqrt(factor))
+            for j in range(d):
+                D[j] *= factor
             count = 1 if options[CYCLIC] > 0 else d
             turn = int(memory[TURN]) % d
-            observe_as_they_are(R, z, vectors[0], turn, count, (theta, row, rest, g))
+            observe_as_they_are(F, D, vectors[0], turn, count)
             memory[TURN] = (turn + count) % d
         return 1.0, factor
     # Pbar = P + elapsed Q, one rank-one step per vector of Q
     step = math.sqrt(elapsed)
     for r in range(vectors.shape[0] if elapsed > 0 else 0):
-        inflate(R, z, vectors[r], step, row, rest)
+        inflate(F, D, vectors[r], step, row)
     return 1.0, 1.0
 
 

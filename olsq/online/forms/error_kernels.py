@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from olsq.forgetting.entries import (
     BREAKS,
     FACTOR,
@@ -32,8 +34,8 @@ from olsq.forgetting.entries import (
     VARIABLE,
 )
 from olsq.kernels import kernel
-from olsq.online.forms.square_root_kernels import absorb, noise_level
-from olsq.online.forms.triangular_kernels import forward_solve
+from olsq.online.forms.factor.judging import absorb_judged, take_out_parts
+from olsq.online.forms.factor.kernels import called, inline
 
 CLIP = 9.0  # an error counts for at most so many times the noise's variance ...
 CLIPPED = 1.0 / 0.9950  # ... and what that leaves out of the mean of Gaussian errors, inverted
@@ -43,7 +45,16 @@ DECISIVE, LONGEST_TRIAL = 3.0, 4.0  # a Bayes factor of 20; at most so many time
 CHANCE = 3.0  # standard deviations of an estimated variance beyond which it is another one
 
 
-@kernel(called=True)
+@inline
+def rounding_of_error(F, p, target, q, level):
+    """Return what rounding may make of the error of target q, given the row's parts p (d,)."""
+    total, d = abs(target), p.shape[0]
+    for k in range(d):
+        total += abs(F[k, d + q] * p[k])
+    return level * total
+
+
+@called
 def standardised(strategy, judged, first, squares):
     """Compute ``z^2 = w e^2 / (s sigma2)`` per target into ``squares``; return whether they can be
     judged.
@@ -162,7 +173,7 @@ def follow_noise(strategy, judged, ratio, d):
 # -- the trial after an alarm of ResetOnBreak ------------------------------------------------------
 #
 # An alarm resets the state at once.  Beside it the state goes on as if nothing had happened, in
-# ``aside``: [R | z | columns | tally | loss | sums of squares and their largest, of the state
+# ``aside``: [F | D | columns | tally | loss | sums of squares and their largest, of the state
 # aside and of the reset one (4 m) | sum of log s_aside - log s_reset].  After 2 d rows, which
 # determine the coefficients of both, d + EXTRA rows or more, until one is DECISIVELY better, are
 # predicted by both.  With a noise variance that neither knows, the logarithm of their Bayes factor
@@ -177,55 +188,54 @@ def follow_noise(strategy, judged, ratio, d):
 
 @kernel(forceinline=True, makes_arrays=True)
 def state_aside(aside, d, m):
-    """Return the form and the trial's sums (4 m + 1,) as views of ``aside``."""
+    """Return the state and the trial's sums (4 m + 1,) as views of ``aside``."""
     own = aside[0]
-    a = d * d
-    b = a + m * d
+    a = d * (d + m)
+    b = a + d
     c = b + 2 * d
     e = c + 4
-    form = (
-        own[:a].reshape((d, d)),
-        own[a:b].reshape((m, d)),
+    state = (
+        own[:a].reshape((d, d + m)),
+        own[a:b],
         own[b:c].reshape((2, d)),
         own[c:e],
         own[e : e + m],
     )
-    return form, own[e + m :]
+    return state, own[e + m :]
 
 
-@kernel(called=True)
-def copy_form(form, into):
-    """Copy a square-root form, (R, z, columns, tally, loss), into the arrays of another."""
-    R, z, columns, tally, loss = form
-    into_R, into_z, into_columns, into_tally, into_loss = into
-    d, m = R.shape[0], z.shape[0]
-    for i in range(d):
-        for k in range(d):
-            into_R[i, k] = R[i, k]
-        for target in range(m):
-            into_z[target, i] = z[target, i]
-        into_columns[0, i], into_columns[1, i] = columns[0, i], columns[1, i]
-    for k in range(tally.shape[0]):
-        into_tally[k] = tally[k]
-    for target in range(m):
-        into_loss[target] = loss[target]
+@called
+def copy_state(state, into):
+    """Copy a state, (F, D, columns, tally, loss), into the arrays of another."""
+    for i in range(state[0].shape[0]):
+        for k in range(state[0].shape[1]):
+            into[0][i, k] = state[0][i, k]
+        into[1][i] = state[1][i]
+        into[2][0, i], into[2][1, i] = state[2][0, i], state[2][1, i]
+    for k in range(state[3].shape[0]):
+        into[3][k] = state[3][k]
+    for q in range(state[4].shape[0]):
+        into[4][q] = state[4][q]
 
 
 @kernel(forceinline=True, makes_arrays=True)
-def start_trial(aside, memory, form):
+def start_trial(aside, memory, state):
     """Store the state before an alarm's row in ``aside``."""
-    form_aside, sums = state_aside(aside, form[0].shape[0], form[1].shape[0])
-    copy_form(form, form_aside)
+    own, sums = state_aside(aside, state[1].shape[0], state[4].shape[0])
+    copy_state(state, own)
     for k in range(sums.shape[0]):
         sums[k] = 0.0
     memory[TRIAL] = 2.0
 
 
 @kernel(forceinline=True, makes_arrays=True)
-def learn_aside(aside, options, row, targets, weight, limits, scratch):
-    """Absorb a row into the state aside as if there had been no alarm; its noise is in scratch."""
-    form, _ = state_aside(aside, row.shape[0], targets.shape[0])
-    absorb(form, row, targets, options[FACTOR], weight, limits, scratch)
+def learn_aside(aside, options, rows, t, limits):
+    """Absorb row t into the state aside as if there had been no alarm."""
+    d, m = rows[0].shape[1], rows[1].shape[1]
+    own, _ = state_aside(aside, d, m)
+    noise, p, error = np.empty(d), np.empty(d), np.empty(m)
+    _, _, sound = take_out_parts(own, rows, t, limits, noise, p, error)
+    absorb_judged(own, rows, t, (options[FACTOR], rows[3][t]), limits, noise, sound)
 
 
 @kernel(forceinline=True)
@@ -243,36 +253,25 @@ def bayes_factor(sums, rows, m):
 
 
 @kernel(forceinline=True, makes_arrays=True)
-def continue_trial(strategy, form, row, targets, judged, limits, noise, scratch):
-    """Compare the state aside and the reset one on a row that neither has learned; maybe decide.
+def continue_trial(strategy, state, rows, t, judged, limits):
+    """Compare the state aside and the reset one on row t, that neither has learned; maybe decide.
 
     ``strategy`` = (kind, options, vectors, memory, variances, aside); ``judged`` = (residual (m,),
     leverage and weight of the row in the reset state, what rounding makes of residuals (m,)).
-    ``scratch`` (3, d) receives first the noise of the state aside, which goes to ``noise`` (d,) too
-    where that state takes over.
+    Returns whether the state aside has taken over.
     """
     _, options, _, memory, variances, aside = strategy
     residual, leverage, weight, floor = judged
-    own_noise, x, p = scratch[0], scratch[1], scratch[2]
-    d, m = row.shape[0], targets.shape[0]
-    form_aside, sums = state_aside(aside, d, m)
-    own_R, own_z, own_columns, own_tally, _ = form_aside
-    for k in range(d):
-        x[k] = row[k]
-        own_noise[k] = abs(row[k])
-    forward_solve(own_R, x, p, own_columns, noise_level(limits, d, own_tally), own_noise)
+    d, m = state[1].shape[0], state[4].shape[0]
+    own, sums = state_aside(aside, d, m)
     if weight > 0 and memory[SEEN] >= TRAINING * d:
-        own_leverage = 0.0
-        for k in range(d):
-            own_leverage += p[k] * p[k]
+        noise, p, error = np.empty(d), np.empty(d), np.empty(m)
+        _, own_leverage, _ = take_out_parts(own, rows, t, limits, noise, p, error)
         own_share, share = weight / (1 + weight * own_leverage), weight / (1 + weight * leverage)
         told = False
         for target in range(m):
-            error = targets[target]
-            for k in range(d):
-                error -= own_z[target, k] * p[k]
             least = floor[target] ** 2
-            aside_square = own_share * max(error**2, least)
+            aside_square = own_share * max(error[target] ** 2, least)
             reset_square = share * max(residual[target] ** 2, least)
             told = told or aside_square > 0 or reset_square > 0
             for place, square in ((0, aside_square), (2 * m, reset_square)):
@@ -281,24 +280,22 @@ def continue_trial(strategy, form, row, targets, judged, limits, noise, scratch)
         if told:
             sums[4 * m] += math.log(share) - math.log(own_share)
             memory[TRIAL] += 1
-    rows = memory[TRIAL] - 2 - 1  # without the largest
+    rows_compared = memory[TRIAL] - 2 - 1  # without the largest
     score = 0.0
-    if rows >= d + EXTRA:
-        score = bayes_factor(sums, rows, m)
-    if rows < d + EXTRA or (abs(score) < DECISIVE and rows < LONGEST_TRIAL * (d + EXTRA)):
-        return
-    won = 0
-    if score > 0:
-        won = 2 * m
-    else:
-        copy_form(form_aside, form)
+    if rows_compared >= d + EXTRA:
+        score = bayes_factor(sums, rows_compared, m)
+    undecided = abs(score) < DECISIVE and rows_compared < LONGEST_TRIAL * (d + EXTRA)
+    if rows_compared < d + EXTRA or undecided:
+        return False
+    won = 2 * m if score > 0 else 0
+    if won == 0:
+        copy_state(own, state)
         memory[BREAKS] -= 1
-        for k in range(d):
-            noise[k] = own_noise[k]
     if not options[NOISE] > 0:
         for target in range(m):
-            found = (sums[won + target] - sums[won + m + target]) / rows
-            if found > variances[target] * (1.0 + CHANCE * math.sqrt(2.0 / rows)):
+            found = (sums[won + target] - sums[won + m + target]) / rows_compared
+            if found > variances[target] * (1.0 + CHANCE * math.sqrt(2.0 / rows_compared)):
                 variances[target] = found
-                memory[ROWS] = min(memory[ROWS], rows)
+                memory[ROWS] = min(memory[ROWS], rows_compared)
     memory[TRIAL] = 0.0
+    return won == 0

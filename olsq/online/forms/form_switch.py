@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.adaptive import AdaptiveForm
-from olsq.online.forms.covariance import CovarianceState
+from olsq.online.forms.earlier import (
+    AdaptiveState,
+    CovarianceState,
+    InformationState,
+    SquareRootState,
+)
 from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
-from olsq.online.forms.factor.form import FactorForm, as_factor, as_root
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import SMALL, Form, copied
-from olsq.online.forms.information import InformationState
-from olsq.online.forms.merging import merge_roots
+from olsq.online.forms.merging import merge_factors
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.durations import half_life_gates
 
 FORMS: dict[str, Any] = {
@@ -23,10 +26,11 @@ FORMS: dict[str, Any] = {
     for kind in (
         FactorForm,
         FixedRidgeForm,
-        SquareRootForm,
+        SquareRootState,
         CovarianceState,
         InformationState,
         AdaptiveForm,
+        AdaptiveState,
     )
 }
 METHODS = ("covariance", "sqrt", "information")  # names of one thing, kept for old programs
@@ -39,8 +43,6 @@ def restore_form(description: dict[str, Any], arrays: dict[str, NDArray]) -> For
 
 class FormSwitch:
     """The state of one stream."""
-
-    FORM: ClassVar[Any] = FactorForm  # of a state in float64 that is not kept as moments
 
     def __init__(self, form: Form, span: NDArray | None = None) -> None:
         self.form = form
@@ -61,7 +63,7 @@ class FormSwitch:
         sandwich: bool = False,
     ) -> Self:
         forgotten = ridge if discounted else np.zeros_like(ridge)
-        form = cls.FORM.start(forgotten, n_targets, intercept, precision, sandwich)
+        form = FactorForm.start(forgotten, n_targets, intercept, precision, sandwich)
         return cls(form if discounted else read_with(form, ridge, solving))
 
     def copy(self) -> Self:
@@ -98,7 +100,6 @@ class FormSwitch:
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> Self:
         form, span = restore_form(description, arrays), arrays.get("span")
-        form = as_factor(form) if cls.FORM is FactorForm else form
         return cls(form, span)
 
 
@@ -111,8 +112,8 @@ def without_ridge(form: Any, ridge: NDArray) -> Any:
     """Return the state of the rows alone of a form that has learned a ridge like rows."""
     nothing = np.zeros_like(ridge)
     sandwich = form.spread.size > 0
-    empty = SquareRootForm.start(nothing, form.loss.size, form.intercept, form.precision, sandwich)
-    return as_factor(merge_roots(empty, as_root(form), ridge))
+    empty = FactorForm.start(nothing, form.loss.size, form.intercept, form.precision, sandwich)
+    return merge_factors(empty, form, ridge)
 
 
 def merge(
@@ -160,8 +161,8 @@ def _merged(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch
             "forget=...)"
         )
     a, b = first.form, second.form
-    if isinstance(a, FixedRidgeForm) and isinstance(b, FixedRidgeForm):
-        both = merge_roots(a.data.root(), b.data.root(), np.zeros_like(ridge))
-        return FormSwitch(FixedRidgeForm(as_factor(both), a.ridge, b.solving))
-    merged = merge_roots(as_root(a), as_root(b), ridge)
-    return FormSwitch(merged if isinstance(a, SquareRootForm) else as_factor(merged))
+    if not isinstance(a, FixedRidgeForm):
+        return FormSwitch(merge_factors(a, b, ridge))
+    rows = b.data if isinstance(b, FixedRidgeForm) else b
+    both = merge_factors(a.data, rows, np.zeros_like(ridge))
+    return FormSwitch(FixedRidgeForm(both, a.ridge, b.solving if rows is not b else a.solving))

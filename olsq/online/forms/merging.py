@@ -6,11 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from olsq.online.forms import square_root_kernels as kernels
+from olsq.kernels import kernel
+from olsq.online.forms.factor.counters import count_squares
+from olsq.online.forms.factor.edges import check_state
+from olsq.online.forms.factor.form import FactorForm
+from olsq.online.forms.factor.kernels import absorb_carefully, find_noise, load_row
 from olsq.online.forms.lapack import dpstrf, dtrmm, inverse_of_triangle
 from olsq.online.forms.rows import forgotten
-from olsq.online.forms.square_root import SquareRootForm
-from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.forms.square_root_kernels import DECAY, absorb_squares, count_row, noise_level
 
 
 def merged_tally(first: NDArray, second: NDArray) -> NDArray:
@@ -26,13 +29,11 @@ def merged_spread(first: NDArray, second: NDArray, decay: float) -> NDArray:
     """
     spread = decay * first
     ones = np.ones(second.shape[0])
-    kernels.absorb_squares(spread, second, ones, ones, 0, ones.size)
+    absorb_squares(spread, second, ones, ones, 0, ones.size)
     return spread
 
 
-def without_ridge(
-    form: SquareRootForm, ridge: NDArray[np.float64]
-) -> tuple[NDArray, NDArray, NDArray]:
+def without_ridge(form: FactorForm, ridge: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
     """Return rows X (r, d), Y (r, m) with ``X^T X = R^T R - diag(ridge)`` and ``X^T Y = R^T z``.
 
     The third result (r, d) are rounding errors of X, in units of rounding, that come on top of
@@ -56,7 +57,7 @@ def without_ridge(
     del inverse  # room for what follows, in large models
     unit = (form.limits.square_root[0], 0.0, 0.0)
     # A margin of 8: what passes for known stays so for good.
-    noise = 8 * kernels.noise_level(unit, ridge.size, form.tally) * (1 + growth)
+    noise = 8 * noise_level(unit, ridge.size, form.tally) * (1 + growth)
     if not np.diagonal(rest).max(initial=0.0) > noise:  # LAPACK takes any first pivot above 0
         return R[:0], z[:0], R[:0]
     L, pivots, rank, _ = dpstrf(rest.T, tol=noise, overwrite_a=1)  # symmetric: no copy
@@ -100,37 +101,74 @@ def _without_share(
     return rest, float(grown.max(initial=0.0))
 
 
-def merge_roots(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> SquareRootForm:
-    """Return the form of first's rows followed by second's; the ridge is counted once.
+@kernel(strict=True, makes_arrays=True)
+def absorb_observations(state, X, Y, errors, largest, faintest, limits):
+    """Absorb rows X (n, d), Y (n, m) that combine rows of a factor; they forget nothing.
+
+    ``largest`` (d,) are the largest entries of the factor's columns.  What cancels in a row leaves
+    rounding errors in proportion to them, at the size of the row where that is faint, from before a
+    gap: no row is older than to be ``faintest`` beside the newest.  ``errors`` (n, d), in units of
+    rounding, come on top.
+    """
+    check_state(state)
+    F, D, columns, tally, loss = state
+    d, m, n = D.shape[0], loss.shape[0], X.shape[0]
+    if X.shape != (n, d) or Y.shape != (n, m) or errors.shape != X.shape or largest.shape != (d,):
+        raise ValueError("the shapes of rows, targets, errors and largest do not fit the state")
+    w, noise, error, heard = np.empty(d + m), np.empty(d), np.empty(m), np.empty((1, d))
+    for t in range(n):
+        level, size = noise_level(limits, d, tally), faintest
+        for k in range(d):
+            if X[t, k] != 0:
+                size = max(size, abs(X[t, k]) / largest[k])
+        for k in range(d):
+            noise[k] = size * largest[k] + errors[t, k]
+            heard[0, k] = X[t, k] if abs(X[t, k]) > level * noise[k] else 0.0
+        load_row(w, heard, Y[t : t + 1], 0)
+        find_noise(F, D, columns[0], w, 1.0, level, noise)
+        load_row(w, heard, Y[t : t + 1], 0)
+        absorb_carefully(F, D, loss, w, 1.0, 1.0, noise, error)
+        count_squares(columns, heard[0], 1.0, 1.0)
+        count_row(tally, 1.0, 1.0)
+
+
+def merge_factors(first: FactorForm, second: FactorForm, ridge: NDArray) -> FactorForm:
+    """Return the state of first's rows followed by second's; the ridge is counted once.
 
     ``H = Z_b H_a + (H_b - Z_b Lambda)`` with Z_b the product of second's gates: what second knows
     without its copy of the ridge is absorbed like observations.
     """
     decay = second.tally[DECAY]
-    root = np.sqrt(decay)
-    tally = merged_tally(first.tally, second.tally)
     X, Y, errors = without_ridge(second, decay * ridge)
-    form = SquareRootForm(
-        root * first.R,
-        root * first.z,
+    R = second.R
+    merged = FactorForm(
+        first.F.copy(),
+        decay * first.D,
         decay * first.columns,
-        tally.copy(),
+        merged_tally(first.tally, second.tally),
         np.zeros_like(first.loss),
         first.held + second.held,
         merged_spread(first.spread, second.spread, decay),
         intercept=first.intercept,
         precision=first.precision,
     )
-    largest = np.maximum(second.R.max(0), -second.R.min(0))
-    form.absorb_observations(X, Y, errors, largest, root)
+    merged.F[merged.D == 0] = np.eye(*first.F.shape)[merged.D == 0]  # nothing is left of them
+    tally = merged.tally.copy()
+    absorb_observations(
+        merged.in_kernels,
+        *(np.ascontiguousarray(a) for a in (X, Y, errors)),
+        np.maximum(R.max(0), -R.min(0)),
+        float(np.sqrt(decay)),
+        merged.limits.square_root,
+    )
     # J_ab(theta) = Z_b J_a(theta) + J_b(theta) - Z_b |theta|_Lambda^2, at its minimum.
-    theta = form.coefficients()
+    theta = merged.coefficients()
     loss = forgotten(first.loss, decay) + second.loss
     if ridge.any():
         loss -= decay * (ridge * theta**2).sum(1)
     for part, gate in ((first, decay), (second, 1.0)):
         loss += gate * ((theta @ part.R.T - part.z) ** 2).sum(1)
-    form.loss = np.maximum(loss, 0.0)
-    form.columns[1] = form.columns[0]
-    form.tally = tally
-    return form
+    merged.loss = np.maximum(loss, 0.0)
+    merged.columns[1] = merged.columns[0]
+    merged.tally = tally
+    return merged

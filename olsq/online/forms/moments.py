@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
-from olsq.online.forms.factor.form import as_factor
+from olsq.online.forms.factor.form import FactorForm, counters
+from olsq.online.forms.factor.form import factor_of as unit_factor_of
 from olsq.online.forms.form_switch import FormSwitch, read_with
 from olsq.online.forms.moment_factor import factor, tally_of
-from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT
 from olsq.online.rows.complex_rows import embed_prior
 from olsq.online.rows.options import check_forget
@@ -90,13 +90,11 @@ def switch_from(
     R, z, error = _checked_factor(gram, cross, eps)
     if not np.isfinite(z).all():
         raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
-    columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
+    columns, tally, loss, *others = counters((R**2).sum(0), m, sandwich)
     loss[:] = np.inf
     tally = tally_of(min(error, eps**0.5), tally)
-    form = SquareRootForm(
-        R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
-    )
-    data = as_factor(form)
+    F, D = unit_factor_of(R, z)
+    data = FactorForm(F, D, columns, tally, loss, *others, intercept=intercept, precision=precision)
     return FormSwitch(data if discounted else read_with(data, ridge, solving))
 
 
@@ -259,9 +257,9 @@ def switch_from_prior(
 ) -> FormSwitch:
     """Build the state that has learned the rows of R (k, k) with the targets z (m, k)."""
     m, rows = z.shape[0], np.count_nonzero(np.diagonal(R))
-    columns, tally, loss, held, spread = counters((R**2).sum(0), m)
+    columns, tally, *others = counters((R**2).sum(0), m)
     tally[[COUNT, COUNT_SQUARED, WEIGHT]] = rows
-    form = SquareRootForm(
-        R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
+    F, D = unit_factor_of(R, z)
+    return FormSwitch(
+        FactorForm(F, D, columns, tally, *others, intercept=intercept, precision=precision)
     )
-    return FormSwitch(as_factor(form))

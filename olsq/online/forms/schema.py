@@ -73,11 +73,16 @@ FACTOR: Fields = {
     **PROTECTED,
 }
 FIXED_RIDGE: Fields = {**FACTOR, "ridge": Field(("d",), invariant="not negative")}
-ADAPTIVE: Fields = {
-    **{name: field for name, field in SQUARE_ROOT.items() if name != "basis"},
+STRATEGY: Fields = {
+    **FACTOR,
     "memory": Field((N_MEMORY,), invariant="not negative"),
     "variances": Field(("m",), invariant="not negative"),
     "aside": Field(("a", "r"), optional=True),  # files of olsq 0.2 are without it
+}
+# Of files before the factor.
+ADAPTIVE: Fields = {
+    **{name: field for name, field in STRATEGY.items() if name not in FACTOR},
+    **{name: field for name, field in SQUARE_ROOT.items() if name != "basis"},
 }
 INFORMATION: Fields = {
     "H": Field(("d", "d"), invariant="semidefinite"),

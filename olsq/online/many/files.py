@@ -21,7 +21,7 @@ from olsq.online.files.invariants import (
     want,
 )
 from olsq.online.forms import schema
-from olsq.online.forms.covariance import COVARIANCE, square_root_of
+from olsq.online.forms.earlier import COVARIANCE, square_root_of
 from olsq.online.forms.factor.form import factor_of
 from olsq.online.forms.schema import Fields
 from olsq.online.many.bank import FilterBank

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.factor import snapshots
+from olsq.online.forms.factor.snapshots import predict, rows_at_once
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.singular_path import predict, rows_at_once
 from olsq.online.forms.statistics import FitArrays, Turns, statistics
 from olsq.online.many import kernels
 from olsq.online.many.in_line import BankPath, BankRows, InLine

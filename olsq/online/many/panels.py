@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.estimators.inference import scaled_covariance, without_undetermined
-from olsq.online.forms.blocks import absorb_blocks
-from olsq.online.forms.rows import Rows, split_intercept
-from olsq.online.forms.square_root import SquareRootForm, noise_levels
+from olsq.online.forms.factor.form import FactorForm, noise_levels
+from olsq.online.forms.rows import Rows, Trace, split_intercept
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, WEIGHT
 from olsq.online.forms.statistics import counts_of, objective_of
 from olsq.online.forms.student import check_level, t_inference
@@ -234,14 +233,14 @@ class Panel:
         about_zero = squares + (self.z[:, :, :first] ** 2).sum(axis=2)
         return np.where(squares > self.noise[:, None] ** 2 * about_zero, squares, 0.0)
 
-    def form_of_all_rows(
-        self, R: NDArray, z: NDArray, loss: NDArray, within: bool
-    ) -> SquareRootForm:
-        """Return the square-root form of all groups' rows, given their factors."""
+    def form_of_all_rows(self, R: NDArray, z: NDArray, loss: NDArray, within: bool) -> FactorForm:
+        """Return the state of all groups' rows, given their factors."""
         (_, m, k), intercept = z.shape, self.kind.intercept and not within
-        form = SquareRootForm.start(np.zeros(k), m, intercept)
+        form = FactorForm.start(np.zeros(k), m, intercept)
         pieces = (slice(i, i + READ_AT_ONCE) for i in range(0, len(R), READ_AT_ONCE))
-        absorb_blocks(form, (_as_rows(R[piece], z[piece]) for piece in pieces))
+        for piece in pieces:
+            rows = _as_rows(R[piece], z[piece])
+            form.absorb(rows, np.empty(rows.Y.shape), Trace.none(m, k))
         form.loss += loss.sum(axis=0)
         # As after the rows themselves; each mean of a group takes one.
         form.tally[[COUNT, COUNT_SQUARED]] = self.n_rows - within * self.filters.size
@@ -280,7 +279,7 @@ def fit_panel(
     panel = Panel(bank, len(groups), name)
     R, z, loss = panel.factors(within)
     form = panel.form_of_all_rows(R, z, loss, within)
-    theta, k = form.coefficients(), form.R.shape[0]
+    theta, k = form.coefficients(), form.D.size
     nothing = np.zeros(k)
     counts, n_groups = counts_of(form, nothing, True), panel.filters.size
     noise = bank._known_noise()

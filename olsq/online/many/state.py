@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.factor.form import FactorForm, as_root
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.factor.snapshots import group_by_pivots
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.limits import Limits, limits_for
@@ -142,8 +142,6 @@ class BankState:
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
         """Set the state of filter f to an estimator's."""
         form: Any = switch.form
-        if not isinstance(form, FactorForm):
-            form = FactorForm.of_root(as_root(form))
         self.factor[f], self.pivots[f] = form.F, form.D
         for name in FORM_ARRAYS[2:]:
             array = getattr(form, name)

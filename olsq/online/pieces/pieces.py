@@ -21,12 +21,10 @@ from olsq.online.calls.call import Call, Origin, forgetting_in_time, prepare
 from olsq.online.calls.history import values_after_call
 from olsq.online.calls.learning import Absorbed
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.forms import blocks, form_switch
-from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
-from olsq.online.forms.factor.form import as_factor, as_root
+from olsq.online.forms import form_switch
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.rows import Rows
-from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.rows import Rows, Trace
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
@@ -92,7 +90,7 @@ def learned(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeast
         return None
     origin = piece._origin_of(call)
     start = FormSwitch(
-        SquareRootForm.start(
+        FactorForm.start(
             origin.ridge,
             origin.columns,
             origin.intercept,
@@ -108,7 +106,9 @@ def learned(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeast
     for members, part in engine.groups:
         part_call = forgetting_in_time(call.of(members), part)
         calls.append(part_call)
-        blocks.absorb_blocks(part.form, _rows(part_call, origin))
+        for rows_of_block in _rows(part_call, origin):
+            m, d = rows_of_block.Y.shape[1], rows_of_block.X.shape[1]
+            part.form.absorb(rows_of_block, np.empty(rows_of_block.Y.shape), Trace.none(m, d))
     nothing = np.empty((0, origin.columns), origin.dtype)
     logs = piece._log_weights_after(
         Absorbed(engine, nothing, calls, None), began=False, weighted=sample_weight
@@ -176,20 +176,8 @@ def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> Rec
 
 def _stacked(first: FormSwitch, second: FormSwitch, _: Any, half_life: float | None) -> FormSwitch:
     """Return the state of first's rows followed by second's; second began with no ridge."""
-    assert isinstance(second.form, SquareRootForm)
-    fixed = first.form if isinstance(first.form, FixedRidgeForm) else None
-    form = as_root(first.form if fixed is None else fixed.data)
-    gate = 1.0 if half_life is None else form_switch.gate_between(first, second, half_life)
-    if gate != 1:
-        form = blocks.faded(form, gate)
-    spans = [s.span for s in (first, second) if s.span is not None]
-    times = np.concatenate(spans) if spans else np.empty(0)
-    span = (times[[0, -1]] if times.size else times) if spans else None
-    form = blocks.stacked(form, second.form)
-    state: Any = form if isinstance(first.form, SquareRootForm) else as_factor(form)
-    if fixed is not None:
-        state = FixedRidgeForm(state, fixed.ridge, fixed.solving)
-    return FormSwitch(state, span)
+    nothing = np.zeros(second.form.columns.shape[1])
+    return form_switch.merge(first, second, nothing, half_life)
 
 
 def path_after(

@@ -12,8 +12,16 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.square_root_kernels import update
-from olsq.online.variants.steps import ABSORBED, DONE, WAITING, fill, norm, triangularise
+from olsq.online.variants.steps import (
+    ABSORBED,
+    DONE,
+    WAITING,
+    fill,
+    fill_root,
+    learn_row,
+    norm,
+    triangularise,
+)
 
 DEPENDENT = 1024 * float(np.finfo(np.float64).eps)  # times d: pivots of nearly dependent columns
 EPS = float(np.finfo(np.float64).eps)
@@ -226,27 +234,28 @@ def settle(R, z, A, b, lower, upper, x, search):
 
 
 @kernel(makes_arrays=True)
-def walk(state, rows, start, limits, residual, trace, problem, out):
+def walk(state, rows, start, limits, residual, problem, out):
     """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 
     ``problem`` = (A, b, lower, upper, first, last): ``last`` (m, k) is the solution before, or a
     point within the constraints; ``out`` (n, m, k) takes the solutions.  ``first`` is 1 where an
     intercept stands first in both.
     """
-    form, spread = state
-    R, z = form[0], form[1]
+    F, D = state[0][0], state[0][1]
     A, b, lower, upper, first, last = problem
-    n, k, m, d = rows[0].shape[0], R.shape[0], z.shape[0], R.shape[0] - first
+    n, k, m, d = rows[0].shape[0], D.shape[0], state[0][4].shape[0], D.shape[0] - first
+    R, z = np.empty((k, k)), np.empty((m, k))
     if last.shape != (m, k) or out.shape != (n, m, k) or A.shape != (b.shape[0], d):
         raise ValueError("the shapes of solutions, equations and the state do not fit together")
     if lower.shape != (d,) or upper.shape != (d,):
         raise ValueError("the bounds do not have the shape of the coefficients")
     held, slopes = 0, last[:, first:].copy()
     for t in range(start, n):
-        done, count = update(form, spread, rows, (t, t + 1), limits, residual, trace)
+        learned, count = learn_row(state, rows, t, limits, residual)
         held += count
-        if done == t:
+        if not learned:
             return WAITING, t, held
+        fill_root(F, D, R, z)
         own = np.ascontiguousarray(R[first:, first:])
         for r in range(m):
             target = np.ascontiguousarray(z[r, first:])

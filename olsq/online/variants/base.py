@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.minimum_norm import clean_dependent_columns
-from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.rows import Rows
 from olsq.online.parameters import VariantParameters
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.variants.engine import Recorder, VariantSwitch
@@ -183,12 +183,11 @@ class Variant(VariantParameters, StreamingRegressor):
         """Run a kernel's walk; the solution before the row where it ended starts the next one."""
         form = engine.form
         ended, t, held = kernel(
-            (form.in_kernels, form.spread_in_kernels),
+            (form.in_kernels, form.spread_in_kernels, bool(form.intercept)),
             tuple(rows),
             start,
             form.limits.square_root,
             residual,
-            Trace.none(*out.shape[1:]).arrays,
             problem,
             out,
         )
@@ -250,7 +249,7 @@ class Variant(VariantParameters, StreamingRegressor):
         solved_for, theta = engine.solution or (None, np.empty(0))
         # Targets that part take the solution of all along: too many rows.
         if not (engine.fresh and solved_for == asked and len(theta) == engine.form.loss.size):
-            with threads_for(*engine.form.R.shape):
+            with threads_for(*engine.form.F.shape):
                 theta = self._solve(engine)
             engine.solution, engine.fresh = (asked, theta), True
         return theta
@@ -263,7 +262,7 @@ def centred(form: Any, intercept: bool) -> tuple[NDArray[np.float64], NDArray[np
     constant column has below that row is rounding error, and taken out.
     """
     first = int(intercept)
-    R, z = form.R.copy(), form.z
+    R, z = form.R, form.z
     clean_dependent_columns(R, float(form._noise))
     # Kernels are compiled for one layout.
     return np.array(R[first:, first:], order="C"), np.array(z[:, first:], order="C")

@@ -129,8 +129,8 @@ class OnlineElasticNet(Variant, Coefficients):
     def _check_file(self, arrays: dict[str, NDArray]) -> None:
         """Check that the factor's columns have squares: the penalties are compared with them."""
         # Rows are refused from 1e152 on; LAPACK fails on sums of squares that overflow.
-        R = arrays["R"].astype(np.float64)
-        want(bool((np.abs(R) < 1e154).all()), "R", "too large to square")
+        R = arrays["R"] if "R" in arrays else np.sqrt(arrays["D"])[:, None] * arrays["F"]
+        want(bool((np.abs(R) < 1e154).all()), "the factor", "too large to square")
 
     def _asked(self) -> Any:
         return self.alpha, self.l1_ratio, self.standardize, self.tol, self.max_iter

@@ -1,4 +1,4 @@
-"""The square-root state of the variants, the solution last read from it, and paths of solutions.
+"""The state of the variants, the solution last read from it, and paths of solutions.
 
 A path needs a solution after every row, in one compiled loop where possible.
 """
@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from olsq.online.forms import form_switch
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.paths.path import CoefficientPath, predict_each
 from olsq.online.variants.steps import ABSORBED, DONE
 
 
 class VariantSwitch(FormSwitch):
-    """A square-root state that remembers the last solution: the next search starts there.
+    """A state that remembers the last solution: the next search starts there.
 
     ``solution`` is a cache (what it was read for, what was read).  A solution depends on the state
     and the parameters alone, not on where its search began, but where constraints and rows leave
@@ -28,7 +27,6 @@ class VariantSwitch(FormSwitch):
     says whether it is of the state as it is now.
     """
 
-    FORM = SquareRootForm  # whose factor their searches read
     solution: tuple[Any, Any] | None = None
     fresh = False
     recorder: Any = None  # of the call that wants a solution after every row

@@ -8,13 +8,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY, WEIGHT
-from olsq.online.forms.triangular_kernels import forward_solve
 from olsq.online.variants.engine import VariantSwitch
-from olsq.online.variants.robust_kernels import FEWEST, scales_of, update, weight_of
-from olsq.online.variants.steps import norm
+from olsq.online.variants.robust_kernels import (
+    FEWEST,
+    scales_of,
+    slope_lengths,
+    update,
+    weight_of,
+)
 
 Rule = tuple[int, float, float, int]
 COUNT, NEXT, HELD = 0, 1, 2  # of recent_at; HELD: first rows so far, -1 once they are done with
@@ -22,7 +26,7 @@ SMALLEST_GATE = 1e-200
 
 
 class RobustSwitch(VariantSwitch):
-    """A square-root state, and the residuals that the running scale is made of.
+    """A state, and the residuals that the running scale is made of.
 
     ``recent`` (w, m) is a ring of standardised a-priori residuals, ``recent_at`` (3,) how many
     there are, where the next one goes, and how many of the ``first`` rows (s, k + m + 2) are held:
@@ -133,38 +137,37 @@ class RobustSwitch(VariantSwitch):
             if held:
                 form.held += held
             if t < stop:  # a reset, or a direction that is new: no row to be judged by another
-                form._take_alone(rows, t, residual, Trace.none(*form.z.shape))
+                form.update(rows, t, t + 1, residual, Trace.none(form.loss.size, form.D.size))
                 t += 1
 
     def _start_again(self) -> NDArray[np.float64]:
         """Learn the first rows again with their M-estimate's weights; return the weights (s,)."""
-        k, m = self.form.z.shape[1], self.form.loss.size
+        k, m = self.form.D.size, self.form.loss.size
         X, Y, gates, weights = np.split(self.first, [k, k + m, k + m + 1], axis=1)
         X, Y, gates, weights = X.copy(), Y.copy(), gates[:, 0].copy(), weights[:, 0].copy()
         left = np.append(np.cumprod(gates[::-1])[::-1], 1.0)  # of what was before each row
         robust, residual = weights_together(
             X, Y, left[1:] * weights, left[0] * self.ridge, self.rule, self.form._noise
         )
-        form = SquareRootForm.start(self.ridge, m, self.form.intercept, self.form.precision)
-        form.absorb(Rows.of(X, Y, gates, weights * robust), np.empty(Y.shape), Trace.none(m, k))
+        form = FactorForm.start(self.ridge, m, self.form.intercept, self.form.precision)
+        rows = Rows.of(X, Y, gates, weights * robust)
+        form.absorb(rows, np.empty(Y.shape), Trace.none(m, k))
         form.held += self.form.held
         form.tally[:DECAY] = self.form.tally[:DECAY]  # the rows, some of which share a place
         self.form = form
-        kept = residual[(weights > 0) & ~self._idle(X, residual)][-len(self.recent) :]
+        kept = residual[(weights > 0) & ~self._idle(rows, residual)][-len(self.recent) :]
         self.recent[: len(kept)] = kept
         self.recent_at[:] = len(kept), len(kept) % len(self.recent), -1
         self.rejected[:] = 0
         self.first[:] = 0.0
         return robust
 
-    def _idle(self, X: NDArray, residual: NDArray) -> NDArray[np.bool_]:
+    def _idle(self, rows: Rows, residual: NDArray) -> NDArray[np.bool_]:
         """Mask rows (n,) that fit exactly and say nothing of the slopes: the scale omits them."""
-        form, first = self.form, int(self.form.intercept)
-        weight, p = form.tally[WEIGHT], np.empty(X.shape[1])
-        length = np.empty(len(X))
-        for t, x in enumerate(X):
-            forward_solve(form.R, x.copy(), p, form.columns, form._noise, np.abs(x))
-            length[t] = norm(p[first:])
+        form, length = self.form, np.empty(len(rows.X))
+        first = int(form.intercept)
+        slope_lengths(form.in_kernels, tuple(rows), form.limits.square_root, first, length)
+        weight = form.tally[WEIGHT]
         return (residual == 0).all(axis=1) & (length * np.sqrt(weight) < 0.5)
 
     def scales(self) -> NDArray[np.float64]:

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.edges import check_call, check_gates
-from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT, absorb, noise_level
-from olsq.online.forms.triangular_kernels import forward_solve
+from olsq.online.forms.edges import check_gates
+from olsq.online.forms.factor.edges import check_call
+from olsq.online.forms.factor.judging import absorb_judged, take_out_parts
+from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT, noise_level
 from olsq.online.variants.steps import norm
 
 HUBER, STUDENT = 0, 1
@@ -62,26 +63,48 @@ def smallest(values, k):
 
 
 @kernel(forceinline=True)
-def ridge_alone(R, p, length, left):
+def expect(state, rows, t, limits, scratch, errors):
+    """Compute :func:`take_out_parts`, with the parts over the roots of the pivots: ``R^-T x``."""
+    noise, p = scratch
+    predicted, _, sound = take_out_parts(state, rows, t, limits, noise, p, errors)
+    for j in range(p.shape[0]):
+        if p[j] != 0:
+            p[j] /= math.sqrt(state[1][j])
+    return predicted, sound
+
+
+@kernel(forceinline=True)
+def ridge_alone(F, D, p, length, left):
     """Test whether most of what is known along ``P x`` is the ridge; ``p = R^-T x``, its length.
 
     With ``v = P x = R^-1 p`` the information along v is ``v . R^T R v = |p|^2``, of which
     ``left . v^2`` is what forgetting has left of the ridge (k,).
     """
-    d = R.shape[0]
+    d = D.shape[0]
     v = np.empty(d)
+    share = 0.0
     for i in range(d - 1, -1, -1):
         v[i] = 0.0
-        if R[i, i] != 0:
-            total = p[i] / length
+        if D[i] > 0:
+            total = p[i] / length / math.sqrt(D[i])
             for k in range(i + 1, d):
-                total -= R[i, k] * v[k]
-            v[i] = total / R[i, i]
-    share = 0.0
-    for i in range(d):
+                total -= F[i, k] * v[k]
+            v[i] = total
         part = math.sqrt(left[i]) * v[i]
         share += part * part
     return share > 0.5
+
+
+@kernel(makes_arrays=True)
+def slope_lengths(state, rows, limits, first, out):
+    """Fill out (n,) with the lengths of ``R^-T x`` of all rows, without the intercept's part."""
+    check_call(state, rows, (0, rows[0].shape[0]), rows[1])
+    d, m = state[1].shape[0], state[4].shape[0]
+    scratch, errors = (np.empty(d), np.empty(d)), np.empty(m)
+    check_gates(out, rows[0].shape[0])
+    for t in range(rows[0].shape[0]):
+        expect(state, rows, t, limits, scratch, errors)
+        out[t] = norm(scratch[1][first:])
 
 
 @kernel(forceinline=True)
@@ -108,22 +131,22 @@ def weight_of(residual, scales, loss, parameter):
     return 1.0 if size <= parameter else parameter / size
 
 
-@kernel(forceinline=True)
-def update(form, rows, span, limits, residual, passed, ring, rule):
+@kernel(makes_arrays=True)
+def update(state, rows, span, limits, residual, passed, ring, rule):
     """Absorb the rows of a span, each times its weight, which goes to ``passed`` (n,).
 
-    As ``square_root_kernels.update``: returns (first row not absorbed, coefficients held), and
+    Returns (first row not absorbed, coefficients held), and
     stops before a reset and before a row in a direction that is new.  ``ring`` = (recent (w, m),
     (count, next place, ..), rejected (1,)) has the standardised residuals, and how many rows were
     rejected in a row.  ``rule`` = (the loss, its parameter, the quartile of the noise, the most
     rows rejected in a row, the ridge (k,) that the state began with, the number of intercepts).
     """
-    check_call(form, rows, span, residual)
-    R, z, _, tally, _ = form
+    check_call(state, rows, span, residual)
+    F, D, _, tally, _ = state
     X, Y, gates, weights = rows
     recent, recent_at, rejected = ring
     kind, parameter, quartile, longest, ridge, first = rule
-    d, m = R.shape[0], z.shape[0]
+    d, m = D.shape[0], residual.shape[1]
     window = recent.shape[0]
     check_gates(passed, X.shape[0])
     if recent.shape[1] != m or recent_at.shape != (3,) or not 0 <= recent_at[0] <= window:
@@ -132,19 +155,16 @@ def update(form, rows, span, limits, residual, passed, ring, rule):
         raise ValueError("the ring of residuals does not fit the state")
     if ridge.shape != (d,) or not 0 <= first <= d:
         raise ValueError("the ring of residuals does not fit the state")
-    p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
-    scratch = noise, x, y, np.empty((m, d))
+    p, x, noise = np.empty(d), np.empty(d), np.empty(d)
     scales, standard, exact = np.empty(m), np.empty(m), np.empty(m)
     held = 0
     for t in range(span[0], span[1]):
-        for j in range(d):
-            x[j] = X[t, j]
-            noise[j] = abs(x[j])
         if gates[t] == 0:
             return t, held
-        level = noise_level(limits, d, tally)
-        if forward_solve(R, x, p, form[2], level, noise) >= 0:
+        predicted, sound = expect(state, rows, t, limits, (noise, p), residual[t])
+        if not predicted:
             return t, held
+        level = noise_level(limits, d, tally)
         # Weights have units: the leverage w x.P x is that of a row of this weight, or of the mean
         # weight so far, whichever is larger.  A light row in a new direction is new all the same.
         usual = tally[WEIGHT] / tally[COUNT] if tally[COUNT] > 0 else 0.0
@@ -155,13 +175,11 @@ def update(form, rows, span, limits, residual, passed, ring, rule):
         spread = math.hypot(1.0, leverage)
         fits = True
         for target in range(m):
-            total = Y[t, target]
-            for k in range(d):
-                total -= z[target, k] * p[k]
-            residual[t, target] = total
-            standard[target] = total / spread
+            standard[target] = residual[t, target] / spread
+            for j in range(d):
+                x[j] = math.sqrt(D[j]) * F[j, d + target]
             # A residual below the rounding errors of its own computation is 0.
-            exact[target] = level * (abs(Y[t, target]) + length * norm(z[target])) / spread
+            exact[target] = level * (abs(Y[t, target]) + length * norm(x)) / spread
             if abs(standard[target]) <= exact[target]:
                 standard[target] = 0.0
             else:
@@ -174,7 +192,7 @@ def update(form, rows, span, limits, residual, passed, ring, rule):
             # no scale of the noise tells whether they are outliers.
             for j in range(d):
                 x[j] = max(tally[DECAY], limits[1]) * ridge[j]
-            if not (leverage > 1 and ridge_alone(R, p, length, x)):
+            if not (leverage > 1 and ridge_alone(F, D, p, length, x)):
                 scales_of(recent, recent_at[0], quartile, scales)
                 for target in range(m):
                     scales[target] = max(scales[target], exact[target])
@@ -184,8 +202,8 @@ def update(form, rows, span, limits, residual, passed, ring, rule):
         # zeros, or one like all before it, fits exactly says nothing.  Rows bring 1 per coefficient
         # of (leverage x sum of weights) on average.
         idle = fits and norm(p[first:]) * math.sqrt(tally[WEIGHT]) < 0.5
-        weight = weights[t] * passed[t]
-        held += absorb(form, X[t], Y[t], gates[t], weight, limits, scratch)
+        factors = gates[t], weights[t] * passed[t]
+        held += absorb_judged(state, rows, t, factors, limits, noise, sound)
         # A row that was mostly a new direction has told of its coefficient, not of the noise.  One
         # that was refused has not, and the direction is still as new: without these residuals the
         # scale would never learn that such rows are usual by now.

@@ -6,10 +6,37 @@ import math
 
 from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import LARGE, SMALL
+from olsq.online.forms.factor.careful import learn_carefully
+from olsq.online.forms.factor.learning import learn
 
 # A walk learned and solved all rows; it waits before a row that a kernel does not learn; it learned
 # a row whose solution is left to the general method.
 DONE, WAITING, ABSORBED = 0, 1, 2
+
+
+@kernel(forceinline=True, makes_arrays=True)
+def learn_row(state, rows, t, limits, errors):
+    """Learn row t; return whether it was learned, and how many coefficients were held.
+
+    ``state`` = (the arrays of :func:`.learning.learn`, spread, whether there is an intercept).
+    """
+    own, spread, intercept = state
+    if learn(own, spread, rows, (t, t + 1), limits, errors) > t:
+        return True, 0
+    end, held, _ = learn_carefully(own, spread, rows, (t, t + 1), limits, intercept, errors)
+    return end > t, held
+
+
+@kernel(forceinline=True)
+def fill_root(F, D, R, z):
+    """Write the triangular factor ``R = D^1/2 U`` (d, d) and ``z = R theta`` (m, d) of a state."""
+    d = D.shape[0]
+    for i in range(d):
+        root = math.sqrt(D[i])
+        for k in range(d):
+            R[i, k] = root * F[i, k]
+        for q in range(z.shape[0]):
+            z[q, i] = root * F[i, d + q]
 
 
 @kernel(forceinline=True)

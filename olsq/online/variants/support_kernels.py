@@ -12,9 +12,18 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.minimum_norm import clean_dependent_columns
-from olsq.online.forms.square_root_kernels import WEIGHT, noise_level, update
+from olsq.online.forms.square_root_kernels import WEIGHT, noise_level
 from olsq.online.variants.coordinate_descent import SWEEPS, descend
-from olsq.online.variants.steps import ABSORBED, DONE, WAITING, fill, norm, triangularise
+from olsq.online.variants.steps import (
+    ABSORBED,
+    DONE,
+    WAITING,
+    fill,
+    fill_root,
+    learn_row,
+    norm,
+    triangularise,
+)
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -147,29 +156,30 @@ def settle(R, z, l1, l2, x, max_sweeps):
         sweeps += count
 
 
-@kernel()
-def walk(state, rows, start, limits, residual, trace, problem, out):
+@kernel(makes_arrays=True)
+def walk(state, rows, start, limits, residual, problem, out):
     """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 
     ``problem`` = (l1, l2, standardize, tol, max_sweeps, first, slopes): ``slopes`` (m, d) are the
     last solution, and the next; ``out`` (n, m, k) takes all of them, with the intercept's first if
     ``first`` is 1.  Penalties are per unit of weight.
     """
-    form, spread = state
-    R, z, _, tally, loss = form
+    F, D, _, tally, loss = state[0]
     l1, l2, standardize, tol, max_sweeps, first, slopes = problem
-    n, k, m, d = rows[0].shape[0], R.shape[0], z.shape[0], R.shape[0] - first
+    n, k, m, d = rows[0].shape[0], D.shape[0], loss.shape[0], D.shape[0] - first
+    R, z = np.empty((k, k)), np.empty((m, k))
     if slopes.shape != (m, d) or out.shape != (n, m, k):
         raise ValueError("the shapes of the solutions and the state do not fit together")
     size, square, held = np.empty(d), np.empty(d), 0
     for t in range(start, n):
-        done, count = update(form, spread, rows, (t, t + 1), limits, residual, trace)
+        learned, count = learn_row(state, rows, t, limits, residual)
         held += count
-        if done == t:
+        if not learned:
             return WAITING, t, held
-        weight, whole = tally[WEIGHT], R.copy()
-        clean_dependent_columns(whole, noise_level(limits, k, tally))
-        own = np.ascontiguousarray(whole[first:, first:])
+        fill_root(F, D, R, z)
+        weight = tally[WEIGHT]
+        clean_dependent_columns(R, noise_level(limits, k, tally))
+        own = np.ascontiguousarray(R[first:, first:])
         for j in range(d):
             unit = 1.0
             if standardize:

@@ -158,7 +158,7 @@ class TotalLeastSquares(Variant):
     def _solve(self, engine: Any) -> NDArray[np.float64]:
         form, m = engine.form, self._origin.columns
         exact, noise = self._exact(), form._noise
-        S = form.R.copy()
+        S = form.R
         if m == 1:
             theta = np.empty((1, exact.size))
             usual, engine.gap = total_kernels.solve(S, exact, noise, theta[0])
@@ -179,7 +179,7 @@ class TotalLeastSquares(Variant):
         theta = super()._solution(engine)
         if self.nongeneric == "raise" and not np.isfinite(theta).all():
             exact, form = self._exact(), engine.form
-            S, m = form.R.copy(), self._origin.columns
+            S, m = form.R, self._origin.columns
             reason = total_least_squares(S, exact, m, form._noise).reason or SEVERAL
             message = reason.format(rows=self.n_samples_seen_)
             raise NotGenericError(f"{message}; nongeneric='nan' gives NaN instead of this error")

@@ -17,8 +17,8 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.square_root_kernels import noise_level, update
-from olsq.online.variants.steps import ABSORBED, DONE, WAITING, norm
+from olsq.online.forms.square_root_kernels import noise_level
+from olsq.online.variants.steps import ABSORBED, DONE, WAITING, fill_root, learn_row, norm
 
 EPS = float(np.finfo(np.float64).eps)
 MOST_SWEEPS = 40
@@ -131,24 +131,25 @@ def solve(S, ratio, noise, theta):
     return True, gap
 
 
-@kernel()
-def walk(state, rows, start, limits, residual, trace, ratio, out):
+@kernel(makes_arrays=True)
+def walk(state, rows, start, limits, residual, ratio, out):
     """Learn rows ``[x y]`` from ``start`` on and solve after each; return (how it ended, row,
     held).
 
     ``ratio`` (k,) is each column's error in units of y's; ``out`` (n, 1, k) takes the solutions.
     """
-    form, spread = state
-    S, tally = form[0], form[3]
+    F, D, tally = state[0][0], state[0][1], state[0][3]
     k, n = ratio.shape[0], rows[0].shape[0]
-    if S.shape != (k + 1, k + 1) or out.shape != (n, 1, k):
+    S, unused = np.empty((k + 1, k + 1)), np.empty((0, k + 1))
+    if D.shape != (k + 1,) or out.shape != (n, 1, k):
         raise ValueError("the shapes of the solutions and the state do not fit together")
     held = 0
     for t in range(start, n):
-        done, count = update(form, spread, rows, (t, t + 1), limits, residual, trace)
+        learned, count = learn_row(state, rows, t, limits, residual)
         held += count
-        if done == t:
+        if not learned:
             return WAITING, t, held
+        fill_root(F, D, S, unused)
         usual, _ = solve(S, ratio, noise_level(limits, k + 1, tally), out[t, 0])
         if not usual:
             return ABSORBED, t, held

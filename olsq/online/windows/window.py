@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms import schema, singular_path
+from olsq.online.forms import schema
 from olsq.online.forms.factor import snapshots as factor_snapshots
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import SMALL, copied
@@ -233,7 +233,7 @@ class RollingWindow(Ring):
         The factor is made anew with each row that leaves; the solutions are read together.
         """
         m, d = residual.shape[1], self.ridge.size
-        stop = min(stop, start + singular_path.rows_at_once(d))
+        stop = min(stop, start + factor_snapshots.rows_at_once(d))
         snapshots = factor_snapshots.Snapshots.empty(stop - start, m, d, False)
         before, t, settled, form = self.form.coefficients(), start, False, self.form
         state, window, limits = form.in_kernels, self._in_kernels, form.limits.square_root
@@ -248,7 +248,7 @@ class RollingWindow(Ring):
         at = np.arange(start, t)
         factor_snapshots.read(snapshots, at - start, trace, at, form)
         before = np.concatenate([before[None], trace.coef[start : t - 1]])
-        singular_path.write_residuals(before, Rows(*arriving[:4]), at, residual, trace)
+        factor_snapshots.write_residuals(before, Rows(*arriving[:4]), at, residual, trace)
         return t
 
     def _make_anew(self) -> None:

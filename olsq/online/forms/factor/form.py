@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,12 @@ from olsq.online.forms import schema
 from olsq.online.forms.factor import careful, learning, path, snapshots
 from olsq.online.forms.factor.solving import solve, variances
 from olsq.online.forms.form import Form
+from olsq.online.forms.lapack import solve_transposed, solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
+from olsq.online.forms.minimum_norm import inverse_root, row_space, sandwich_of, solution
+from olsq.online.forms.minimum_norm import variances as variances_of
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root import SquareRootForm, counters, noise_levels
+from olsq.online.forms.square_root_kernels import DECAY, noise_level
 from olsq.problem import Moments
 
 BY_LAPACK_FROM = 128  # coefficients whose variances LAPACK's inverse is the faster for
@@ -49,6 +52,16 @@ def variances_each(F, D, columns, tally, limits, variance):
         path.hide_held(variance[i], columns[i], limits, tally[i])
 
 
+@kernel(strict=True)
+def hide_held_each(variance, columns, limits, tally):
+    """Set variances (b, d) of coefficients that wind-up protection holds to infinity."""
+    b, d = variance.shape
+    if columns.shape != (b, 2, d) or tally.shape != (b, 4):
+        raise ValueError("the shapes of counters and variances do not fit together")
+    for i in range(b):
+        path.hide_held(variance[i], columns[i], limits, tally[i])
+
+
 def factor_of(R: NDArray, z: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return F (..., d, d + m), ``F_j = [R_j z_j] / R_jj``, and D of R and z (..., m, d)."""
     d, m = R.shape[-1], z.shape[-2]
@@ -61,14 +74,26 @@ def factor_of(R: NDArray, z: NDArray) -> tuple[NDArray[np.float64], NDArray[np.f
     return F, pivots**2
 
 
-def as_root(form: Any) -> Any:
-    """Convert a factor to square-root form; return other forms as they are."""
-    return form.root() if isinstance(form, FactorForm) else form
+def noise_levels(
+    limits: tuple[float, float, float], d: int, tally: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Compute :func:`square_root_kernels.noise_level` of tallies (..., 4)."""
+    formula = getattr(noise_level, "py_func", noise_level)  # itself where Numba is switched off
+    return formula(limits, d, tally.T)
 
 
-def as_factor(form: Any) -> Any:
-    """Convert a state in square-root form to a factor; others are returned."""
-    return FactorForm.of_root(form) if type(form) is SquareRootForm else form
+def counters(diagonal: NDArray, n_targets: int, sandwich: bool = False) -> tuple[NDArray, ...]:
+    """Return ``columns``, ``tally``, ``loss``, ``held`` and ``spread`` before any row, for an
+    information matrix with this diagonal (d,).
+    """
+    d = diagonal.size if sandwich else 0
+    return (
+        np.array([diagonal, diagonal], np.float64),
+        np.array([0.0, 0.0, 1.0, 0.0]),
+        np.zeros(n_targets),
+        np.zeros(1, np.int64),
+        np.zeros((d, d)),
+    )
 
 
 @dataclass(eq=False)
@@ -116,17 +141,24 @@ class FactorForm(Form):
         )
 
     @classmethod
-    def of_root(cls, form: SquareRootForm) -> FactorForm:
-        """Convert from the triangular factor R and z."""
-        F, D = factor_of(form.R, form.z)
-        return cls(F, D, **form.shared)
+    def of_root(cls, R: NDArray, z: NDArray, **others: Any) -> Self:
+        """Make the state of a triangular factor R with ``R^T R = M`` and of z = R theta (m, d).
 
-    def root(self) -> SquareRootForm:
-        """Convert to the triangular factor ``R = D^1/2 U`` and ``z = (D^1/2 T)^T``."""
-        d = self.D.shape[-1]
-        root = np.sqrt(self.D)[..., None]
-        z = np.ascontiguousarray(np.swapaxes(root * self.F[..., d:], -1, -2))
-        return SquareRootForm(root * self.F[..., :d], z, **self.shared)
+        ``others`` are the arguments besides F and D.
+        """
+        F, D = factor_of(R, z)
+        return cls(F, D, **others)
+
+    @property
+    def R(self) -> NDArray[np.float64]:
+        """The triangular factor ``D^1/2 U`` (..., d, d) of the information, made afresh."""
+        return np.sqrt(self.D)[..., None] * self.F[..., : self.D.shape[-1]]
+
+    @property
+    def z(self) -> NDArray[np.float64]:
+        """The rotated targets ``(D^1/2 T)^T`` (..., m, d), made afresh: ``R theta = z``."""
+        z = np.sqrt(self.D)[..., None] * self.F[..., self.D.shape[-1] :]
+        return np.ascontiguousarray(np.swapaxes(z, -1, -2))
 
     def keep_targets(self, targets: NDArray[np.int64]) -> None:
         super().keep_targets(targets)
@@ -204,9 +236,14 @@ class FactorForm(Form):
     def rank(self) -> int:
         return int(np.count_nonzero(self._known))
 
+    @property
+    def _noise(self) -> Any:
+        return noise_levels(self.limits.square_root, self.D.shape[-1], self.tally)
+
     def coefficients(self) -> NDArray[np.float64]:
+        """Return theta (..., m, d), of minimum norm (intercept aside) where undetermined."""
         if not self.full_rank:
-            return self.root().coefficients()
+            return solution(self.R, self.z, self._known, self._noise, self.intercept)
         m, d = self.loss.shape[-1], self.D.shape[-1]
         theta = np.empty((*self.D.shape[:-1], m, d))
         solve_each(
@@ -217,40 +254,75 @@ class FactorForm(Form):
         return theta
 
     def determined(self) -> NDArray[np.bool_]:
+        """Mask (..., d) of the coefficients that the data (and the ridge) determine uniquely.
+
+        A coefficient that wind-up protection holds at its last value is not: its information is
+        within a factor of ten of the level at which it is held.
+        """
         return np.isfinite(self.inverse_diagonal())
+
+    def inverse_root(self) -> NDArray[np.float64]:
+        """Compute B (..., d, rank) with ``B B^T`` the (pseudo-)inverse information."""
+        return inverse_root(self.R, self._known)
 
     def inverse_diagonal(self) -> NDArray[np.float64]:
         d = self.D.shape[-1]
+        columns = np.ascontiguousarray(self.columns).reshape(-1, 2, d)
+        tally = np.ascontiguousarray(self.tally).reshape(-1, 4)
+        limits = self.limits.square_root
         if d >= BY_LAPACK_FROM or not self.full_rank:
-            return self.root().inverse_diagonal()
+            R = self.R
+            variance = np.ascontiguousarray(variances_of(R, inverse_root(R, self._known)))
+            hide_held_each(variance.reshape(-1, d), columns, limits, tally)
+            return variance
         variance = np.empty(self.D.shape)
-        variances_each(
-            np.ascontiguousarray(self.F).reshape(-1, d, self.F.shape[-1]),
-            np.ascontiguousarray(self.D).reshape(-1, d),
-            np.ascontiguousarray(self.columns).reshape(-1, 2, d),
-            np.ascontiguousarray(self.tally).reshape(-1, 4),
-            self.limits.square_root,
-            variance.reshape(-1, d),
-        )
+        F = np.ascontiguousarray(self.F).reshape(-1, d, self.F.shape[-1])
+        D = np.ascontiguousarray(self.D).reshape(-1, d)
+        variances_each(F, D, columns, tally, limits, variance.reshape(-1, d))
         return variance
 
     def sandwich(self) -> tuple[NDArray[np.float64], Any]:
-        return self.root().sandwich()
+        diagonal, used = sandwich_of(self.spread, self.inverse_root())
+        return np.where(self.determined(), diagonal, np.inf), used
 
     def rounding_of_squares(self) -> float:
-        return float(noise_levels(self.limits.square_root, self.D.shape[-1], self.tally)) ** 2
+        return float(self._noise) ** 2
 
     def explained(self) -> NDArray[np.float64]:
-        return self.root().explained()
+        # Column 0 of R is the intercept's: what it explains alone is the first entry of z.
+        return (self.z[..., int(self.intercept) :] ** 2).sum(-1)
 
     def whitened(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        return self.root().whitened(X)
+        R = self.R
+        if self.full_rank:
+            return solve_transposed(R, X), np.ones(X.shape[:-1], np.bool_)
+        Q, L, length = row_space(R, self._known)
+        scaled = X / length[..., None, :]
+        inside = scaled @ Q
+        outside = np.linalg.norm(scaled - inside @ np.swapaxes(Q, -1, -2), axis=-1)
+        tolerance = np.maximum(1e-6, 64 * self._noise)[..., None]
+        known = outside <= tolerance * np.linalg.norm(scaled, axis=-1)
+        never_seen = (R == 0).all(axis=-2, keepdims=True)  # not a question of size
+        return solve_triangle(L, inside), known & ~(never_seen & (X != 0)).any(axis=-1)
 
     def unwhitened(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.root().unwhitened(W)
+        if self.full_rank:
+            return solve_triangle(self.R, W)
+        Q, L, length = row_space(self.R, self._known)
+        return solve_transposed(L, W) @ np.swapaxes(Q, -1, -2) / length[..., None, :]
 
     def is_held(self, X: NDArray[np.float64], leverage: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return self.root().is_held(X, leverage)
+        """Mask the rows held by wind-up protection, as the kernel ``is_held`` does for x = e_j."""
+        forgets = self.tally[..., DECAY, None] < 1
+        if not forgets.any():
+            return super().is_held(X, leverage)
+        now, excited = self.columns[..., :1, :], self.columns[..., 1:, :]
+        pin = 40 * self._noise[..., None]
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            alone = np.where(X != 0, (X / np.sqrt(now)) ** 2, 0.0)
+        faint = ((X != 0) & (now < 100 * self.limits.floor * excited)).any(axis=-1)
+        return forgets & (faint | ~(leverage * pin * pin <= alone.sum(-1)))
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
-        return self.root().moments(ridge, discounted)
+        R, z = self.R, self.z
+        return Moments(R.T @ R, z @ R)

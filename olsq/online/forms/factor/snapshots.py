@@ -17,12 +17,15 @@ from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
 from olsq.online.forms.factor.careful import make_start, take_carefully
 from olsq.online.forms.factor.counters import is_sound
 from olsq.online.forms.factor.edges import check_call
+from olsq.online.forms.factor.kernels import inline
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.singular_path import copy_spread, predict, rows_at_once
 from olsq.online.forms.square_root_kernels import RANK, absorb_squares, record_counts
 
 if TYPE_CHECKING:
     from olsq.online.forms.factor.form import FactorForm
+
+ENTRIES = 2**18  # of the factors that are read together
+ROWS = 256  # of one stream among them
 
 
 class Snapshots(NamedTuple):
@@ -37,6 +40,21 @@ class Snapshots(NamedTuple):
     def empty(cls, n: int, m: int, d: int, sandwich: bool) -> Self:
         s = d if sandwich else 0
         return cls(*(np.empty((n, *shape)) for shape in ((d, d + m), (d,), (2, d), (s, s))))
+
+
+def rows_at_once(d: int, streams: int = 1) -> int:
+    """Return how many rows of each stream are read together."""
+    return max(1, min(ROWS, ENTRIES // (d * d * streams)))
+
+
+@inline
+def copy_spread(spread, snapshots, place):
+    """Copy a spread, which may be None, to its place among the snapshots."""
+    if spread is None:
+        return
+    for i in range(snapshots.shape[1]):
+        for k in range(snapshots.shape[2]):
+            snapshots[place, i, k] = spread[i, k]
 
 
 @kernel(strict=True, makes_arrays=True)
@@ -142,3 +160,16 @@ def group_by_pivots(D: NDArray[np.float64]) -> list[NDArray[np.int64]]:
     _, patterns = np.unique(known, axis=0, return_inverse=True)
     order = np.argsort(patterns.ravel(), kind="stable")
     return np.split(order, np.flatnonzero(np.diff(patterns.ravel()[order])) + 1)
+
+
+def write_residuals(
+    before: NDArray, rows: Rows, at: NDArray[np.int64], residual: NDArray, trace: Trace
+) -> None:
+    """Write the residuals of rows ``at`` given the coefficients (r, m, d) before each."""
+    residual[at] = errors = rows.Y[at] - predict(before, rows.X[at])
+    trace.recursive[at] *= errors
+
+
+def predict(theta: NDArray, X: NDArray) -> NDArray:
+    """Predict rows X (n, d) by theta (n, m, d) as (n, m), with the same bits for any n."""
+    return np.matmul(theta, X[:, :, None])[:, :, 0]
