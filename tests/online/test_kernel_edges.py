@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from olsq.online.forms import square_root_kernels as square_root
+import olsq
+from olsq.online.forms import adaptive_update, merging
 from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.factor import careful, fixed_ridge, learning, one_row, path
 from olsq.online.forms.factor import form as factor_form
 from olsq.online.forms.factor import snapshots as factor_snapshots
 from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.singular_path import Snapshots, absorb_undetermined
 from olsq.online.many import decision_kernels as decisions
 from olsq.online.many import kernels as bank
+from olsq.online.variants import robust_kernels
 from olsq.online.windows import kernels as rolling
 from olsq.online.windows.ring import NO_ROWS
 
@@ -28,15 +29,17 @@ def trace(traced, sandwich=False, d=D):
     return tuple(np.zeros_like(a) for a in Trace.empty(N, M, d, sandwich))
 
 
-def state(d=D):
-    """matrix, coefficients, columns, tally, loss"""
-    return np.eye(d), np.zeros((M, d)), np.ones((2, d)), np.array([0.0, 0, 1, 0]), np.zeros(M)
-
-
 def factor(ridge=1.0):
     """F, D, columns, tally, loss"""
     counts = np.array([0.0, 0, 1, 0])
     return np.eye(D, D + M), np.full(D, ridge), np.full((2, D), ridge), counts, np.zeros(M)
+
+
+def strategy():
+    """Kind, options, vectors, memory, variances, aside of a random walk"""
+    walk = olsq.forgetting.RandomWalk(1e-3)
+    kind, options, vectors = np.int64(walk.code), walk.options(), walk.vectors(D)
+    return kind, options, vectors, np.zeros(7), np.zeros(M), np.zeros((M, 0))
 
 
 def rows():
@@ -80,7 +83,7 @@ def calls(traced):
         yield path.learn_path, [factor(), spread, rows(), span, roundings, residual, robust]
     else:
         yield learning.learn, [factor(), with_path, rows(), span, roundings, residual]
-    yield square_root.update, [state(), spread, rows(), span, roundings, residual, robust]
+    yield adaptive_update.update, [factor(), strategy(), rows(), span, roundings, residual, record]
     leaving = np.ones(N, int)
     leaving[:2] = 0, 2
     for window, own in ((full_ring(), NO_ROWS), (ring_of_three(), leaving)):
@@ -115,6 +118,7 @@ def calls(traced):
         ]  # fmt: skip
         yield one_row.predict_one, [*factor()[:2], np.ones((1, D)), False, np.zeros((1, M))]
         several = tuple(np.stack([array] * 2) for array in factor()[:2])
+        yield robust_kernels.slope_lengths, [factor(), rows(), roundings, 1, np.zeros(N)]
         yield factor_form.solve_each, [*several, np.zeros((2, M, D))]
         yield minimum_norm, [
             np.ones((2, D, D)), np.ones((2, M, D)), np.arange(D) < 2, np.zeros(2), 1,
@@ -123,11 +127,8 @@ def calls(traced):
         factors = np.tile(np.eye(D), (2, 1, 1))
         yield triangular.back_substitute_each, [factors, np.ones((2, M, D)), np.zeros((2, M, D))]
         yield fixed_ridge.read_state, [factor(), factor(), np.ones(D), roundings]
-        yield square_root.absorb_observations, [
-            state(), X.copy(), Y.copy(), np.zeros((N, D)), np.ones(D), 0.0, roundings,
-        ]  # fmt: skip
-        yield square_root.take_alone, [
-            state(), spread, X[0], Y[0], 1.0, 1.0, roundings,
+        yield merging.absorb_observations, [
+            factor(), X.copy(), Y.copy(), np.zeros((N, D)), np.ones(D), 0.0, roundings,
         ]  # fmt: skip
     turns = np.array([1, 0]), np.array([0, 3]), np.array([3, N])
     two, unknown = filters(2, with_path), filters(2, with_path, 0.0)
@@ -138,9 +139,6 @@ def calls(traced):
             unknown, turns, rows(), roundings, False, residual, robust, (taken, np.zeros(2, bool)),
         ]  # fmt: skip
         yield bank.record, [two, np.array([1, 0]), np.array([0, 3]), roundings, robust]
-        one = state()
-        snapshots = tuple(Snapshots.empty(2 * N, M, D, True))
-        yield absorb_undetermined, [one, spread, rows(), span, roundings, robust, snapshots, 0]
         return
     yield bank.learn, [two, turns, rows(), roundings, residual]
     yield bank.learn_carefully, [
@@ -157,6 +155,7 @@ def calls(traced):
         two[:4], some, roundings, theta, np.ones((2, M)), draws, draws.copy(),
     ]  # fmt: skip
     yield factor_form.variances_each, [*bare, roundings, np.zeros((2, D))]
+    yield factor_form.hide_held_each, [np.ones((2, D)), bare[2], roundings, bare[3]]
 
 
 def filters(n, spread, ridge=1.0):

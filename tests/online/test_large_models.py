@@ -1,108 +1,16 @@
-"""Rows of large models go in blocks, by LAPACK: the same results as one row at a time.
-
-The blocks are switched on for small models here, so that the streams are those that break solvers.
-"""
+"""Models of many coefficients: right, and in the memory of few states."""
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 
 import numpy as np
 import pytest
 
 import olsq
-from olsq.linalg.numpy import lapack
 from olsq.online.forms import lapack as factors
-from olsq.online.forms import square_root_blocks
-from tests.online import streams
 
 RLS = olsq.RecursiveLeastSquares
-NEVER = 10**9
-
-
-def switch(monkeypatch, on: bool, rows: int = 8) -> None:
-    first = 1 if on else NEVER
-    monkeypatch.setattr(square_root_blocks, "BLOCKED_FROM", first)
-    monkeypatch.setattr(square_root_blocks, "BLOCK", rows)
-    monkeypatch.setattr(square_root_blocks, "FEWEST", 2)
-
-
-def learn(est, stream, cuts=(0, 25, 26, 48)):
-    """The estimator after the stream in several calls, and all residuals."""
-    residuals = []
-    for start, stop in itertools.pairwise(cuts):
-        part = slice(start, stop)
-        est.partial_fit(
-            stream.X[part], stream.y[part], stream.weights[part], forget=stream.gates[part]
-        )
-        residuals.append(est.residual_)
-    return est, np.concatenate(residuals)
-
-
-def check_equal(got, want, stream, lost: float) -> None:
-    """Same results to ``lost`` rounding errors, of terms in the data's units."""
-    (est, residual), (other, truth) = got, want
-    size = max(1e-300, np.abs(stream.y[np.isfinite(stream.y)]).max(initial=0.0))
-    np.testing.assert_allclose(residual, truth, rtol=0, atol=lost * size)
-    X = np.nan_to_num(stream.X)
-    np.testing.assert_allclose(est.predict(X), other.predict(X), rtol=0, atol=lost * size)
-    assert (est.determined_ == other.determined_).all()
-    assert est.rank_ == other.rank_
-    assert est.n_samples_seen_ == other.n_samples_seen_
-    np.testing.assert_allclose(est.sigma2_, other.sigma2_, rtol=lost, atol=lost * size**2)
-    for name in ("tally", "columns"):
-        a, b = (getattr(e._engine.form, name) for e in (est, other))
-        np.testing.assert_allclose(a, b, rtol=1e-13)
-    if est.cov == "sandwich" and lost > 1e-9:  # P S P of a direction that is nearly lost
-        return
-    known = est.determined_ & (other.sigma2_ > 1e-20 * size**2)
-    np.testing.assert_allclose(
-        est.coef_stderr_[..., known], other.coef_stderr_[..., known], rtol=1e-6
-    )
-
-
-OPTIONS = [
-    {"ridge": 0.3, "fit_intercept": False},
-    {"ridge": 0.0, "fit_intercept": True},
-    {"ridge": 0.3, "fit_intercept": True, "cov": "sandwich"},
-    {"prior": (np.ones(3), np.ones(3)), "fit_intercept": False},
-]
-
-
-@pytest.mark.parametrize("forgetting", streams.FORGETTING)
-@pytest.mark.parametrize("regressors", streams.REGRESSORS)
-@pytest.mark.parametrize("method", ["sqrt", "covariance"])
-def test_blocks_give_what_rows_give(method, regressors, forgetting, monkeypatch):
-    number = list(streams.REGRESSORS).index(regressors) + list(streams.FORGETTING).index(forgetting)
-    options = OPTIONS[number % len(OPTIONS)]
-    stream = streams.make(regressors, forgetting)
-    stream = stream._replace(y=stream.y[:, 0])
-    found = []
-    for on in (True, False):
-        switch(monkeypatch, on)
-        found.append(learn(RLS(method=method, **options), stream))
-    # QR of a block loses eps kappa^2 times the residual, kappa 1e5 after the gates of 1e-7.
-    check_equal(*found, stream, 1e-5 if forgetting == "near resets" else 1e-9)
-
-
-@pytest.mark.parametrize("method", ["sqrt", "covariance", "information"])
-def test_blocks_of_several_targets_with_missing_rows(method, monkeypatch):
-    rng = np.random.default_rng(1)
-    X, y = rng.standard_normal((90, 5)) + 3, rng.standard_normal((90, 3))
-    y[rng.random(y.shape) < 0.05], X[40, 2] = np.nan, np.inf
-    stream = streams.Stream(X, y, np.full(90, 0.97), rng.random(90) + 0.1)
-    for missing in ("skip", "skip_target"):
-        found = []
-        for on in (True, False):
-            switch(monkeypatch, on)
-            est = RLS(method=method, missing=missing, residuals=method != "information")
-            est.partial_fit(X[:50], y[:50], stream.weights[:50], forget=0.97)
-            est.partial_fit(X[50:], y[50:], stream.weights[50:], forget=0.97)
-            found.append(est)
-        for name in ("coef_", "intercept_", "sigma2_", "coef_stderr_"):
-            a, b = (getattr(est, name) for est in found)
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("d", [31, 32, 33, 65])
@@ -153,23 +61,6 @@ def test_a_call_needs_two_states(method):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= 1.4 * 8 * d**2  # and the state itself, which was there before
-
-
-@pytest.mark.parametrize(("d", "b", "p"), [(1, 4, 2), (3, 2, 0), (32, 5, 3), (33, 40, 1)])
-def test_rotate_rows_in(d, b, p):
-    rng = np.random.default_rng(d)
-    R, A = np.triu(rng.standard_normal((d, d))), rng.standard_normal((b, d + p))
-    beside = rng.standard_normal((d, p))
-    A[:, 0] = 0.0  # a column that no reflection changes
-    whole = np.vstack([np.hstack([0.7 * R, beside]), A])
-    out = np.zeros((d, d))
-    lapack.rotate_rows_in(R, A, beside, 0.7, out)
-    rotated = np.vstack([np.hstack([out, beside]), np.hstack([np.zeros((b, d)), A[:, d:]])])
-    np.testing.assert_allclose(rotated.T @ rotated, whole.T @ whole, atol=1e-12)
-    assert (np.diagonal(out) >= 0).all()
-    assert not np.tril(out, -1).any()
-    with pytest.raises(ValueError, match="shapes"):
-        lapack.rotate_rows_in(R, A, beside, 0.7, np.zeros((d + 1, d)))
 
 
 @pytest.mark.parametrize("d", [1, 7, 40])

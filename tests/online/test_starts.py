@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import olsq
 from olsq.online.files.invariants import check_orthonormal
-from olsq.online.forms import square_root
+from olsq.online.forms.factor import form as factor_form
 from olsq.online.many import learning
 
 KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
@@ -83,28 +83,27 @@ def test_the_first_rows_give_the_shortest_coefficients(kind, intercept):
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_starts_agree_with_the_general_way(kind, intercept, monkeypatch):
-    """Rows, pieces and paths, beside the minimum norm from the factor alone."""
+def test_starts_agree_with_the_general_way(kind, intercept):
+    """Rows one by one and paths, beside the minimum norm from the factor alone, which reads."""
     for seed in range(4):
         d = 3 + 2 * seed
         X, y = stream(kind, 2 * d, d, seed)
         options = {"ridge": 0.0, "fit_intercept": intercept, "forget": 0.9}
-        short = olsq.RecursiveLeastSquares(**options)
         path = olsq.RecursiveLeastSquares(**options).partial_fit_path(X, y)
-        with monkeypatch.context() as patch:
-            patch.setattr(square_root.SquareRootForm, "TAKES_BASIS", False)
-            general = olsq.RecursiveLeastSquares(**options).partial_fit_path(X, y)
+        whole, single = (olsq.RecursiveLeastSquares(**options) for _ in range(2))
+        whole.partial_fit(X, y)
         length = np.where(X.any(axis=0), np.abs(X).max(axis=0), 1.0)
-        size = 1e-8 * np.abs(general.coef * length).max()
+        size = 1e-8 * np.abs(path.coef * length).max()
         for t in range(len(X)):
-            _, residual = short.step(X[t], y[t])
-            assert residual == pytest.approx(general.residual[t], rel=1e-8, abs=1e-8)
+            predicted = single.predict(X[t : t + 1])[0] if t else 0.0
+            _, residual = single.step(X[t], y[t])
+            assert residual == pytest.approx(y[t] - predicted, rel=1e-8, abs=1e-8)
+            assert residual == pytest.approx(path.residual[t], rel=1e-8, abs=1e-8)
             np.testing.assert_allclose(
-                short.coef_ * length, general.coef[t] * length, rtol=1e-8, atol=size
+                path.coef[t] * length, single.coef_ * length, rtol=1e-8, atol=size
             )
-        np.testing.assert_allclose(path.coef * length, general.coef * length, atol=size)
-        np.testing.assert_allclose(path.recursive_residual, general.recursive_residual, atol=1e-8)
-        np.testing.assert_array_equal(np.isinf(path.stderr), np.isinf(general.stderr))
+            np.testing.assert_array_equal(np.isinf(path.stderr[t]), np.isinf(single.coef_stderr_))
+        np.testing.assert_allclose(whole.residual_, path.residual, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("cov", ["posterior", "sandwich"])
@@ -132,7 +131,7 @@ def test_ordinary_starts_do_not_solve_for_all_coefficients(monkeypatch):
     def refuse(*_):
         raise AssertionError("a solution of minimum norm from the factor alone")
 
-    monkeypatch.setattr(square_root, "solution", refuse)
+    monkeypatch.setattr(factor_form, "solution", refuse)
     X, y = stream("plain", 60, 20, 0)
     for options in (
         {}, {"method": "sqrt"}, {"method": "information"}, {"ridge_mode": "fixed", "forget": 0.9},

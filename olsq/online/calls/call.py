@@ -136,7 +136,7 @@ def blocks(
     """Split the usable rows of a call into blocks that fit the cache: slices, or indices under a
     mask.  ``first`` is the length of the first one, where it is to be another.
     """
-    # Whole blocks of eight rows, so that the covariance form shares out rows alike in all calls.
+    # Whole blocks of eight rows, of which the recursion takes four at a time.
     size = max(64, (PATH_ENTRIES if want_path else BLOCK_ENTRIES) // k // 8 * 8)
     if k >= LARGE and not want_path:
         size = max(size, LARGE_ROWS)

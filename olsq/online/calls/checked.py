@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from olsq.online.calls.call import Origin
 from olsq.online.files.frozen import Unchanged
 from olsq.online.forms.factor.form import FactorForm
+from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.rows import PairedRows, Rows, pairs_stay_orthogonal, read_only
 from olsq.online.rows.complex_rows import real_parts
-from olsq.online.windows.window import RollingWindow
 
 DOUBLE = np.dtype(np.float64)
 COMPLEX = np.dtype(np.complex128)
@@ -119,7 +119,7 @@ def checked_now(estimator: Any, unchanged: Unchanged) -> Checked:
         gates = np.array([factor, 1.0] if origin.is_complex else [factor])
         if not origin.is_complex or pairs_stay_orthogonal(gates):
             shape = (1, origin.n_features)
-    plain = type(form) is FactorForm and not isinstance(switch, RollingWindow)
+    plain = type(form) is FactorForm and type(switch) is FormSwitch  # no variant, no window
     by_kernel = plain and not (origin.sandwich or origin.is_complex)
     dtype, gates = COMPLEX if origin.is_complex else DOUBLE, read_only(gates)
     target = (1, origin.n_targets) if origin.n_targets else (1,)

@@ -82,18 +82,13 @@ class RollingLeastSquares(WindowParameters, Inference):
     -----
     O(d^2 + m d) time per row that comes or leaves; O(window (d + m) + d^2) memory (of time: for
     the most rows that the window has held, up to twice over); computed in float64 whatever the
-    dtype of X.  Each row is added by a rank-one update and the oldest removed by a downdate (from
-    32 coefficients on, four rows at a time).  A running bound on the rounding errors, which a row
-    multiplies by 1/(1 - leverage) when it leaves, asks for a refinement with the window's rows
-    (O(window d)) or a rebuild from them (O(window d^2)), so that the estimate never drifts.  Nearly
-    collinear windows are kept in square-root form (several times slower).  A window of fewer rows
-    than coefficients, without a ridge, is kept as a factor of its rows, in O(window d) per row;
-    reading an estimate then takes O(window d^2).  Where coefficients are undetermined otherwise,
-    every row is a rebuild.  Rows that fade are learned with weights that grow, and the window is
-    rescaled every 20 half-lives and after every call: two to three times the time at a half-life of
-    20 rows, and 0.2 ms and O(window d) per call.  The ridge does not fade; with one each such row
-    takes 0.2 ms.  Under ``window_of="positions"`` a row that is not learned counts for the fading
-    too.  Complex rows: see :class:`RecursiveLeastSquares`; the window counts each once.
+    dtype of X.  A row enters the factor with its weight and leaves it with minus its weight.  Rows
+    that leave take digits with them: a bound on the error of every column and target says when the
+    factor is made anew from the window's rows, O(window d^2), so that the estimate never drifts.
+    While coefficients are undetermined, or nearly (fewer rows than coefficients, dependent
+    columns), every row makes it anew.  Rows that fade are learned with weights that grow.  The
+    ridge does not fade.  Under ``window_of="positions"`` a row that is not learned counts for the
+    fading too.  Complex rows: see :class:`RecursiveLeastSquares`; the window counts each once.
 
     Examples
     --------

@@ -19,9 +19,9 @@ from olsq.problem import Moments
 class Form(ABC):
     """The state of one stream in one of its forms.
 
-    The covariance and the square-root form may hold a stack of states instead, to read them
-    together: every array then has a leading axis of b streams, (..., d) below is (b, d), and the
-    square-root factors have their zero pivots in the same places.  A stack does not learn.
+    A factor may hold a stack of states instead, to read them together: every array then has a
+    leading axis of b streams, (..., d) below is (b, d), and the zero pivots are in the same places.
+    A stack does not learn.
 
     Attributes
     ----------

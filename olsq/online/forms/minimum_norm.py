@@ -237,16 +237,6 @@ def minimum_norm(R, z, known, noise, first, theta):
                 theta[one, target, 0] = total / T[0, 0]
 
 
-def group_by_pivots(R: NDArray) -> list[NDArray[np.int64]]:
-    """Group the places of factors R (b, d, d) whose pivots are zero in the same columns."""
-    nonzero = np.diagonal(R, axis1=1, axis2=2) != 0
-    if not nonzero.size or (nonzero == nonzero[0]).all():  # as of streams that began together
-        return [np.arange(len(R))] if len(R) else []
-    _, patterns = np.unique(nonzero, axis=0, return_inverse=True)
-    order = np.argsort(patterns.ravel(), kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(patterns.ravel()[order])) + 1)
-
-
 def solution(
     R: NDArray, z: NDArray, known: NDArray[np.bool_], noise: Any, intercept: bool
 ) -> NDArray[np.float64]:

@@ -53,7 +53,7 @@ def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float,
 def tally_of(error: float, tally: NDArray[np.float64]) -> NDArray:
     """Return a copy of the tally for a factor whose row space is off by ``error``.
 
-    The square-root form takes its rounding error for three roundings times the root of its count.
+    A state takes its rounding error for three roundings times the root of its count.
     """
     counted = tally.copy()
     counted[COUNT] = max(counted[COUNT], (error / (3 * float(np.finfo(np.float64).eps))) ** 2)

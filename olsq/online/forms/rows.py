@@ -123,7 +123,6 @@ def clip_to(values: NDArray, dtype: DTypeLike) -> NDArray:
 def pairs_stay_orthogonal(gates: NDArray) -> bool:
     """Test whether learning a pair's first row changes the second's residual by rounding only.
 
-    That needs ``u P v = 0``, which holds to rounding in the covariance form (and only there) with
-    gates of at least ``ORTHOGONAL``.
+    That needs ``u P v = 0``, which holds to rounding with gates of at least ``ORTHOGONAL``.
     """
     return bool((gates >= ORTHOGONAL).all())

@@ -93,7 +93,7 @@ INFORMATION: Fields = {
     "ridge": Field(("d",), invariant="not negative"),
     "spread": PROTECTED["spread"],
 }
-# Of moments that a square-root form stands beside: all of them but the basis, or none.
+# Of moments that R and z stand beside: all of them but the basis, or none.
 PAST: Fields = {
     **under("past_", SQUARE_ROOT),
     "past_spread": Field((0, 0)),

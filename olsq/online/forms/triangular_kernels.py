@@ -5,69 +5,9 @@ A zero pivot R_jj means that nothing is known yet about coefficient j given the 
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from olsq.kernels import kernel
-
-SMALLEST = 2.0**-1022  # a normal number: those below it have lost digits, and their inverse is inf
-
-
-@kernel(called=True)
-def forward_solve(R, x, p, columns, tolerance, noise):
-    """Solve ``R^T p = x`` in place (x is destroyed), skipping zero pivots.
-
-    ``noise`` (d,) receives the size under which what is left of x_j, once the directions before j
-    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``, and at a zero pivot
-    what the errors before j make of it.  Returns the first zero pivot whose x_j is above that (the
-    row points in a direction never seen before), or -1.
-    """
-    d = R.shape[0]
-    size = 0.0
-    new = -1
-    for j in range(d):
-        pivot = R[j, j]
-        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j])) + SMALLEST
-        if pivot == 0:
-            p[j] = 0
-            if new < 0:
-                if abs(x[j]) > noise[j]:
-                    noise[j] = carried_noise(R, noise, columns, tolerance * math.sqrt(size), j)
-                if abs(x[j]) > noise[j]:
-                    new = j
-                else:
-                    noise[j] = math.inf  # nothing but rounding error can be left here
-            continue
-        # p_j = (x_j - sum_{i<j} R_ij p_i) / R_jj, the sum subtracted from the tail as p_j becomes
-        # known
-        pj = x[j] / pivot
-        p[j] = pj
-        size += pj * pj
-        tail, row = x[j + 1 :], R[j, j + 1 :]
-        for k in range(tail.shape[0]):
-            tail[k] -= pj * row[k]
-    return new
-
-
-@kernel(called=True)
-def carried_noise(R, noise, columns, level, j):
-    """Return the noise of x_j at a zero pivot, with what it takes over from the columns before.
-
-    Column j is ``sum_i u_i`` times column i: of x_j remains ``x_j - sum_i u_i x_i``, and column j
-    has the errors of those, however short it is itself.  ``level`` is ``tolerance |p_<j|``.
-    """
-    u, total = np.empty(j), noise[j] ** 2
-    for i in range(j - 1, -1, -1):
-        if R[i, i] == 0:
-            u[i] = 0.0
-            continue
-        rest = R[i, j]
-        for k in range(i + 1, j):
-            rest -= R[i, k] * u[k]
-        u[i] = rest / R[i, i]
-        total += u[i] ** 2 * (noise[i] ** 2 + level * level * columns[0, i])
-    return math.sqrt(total)
 
 
 @kernel(called=True)

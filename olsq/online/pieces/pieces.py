@@ -1,6 +1,6 @@
 """Learn a stream in pieces, and put together estimators, paths and groups from them.
 
-A piece is what a run of rows says: an estimator without ridge or prior, in square-root form.
+A piece is what a run of rows says: an estimator without ridge or prior.
 Pieces merge in order, and merging is associative; then :func:`begun` puts the ridge or prior before
 the first of them, once.  So nothing is ever subtracted, where :func:`olsq.merge` has to take a
 ridge out again.
@@ -82,7 +82,7 @@ def learned(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeast
         return None
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
     piece: Any = copy.copy(estimator)
-    piece.set_params(ridge=0.0, ridge_mode="discounted", method="sqrt", prior=None)
+    piece.set_params(ridge=0.0, ridge_mode="discounted", prior=None)
     piece._check_parameters()
     call = piece._check_call(X, y, sample_weight, forget, None)
     call, timing = piece._in_time(call, times, X, y, forget, False)

@@ -1,1 +1,1 @@
-"""Estimators that are least squares at heart, on the square-root state of the plain one."""
+"""Estimators that are least squares at heart, on the state of the plain one."""

@@ -31,8 +31,7 @@ LACKS = {"determined_": _RANK, "rank_": _RANK} | dict.fromkeys(
 
 
 class Variant(VariantParameters, StreamingRegressor):
-    """Base of the variants: rows go to a square-root state, which each variant solves in its own
-    way.
+    """Base of the variants: rows go to a factor, which each variant solves in its own way.
 
     Subclasses give the parameters and ``_solve(engine)``, the coefficients (m, k) of the state,
     and ``_asked()``, the parameters that these depend on (they may change between rows).

@@ -27,7 +27,7 @@ class ConstrainedLeastSquares(Variant, Coefficients):
 
     After every row t the exact minimiser of ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2 +
     coef . Lambda_t coef`` subject to ``A coef = b`` and ``lower <= coef <= upper``.  The state is
-    that of :class:`RecursiveLeastSquares` in square-root form and knows nothing of the constraints:
+    that of :class:`RecursiveLeastSquares` and knows nothing of the constraints:
     they act when coefficients are read, and may change between rows.
 
     Parameters

@@ -77,7 +77,7 @@ class Novelty(NamedTuple):
 
 
 class DictionarySwitch(VariantSwitch):
-    """A square-root state in the coordinates of a dictionary.
+    """A state in the coordinates of a dictionary.
 
     ``points`` (b, d), ``root`` (b, b) lower triangular; ``left`` (b,) is the share of a fixed ridge
     that is there, 1 if it is not fixed; ``kernel`` and ``novelty`` are the estimator's.

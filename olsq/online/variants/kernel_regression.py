@@ -73,7 +73,7 @@ class KernelLeastSquares(Variant):
 
     Notes
     -----
-    The engine is the square-root form in the coordinates ``L^-1 k(x)`` of an orthonormal basis of
+    The state is that of least squares in the coordinates ``L^-1 k(x)`` of an orthonormal basis of
     the dictionary's span, ``L L^T`` its kernel matrix: well conditioned where the kernel matrix is
     not, and a new point is one more coordinate.  O(b (b + d)) per row and a prediction, O(b^2 + b
     d) memory; a fixed ridge under forgetting costs O(b^3) more per half-life.  The budget does not

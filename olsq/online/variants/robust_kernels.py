@@ -102,6 +102,8 @@ def slope_lengths(state, rows, limits, first, out):
     d, m = state[1].shape[0], state[4].shape[0]
     scratch, errors = (np.empty(d), np.empty(d)), np.empty(m)
     check_gates(out, rows[0].shape[0])
+    if not 0 <= first <= d:
+        raise ValueError("the number of intercepts does not fit the shape of the state")
     for t in range(rows[0].shape[0]):
         expect(state, rows, t, limits, scratch, errors)
         out[t] = norm(scratch[1][first:])
