@@ -36,10 +36,10 @@ def factor(ridge=1.0):
 
 
 def strategy():
-    """Kind, options, vectors, memory, variances, aside of a random walk"""
-    walk = olsq.forgetting.RandomWalk(1e-3)
-    kind, options, vectors = np.int64(walk.code), walk.options(), walk.vectors(D)
-    return kind, options, vectors, np.zeros(7), np.zeros(M), np.zeros((M, 0))
+    """Kind, options, vectors, memory, variances, aside of factors by coefficient"""
+    own = olsq.forgetting.PerCoefficient(np.full(D, 0.9))
+    kind, options, vectors = np.int64(own.code), own.options(), own.vectors(D)
+    return kind, options, vectors, np.zeros(7), np.zeros(M), np.zeros((M, D))
 
 
 def rows():
