@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 
 import olsq
-from olsq.online.forms.square_root_kernels import count_row
+from olsq.online.forms.counting import count_row
 from olsq.online.rows import complex_rows
 
 from ..support.machine import describe, sentence

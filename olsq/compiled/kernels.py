@@ -16,6 +16,7 @@ import numpy as np
 
 from olsq.compiled.state import HELD, LOG_WEIGHTS, LOSS, SEEN
 from olsq.kernels import kernel
+from olsq.online.forms.counting import DECAY, count_row, noise_level
 from olsq.online.forms.factor.careful import take_carefully
 from olsq.online.forms.factor.counters import count_squares, row_is_sound
 from olsq.online.forms.factor.kernels import absorb_row
@@ -23,7 +24,6 @@ from olsq.online.forms.factor.path import is_determined
 from olsq.online.forms.factor.solving import solve
 from olsq.online.forms.limits import limits_for
 from olsq.online.forms.minimum_norm import minimum_norm
-from olsq.online.forms.square_root_kernels import DECAY, count_row, noise_level
 from olsq.problem import LARGEST
 
 LIMITS = limits_for(np.float64).square_root

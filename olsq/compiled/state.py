@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.brief import brief_repr
 
-# Entries of ``totals``: the tally of ``square_root_kernels`` (4), the minimised objective, and the
+# Entries of ``totals``: the tally of ``counting`` (4), the minimised objective, and the
 # forgotten sum of the logarithms of the weights.
 TALLY, LOSS, LOG_WEIGHTS = slice(0, 4), 4, 5
 N_TOTALS = 6

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.files import frozen
 from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.counting import DECAY
 from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.forms.targets import Group, TargetGroups
 from olsq.online.rows.complex_rows import refuse_complex
 from olsq.online.rows.options import check_ridge

@@ -27,6 +27,7 @@ from olsq.online.forms.adaptive_kernels import (
     set_targets,
     undetermined_factor,
 )
+from olsq.online.forms.counting import DECAY, count_row, noise_level
 from olsq.online.forms.edges import check_trace
 from olsq.online.forms.error_kernels import (
     continue_trial,
@@ -42,7 +43,6 @@ from olsq.online.forms.factor.judging import absorb_with, take_out_parts
 from olsq.online.forms.factor.kernels import called, load_row
 from olsq.online.forms.factor.path import is_determined, record_row
 from olsq.online.forms.factor.solving import solve
-from olsq.online.forms.square_root_kernels import DECAY, count_row, noise_level
 
 
 @kernel(forceinline=True)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from olsq.forgetting.entries import RESET
 from olsq.online.forms import schema
 from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.counting import DECAY
 from olsq.online.forms.factor.fixed_ridge import FixedRidgeForm
 from olsq.online.forms.factor.form import FactorForm, factor_of
 from olsq.online.forms.moment_factor import factor, tally_of
-from olsq.online.forms.square_root_kernels import DECAY
 
 COVARIANCE = 1  # how files of banks name the form of a filter
 EPS = float(np.finfo(np.float64).eps)

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import DECAY, absorb_squares, count_row, noise_level
 from olsq.online.forms.factor.counters import count_squares
 from olsq.online.forms.factor.edges import check_state
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.factor.kernels import absorb_carefully, find_noise, load_row
 from olsq.online.forms.lapack import dpstrf, dtrmm, inverse_of_triangle
 from olsq.online.forms.rows import forgotten
-from olsq.online.forms.square_root_kernels import DECAY, absorb_squares, count_row, noise_level
 
 
 def merged_tally(first: NDArray, second: NDArray) -> NDArray:

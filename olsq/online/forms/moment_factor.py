@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.counting import COUNT
 from olsq.online.forms.lapack import inverse_of_triangle
 from olsq.online.forms.minimum_norm import triangularise
-from olsq.online.forms.square_root_kernels import COUNT
 
 ASSUMED_ROWS = 10_000  # number of rows assumed behind singular moments
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
+from olsq.online.forms.counting import COUNT, COUNT_SQUARED, WEIGHT
 from olsq.online.forms.factor.form import FactorForm, counters
 from olsq.online.forms.factor.form import factor_of as unit_factor_of
 from olsq.online.forms.form_switch import FormSwitch, read_with
 from olsq.online.forms.moment_factor import factor, tally_of
-from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT
 from olsq.online.rows.complex_rows import embed_prior
 from olsq.online.rows.options import check_forget
 from olsq.problem import Moments

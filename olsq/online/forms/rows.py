@@ -48,7 +48,7 @@ class Trace(NamedTuple):
     """The states after each row; empty arrays mean that no trace is wanted.
 
     coef (n, m, d); variance (n, d) the diagonal of the inverse information; loss (n, m);
-    counts (n, 6): the tally (see ``square_root_kernels``), the rank and ``tr(P S)``;
+    counts (n, 6): the tally (see ``counting``), the rank and ``tr(P S)``;
     recursive (n, m): the a-priori residual over its standard deviation in units of the noise,
     ``e_t sqrt(beta gamma / (gamma + beta x.P x))`` (0 where the row determined a new direction);
     sandwich (n, d) the diagonal of ``P S P``.  variance and sandwich may be (0, d): not wanted.

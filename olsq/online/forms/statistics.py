@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
-from olsq.online.forms.form import Form
-from olsq.online.forms.rows import Trace
-from olsq.online.forms.square_root_kernels import (
+from olsq.online.forms.counting import (
     COUNT,
     COUNT_SQUARED,
     DECAY,
@@ -20,6 +18,8 @@ from olsq.online.forms.square_root_kernels import (
     USED,
     WEIGHT,
 )
+from olsq.online.forms.form import Form
+from olsq.online.forms.rows import Trace
 
 ROWS, COEFFICIENTS, SQUARED = range(3)  # columns of FitArrays.degrees
 FIRST = np.zeros(1, np.int64)  # the one stream, and the first row, of a trace of one stream

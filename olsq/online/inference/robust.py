@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_choice, is_integer, shown
+from olsq.online.forms.counting import DECAY, WEIGHT
 from olsq.online.forms.form import Form
 from olsq.online.forms.moments import factor_for
 from olsq.online.forms.rows import Rows
-from olsq.online.forms.square_root_kernels import DECAY, WEIGHT
 from olsq.online.paths.collector import KINDS, RobustErrors, newey_west_lags
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import half_life_gates

@@ -11,10 +11,10 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import DECAY, noise_level
 from olsq.online.forms.factor import one_row
 from olsq.online.forms.factor.path import hide_held, is_determined
 from olsq.online.forms.factor.solving import variances
-from olsq.online.forms.square_root_kernels import DECAY, noise_level
 
 
 @kernel(makes_arrays=True)

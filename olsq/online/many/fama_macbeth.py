@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import is_integer
 from olsq.online.estimators.inference import scaled_covariance
-from olsq.online.forms.square_root_kernels import RANK
+from olsq.online.forms.counting import RANK
 from olsq.online.inference.robust import bartlett_products
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.panels import Panel, PanelFit, panel_fit

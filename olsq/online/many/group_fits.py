@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.forms.counting import COUNT, COUNT_SQUARED, DECAY, RANK, WEIGHT
 from olsq.online.forms.rows import Trace, read_only
-from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, WEIGHT
 from olsq.online.forms.statistics import FitArrays, statistics
 from olsq.online.many import fit_kernels
 from olsq.online.many.grouped import GroupedLeastSquares

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import shown
 from olsq.online.files import frozen
 from olsq.online.forms import form_switch
-from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.forms.counting import DECAY
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import FIRST, FIRST_LEARNED, LAST, Clocks
 from olsq.online.many.grouped import GroupedLeastSquares

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.estimators.inference import scaled_covariance, without_undetermined
+from olsq.online.forms.counting import COUNT, COUNT_SQUARED, DECAY, WEIGHT
 from olsq.online.forms.factor.form import FactorForm, noise_levels
 from olsq.online.forms.rows import Rows, Trace, split_intercept
-from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, WEIGHT
 from olsq.online.forms.statistics import counts_of, objective_of
 from olsq.online.forms.student import check_level, t_inference
 from olsq.online.inference.summary import CoefficientFit, CoefficientTables, short

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.counting import COUNT, DECAY, WEIGHT
 from olsq.online.forms.rows import clip_to, read_only
-from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT
 from olsq.online.forms.statistics import FitArrays
 from olsq.online.many.in_line import BankPath, BankRows
 from olsq.online.many.state import BankState, Kind

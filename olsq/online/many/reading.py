@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.reals import real_array
 from olsq.online.conventions import Estimator
 from olsq.online.files import frozen
+from olsq.online.forms.counting import RANK
 from olsq.online.forms.moments import prior_shape
 from olsq.online.forms.rows import Trace, clip_to, split_intercept
-from olsq.online.forms.square_root_kernels import RANK
 from olsq.online.many import decision_kernels
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import untouched

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.counting import COUNT
 from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
-from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.forms.statistics import FitArrays, statistics, statistics_of
 from olsq.online.paths import robust_kernels
 from olsq.online.paths.goodness import SumsOfSquares, row_statistics

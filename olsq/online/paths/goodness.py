@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.counting import WEIGHT
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import read_only
-from olsq.online.forms.square_root_kernels import WEIGHT
 from olsq.online.forms.statistics import (
     COEFFICIENTS,
     ROWS,

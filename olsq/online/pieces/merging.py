@@ -14,8 +14,8 @@ from olsq.online.calls.history import values_of_both
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.files import frozen
 from olsq.online.forms import form_switch, moments, targets
+from olsq.online.forms.counting import DECAY
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.many import merging as bank_merging
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares

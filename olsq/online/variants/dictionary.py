@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from olsq.online.estimators.growing import widened
+from olsq.online.forms.counting import DECAY
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.variants.engine import VariantSwitch
 
 KERNELS = ("rbf", "laplacian", "polynomial", "linear")

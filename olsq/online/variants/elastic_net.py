@@ -14,8 +14,8 @@ from olsq.arrays.reals import real_array
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.estimators.coefficients import Coefficients
 from olsq.online.files.invariants import want
+from olsq.online.forms.counting import WEIGHT
 from olsq.online.forms.rows import Rows
-from olsq.online.forms.square_root_kernels import WEIGHT
 from olsq.online.variants import support_kernels
 from olsq.online.variants.base import Variant, centred, with_intercept
 from olsq.online.variants.coordinate_descent import EPS, Penalty, solve

@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.counting import DECAY, WEIGHT
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import DECAY, WEIGHT
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.robust_kernels import (
     FEWEST,

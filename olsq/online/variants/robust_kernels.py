@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import COUNT, DECAY, WEIGHT, noise_level
 from olsq.online.forms.edges import check_gates
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.judging import absorb_judged, take_out_parts
-from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT, noise_level
 from olsq.online.variants.steps import norm
 
 HUBER, STUDENT = 0, 1

@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import WEIGHT, noise_level
 from olsq.online.forms.minimum_norm import clean_dependent_columns
-from olsq.online.forms.square_root_kernels import WEIGHT, noise_level
 from olsq.online.variants.coordinate_descent import SWEEPS, descend
 from olsq.online.variants.steps import (
     ABSORBED,

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.square_root_kernels import noise_level
+from olsq.online.forms.counting import noise_level
 from olsq.online.variants.steps import ABSORBED, DONE, WAITING, fill_root, learn_row, norm
 
 EPS = float(np.finfo(np.float64).eps)

@@ -7,6 +7,7 @@ well; their sum differs from 0 also where a number is NaN.
 
 from __future__ import annotations
 
+from olsq.online.forms.counting import COUNT
 from olsq.online.forms.factor.counters import soundness
 from olsq.online.forms.factor.kernels import inline
 from olsq.online.forms.factor.limits import EPS
@@ -20,7 +21,6 @@ from olsq.online.forms.factor.registers import (
     total,
     where_above,
 )
-from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.windows.arrays import BOUND, FILLED, LARGEST_LOSS, SUM
 from olsq.online.windows.limits import FAINTEST_COLUMN, FORGOTTEN_LOSS, PER_ROW, TOLERANCE
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from olsq.online.forms.counting import record
 from olsq.online.forms.factor.kernels import called, inline
 from olsq.online.forms.factor.limits import SHRUNK
 from olsq.online.forms.factor.registers import fma, load4, store, times
 from olsq.online.forms.factor.solving import gains, solve, variances
-from olsq.online.forms.square_root_kernels import record
 from olsq.online.windows.ring_kernels import copy_row
 
 

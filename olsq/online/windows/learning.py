@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from olsq.online.forms.counting import COUNT, COUNT_SQUARED, WEIGHT, count_row
+from olsq.online.forms.counting import DECAY as GATES
 from olsq.online.forms.factor.careful import take_carefully
 from olsq.online.forms.factor.kernels import absorb_row, called, inline, load_row
 from olsq.online.forms.factor.learning import make_scratch
 from olsq.online.forms.factor.limits import EPS, EXTENDED_FROM
-from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT, count_row
-from olsq.online.forms.square_root_kernels import DECAY as GATES
 from olsq.online.windows.arrays import (
     BOUND,
     DEPARTED,

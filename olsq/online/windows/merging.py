@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from olsq.online.forms.counting import FAINTEST
 from olsq.online.forms.form_switch import span_of_both
-from olsq.online.forms.square_root_kernels import FAINTEST
 from olsq.online.windows.ring_kernels import DECAY, FILLED
 from olsq.online.windows.window import SMALLEST_RING, RollingWindow
 

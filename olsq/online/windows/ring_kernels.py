@@ -5,14 +5,14 @@ The arrays are described in :mod:`.kernels`.
 
 from __future__ import annotations
 
-from olsq.online.forms.factor.kernels import inline
-from olsq.online.forms.factor.registers import load4, store
-from olsq.online.forms.square_root_kernels import (
+from olsq.online.forms.counting import (
     COUNT,
     COUNT_SQUARED,
     FAINTEST,
     WEIGHT,
 )
+from olsq.online.forms.factor.kernels import inline
+from olsq.online.forms.factor.registers import load4, store
 from olsq.online.windows.arrays import (
     DECAY,
     DEPARTED,

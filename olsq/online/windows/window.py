@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms import schema
+from olsq.online.forms.counting import FAINTEST
 from olsq.online.forms.factor import snapshots as factor_snapshots
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import SMALL, copied
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace, read_only
-from olsq.online.forms.square_root_kernels import FAINTEST
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import kernels
 from olsq.online.windows.arrays import DECAY, FILLED, SAMPLES, SCALE

@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import absorb_squares, count_row, noise_level
 from olsq.online.forms.edges import check_spread
 from olsq.online.forms.factor.counters import count_squares, is_sound
 from olsq.online.forms.factor.edges import check_call
@@ -27,7 +28,6 @@ from olsq.online.forms.factor.kernels import (
 )
 from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, WILDEST
 from olsq.online.forms.factor.solving import solve
-from olsq.online.forms.square_root_kernels import absorb_squares, count_row, noise_level
 
 SMALLEST_PART = 1e-8  # of a row of U, that must be outside of the span of those before it
 LARGEST_STEP = 1e-10  # of the last refinement, in relation to the solution

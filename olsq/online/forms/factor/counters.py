@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from olsq.online.forms.counting import count_row
 from olsq.online.forms.factor.kernels import inline
 from olsq.online.forms.factor.limits import SOUND, SOUND_NOISE
 from olsq.online.forms.factor.registers import (
@@ -21,7 +22,6 @@ from olsq.online.forms.factor.registers import (
     total,
     where_above,
 )
-from olsq.online.forms.square_root_kernels import count_row
 
 COUNT = 0
 

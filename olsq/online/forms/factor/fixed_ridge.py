@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.forms import schema
+from olsq.online.forms.counting import absorb_squares, noise_level
 from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
 from olsq.online.forms.factor.careful import take_carefully
 from olsq.online.forms.factor.counters import is_sound
@@ -34,7 +35,6 @@ from olsq.online.forms.factor.learning import learn_sound, make_room
 from olsq.online.forms.factor.path import is_determined, record_row
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import absorb_squares, noise_level
 from olsq.problem import Moments
 
 AT_ONCE = 1 << 28  # multiplications of one call of a kernel, which no Ctrl-C ends

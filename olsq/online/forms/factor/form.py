@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.forms import schema
+from olsq.online.forms.counting import DECAY, noise_level
 from olsq.online.forms.factor import careful, learning, path, snapshots
 from olsq.online.forms.factor.solving import solve, variances
 from olsq.online.forms.form import Form
@@ -18,7 +19,6 @@ from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, row_space, sandwich_of, solution
 from olsq.online.forms.minimum_norm import variances as variances_of
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import DECAY, noise_level
 from olsq.problem import Moments
 
 BY_LAPACK_FROM = 128  # coefficients whose variances LAPACK's inverse is the faster for
@@ -77,7 +77,7 @@ def factor_of(R: NDArray, z: NDArray) -> tuple[NDArray[np.float64], NDArray[np.f
 def noise_levels(
     limits: tuple[float, float, float], d: int, tally: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Compute :func:`square_root_kernels.noise_level` of tallies (..., 4)."""
+    """Compute :func:`counting.noise_level` of tallies (..., 4)."""
     formula = getattr(noise_level, "py_func", noise_level)  # itself where Numba is switched off
     return formula(limits, d, tally.T)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from olsq.online.forms.counting import count_row, noise_level
 from olsq.online.forms.factor.careful import hold, needs_hold
 from olsq.online.forms.factor.counters import count_squares, is_sound
 from olsq.online.forms.factor.kernels import (
@@ -15,7 +16,6 @@ from olsq.online.forms.factor.kernels import (
     load_row,
     subtract_row,
 )
-from olsq.online.forms.square_root_kernels import count_row, noise_level
 
 
 @called

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import absorb_squares, count_row
 from olsq.online.forms.edges import check_spread
 from olsq.online.forms.factor.counters import (
     count_rows,
@@ -20,7 +21,6 @@ from olsq.online.forms.factor.kernels import (
     inline,
     load_row,
 )
-from olsq.online.forms.square_root_kernels import absorb_squares, count_row
 
 
 @inline

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import count_row
 from olsq.online.forms.factor.counters import count_squares, row_is_sound
 from olsq.online.forms.factor.edges import check_state
 from olsq.online.forms.factor.kernels import absorb_row
 from olsq.online.forms.factor.path import is_determined
 from olsq.online.forms.factor.registers import fma
-from olsq.online.forms.square_root_kernels import count_row
 
 
 @kernel(strict=True)

@@ -7,6 +7,14 @@ import math
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import (
+    absorb_squares,
+    count_row,
+    is_held,
+    record,
+    record_counts,
+    sandwich_diagonal,
+)
 from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
 from olsq.online.forms.factor.counters import count_squares, four_are_sound, row_is_sound
 from olsq.online.forms.factor.edges import check_call
@@ -15,14 +23,6 @@ from olsq.online.forms.factor.learning import absorb_sound_row, make_scratch
 from olsq.online.forms.factor.limits import AFRESH, SHRUNK
 from olsq.online.forms.factor.registers import add_product, fma, load4, times, total, zero4
 from olsq.online.forms.factor.solving import gains, solve, variances
-from olsq.online.forms.square_root_kernels import (
-    absorb_squares,
-    count_row,
-    is_held,
-    record,
-    record_counts,
-    sandwich_diagonal,
-)
 
 
 @inline

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernels import kernel
+from olsq.online.forms.counting import RANK, absorb_squares, record_counts
 from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
 from olsq.online.forms.factor.careful import make_start, take_carefully
 from olsq.online.forms.factor.counters import is_sound
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import inline
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.square_root_kernels import RANK, absorb_squares, record_counts
 
 if TYPE_CHECKING:
     from olsq.online.forms.factor.form import FactorForm
