@@ -6,7 +6,6 @@ import csv
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from functools import partial
 from inspect import Parameter, Signature, get_annotations
 from typing import Annotated, Any, get_type_hints
 
@@ -15,14 +14,6 @@ import typer
 from olsq.cli.errors import InputError, option_name
 from olsq.online.rows.durations import parse_duration
 
-CHECKPOINT_EVERY = "Seconds between two checkpoints."
-text_option = partial(typer.Option, rich_help_panel="Text")
-model_option = partial(typer.Option, rich_help_panel="Model")
-training_option = partial(typer.Option, rich_help_panel="Training")
-sampling_option = partial(typer.Option, rich_help_panel="Sampling")
-results_option = partial(typer.Option, rich_help_panel="Results")
-stopping_option = partial(typer.Option, rich_help_panel="Stopping and resuming")
-CheckpointEveryOption = Annotated[float, stopping_option(help=CHECKPOINT_EVERY)]
 MODEL, RESULTS, STOPPING, READING = "Model", "Results", "Stopping and resuming", "Reading"
 
 

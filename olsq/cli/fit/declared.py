@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from olsq.cli.options import (
-    CHECKPOINT_EVERY,
     MODEL,
     READING,
     RESULTS,
@@ -262,7 +261,9 @@ class Declared(TableFormat):
         panel=STOPPING,
         compared=None,
     )
-    checkpoint_every: float = option(5.0, CHECKPOINT_EVERY, panel=STOPPING, compared=None)
+    checkpoint_every: float = option(
+        5.0, "Seconds between two checkpoints.", panel=STOPPING, compared=None
+    )
     chunk_rows: int | None = option(
         None,
         "Rows that are learned at a time.",
