@@ -8,7 +8,7 @@ from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import LARGE, SMALL
 
 # A walk learned and solved all rows; it waits before a row that a kernel does not learn; it learned
-# a row whose solution is left to the general method.
+# a row whose solution is left to the estimator.
 DONE, WAITING, ABSORBED = 0, 1, 2
 
 
