@@ -5,7 +5,8 @@
     python examples/train_lm.py gla --steps 50
 
 Stop it whenever you like: the same command goes on from the last checkpoint, to the same weights,
-bit for bit, as without the stop.  ``olsq train`` does all this from the command line.
+bit for bit, as without the stop.  ``examples/train_text.py`` has options for
+all of this.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""The command ``olsq``: demo, fit, predict, train, sample, compile.
+"""The command ``olsq``: demo, fit, predict, compile.
 
-Needs ``pip install "online-least-squares[cli]"``; the last three also the extra ``nn``.
+Needs ``pip install "online-least-squares[cli]"``.
 """
 
 from __future__ import annotations

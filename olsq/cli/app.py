@@ -14,8 +14,6 @@ import olsq
 from olsq.cli.errors import CommandError, InputError, printable
 from olsq.cli.fit.command import fit
 from olsq.cli.predict.command import predict
-from olsq.cli.sample.command import sample
-from olsq.cli.train.command import train
 
 
 def compile_(
@@ -162,6 +160,4 @@ def demo(
 
 app.command(epilog=EXIT_CODES)(fit)
 app.command(epilog=EXIT_CODES)(predict)
-app.command(epilog=EXIT_CODES)(train)
-app.command(epilog=EXIT_CODES)(sample)
 app.command("compile", epilog=EXIT_CODES)(compile_)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from rich import markup
 
 
@@ -33,16 +31,6 @@ class Interrupted(CommandError):
 def option_name(field: str) -> str:
     """Return ``key_size`` as ``--key-size``, as it is written on the command line."""
     return "--" + field.replace("_", "-")
-
-
-def check_libraries(command: str, *names: str) -> None:
-    """Raise CommandError, with what to install, if a library of the extra ``nn`` is missing."""
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            raise CommandError(
-                f"{name} is not installed; olsq {command} needs "
-                'pip install "online-least-squares[cli,nn]"'
-            )
 
 
 def printable(text: str) -> str:

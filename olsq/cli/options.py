@@ -6,7 +6,6 @@ import csv
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from functools import partial
 from inspect import Parameter, Signature, get_annotations
 from typing import Annotated, Any, get_type_hints
 
@@ -15,14 +14,6 @@ import typer
 from olsq.cli.errors import InputError, option_name
 from olsq.online.rows.durations import parse_duration
 
-CHECKPOINT_EVERY = "Seconds between two checkpoints."
-text_option = partial(typer.Option, rich_help_panel="Text")
-model_option = partial(typer.Option, rich_help_panel="Model")
-training_option = partial(typer.Option, rich_help_panel="Training")
-sampling_option = partial(typer.Option, rich_help_panel="Sampling")
-results_option = partial(typer.Option, rich_help_panel="Results")
-stopping_option = partial(typer.Option, rich_help_panel="Stopping and resuming")
-CheckpointEveryOption = Annotated[float, stopping_option(help=CHECKPOINT_EVERY)]
 MODEL, RESULTS, STOPPING, READING = "Model", "Results", "Stopping and resuming", "Reading"
 
 
@@ -113,27 +104,19 @@ def number_of_rows(
         raise InputError(message) from None
 
 
-def join_levels(categorical: dict[str, tuple[str, ...] | None]) -> list[str] | None:
-    """Return categorical columns as :func:`split_levels` reads them, None where there are none."""
-    return [
-        quoted(name) if levels is None else f"{quoted(name)}={'|'.join(levels)}"
-        for name, levels in categorical.items()
-    ] or None
-
-
-def plain(value: Any) -> Any:
-    """Return what a state keeps of an option: its value."""
-    return value
+def as_json(value: Any) -> Any:
+    """Return what a state keeps of a value: a list of several names or of columns with levels."""
+    if isinstance(value, dict):
+        return [
+            quoted(name) if levels is None else f"{quoted(name)}={'|'.join(levels)}"
+            for name, levels in value.items()
+        ] or None
+    return list(value) if isinstance(value, tuple) else value
 
 
 def listed(value: tuple[str, ...]) -> list[str] | None:
     """Return what a state keeps of several names, None where there are none."""
     return list(value) or None
-
-
-def listed_if_any(value: tuple[str, ...] | None) -> list[str] | None:
-    """Return what a state keeps of several names, None where the option is left out."""
-    return None if value is None else list(value)
 
 
 @dataclass(frozen=True)
@@ -154,6 +137,8 @@ class Declaration:
         Makes what a state keeps of the value, to be the same in a resumed run; None: nothing.
     same : tuple
         Values that mean the same.
+    choices : tuple of str
+        The values that there are; empty: any.
     each_run : bool
         Whether each run chooses for itself, also one that goes on.
     """
@@ -162,8 +147,9 @@ class Declaration:
     argument: str | None = None
     parse: Callable[[Any], Any] | None = None
     text: Any = None
-    compared: Callable[[Any], Any] | None = plain
+    compared: Callable[[Any], Any] | None = as_json
     same: tuple[Any, ...] = ()
+    choices: tuple[str, ...] = ()
     each_run: bool = False
 
     def option_of(self, field: str) -> str:

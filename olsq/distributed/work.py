@@ -172,7 +172,7 @@ def samples_of(state: Any) -> int:
 
 
 class Tail(NamedTuple):
-    """The last rows of a piece, and how many samples it had in all."""
+    """The rows of a piece that later windows need, and how many samples it had in all."""
 
     rows: PieceRows
     samples: int
@@ -194,7 +194,7 @@ def _joined(first: Any, second: Any) -> Any:
 
 
 def tail_of(window: RollingLeastSquares, rows: PieceRows) -> Tail | None:
-    """Return the rows that are still in a window at the end; None if there are no rows.
+    """Return the rows that windows after the last row need; None if there are no rows.
 
     Raises as ``partial_fit`` does.  O(n d), to check the rows.
     """
@@ -225,7 +225,19 @@ def tail_of(window: RollingLeastSquares, rows: PieceRows) -> Tail | None:
                 if window._fades or rows.forget is not None:  # also rows that only fade others
                     last = slice(last[0] if last.size == window.window else 0, None)
                 keep[members[last]] = True
+        if not window.fit_intercept:
+            learned = members[usable[members].any(axis=1)]
+            keep[learned[_first_changes(call.X[learned])]] = True
     return Tail(rows.take(np.flatnonzero(keep)), call.n_samples)
+
+
+def _first_changes(X: NDArray) -> NDArray[np.int64]:
+    """Return the first row of X (n, d) and, by column, the first that differs from it.
+
+    With these rows a window knows which columns have been constant all along: intercepts.
+    """
+    changed = X[:1] != X
+    return np.unique(np.append(changed.argmax(axis=0), 0)) if len(X) else np.empty(0, np.int64)
 
 
 def merged_tails(

@@ -90,7 +90,7 @@ def save_pretrained(
 
     Notes
     -----
-    The finished directory of ``olsq train`` becomes such a folder by
+    The finished directory of ``examples/train_text.py`` becomes such a folder by
     ``run = olsq.train.load_run("run")`` and ``save_pretrained(run.model, "folder",
     tokenizer=run.tokenizer)``.
 

@@ -1,6 +1,7 @@
 """Training language models: text, batches, AdamW, evaluation, and checkpoints that resume exactly.
 
-Needs ``pip install "online-least-squares[nn]"``.  The command is ``olsq train``.
+Needs ``pip install "online-least-squares[nn]"``.  ``examples/train_text.py`` trains from the
+terminal.
 """
 
 try:

@@ -218,7 +218,7 @@ def _parse_metadata(name: str, metadata: dict[str, str]) -> dict[str, Any]:
     """Parse the metadata, checking that this version can read them."""
     notes = json.loads(metadata.get(KEY, "null"))
     if notes is None:
-        raise CheckpointError(f"{name} is not a checkpoint of olsq train; {START_AGAIN}")
+        raise CheckpointError(f"{name} is not a checkpoint of olsq.train; {START_AGAIN}")
     if notes["version"] != VERSION:
         raise CheckpointError(
             f"{name} has format {notes['version']}, this olsq reads {VERSION}: use the version "

@@ -52,8 +52,8 @@ def decay_mask(params: Params, kinds: Collection[ParameterKind] = ("matrix",)) -
 
     Notes
     -----
-    ``olsq.train.fit`` and ``olsq train`` use it.  A mixer of your own is decayed where it keeps its
-    matrices in ``olsq.nn.Linear`` or ``equinox.nn.Linear``, or declares them:
+    ``olsq.train.fit`` uses it.  A mixer of your own is decayed where it keeps its matrices in
+    ``olsq.nn.Linear`` or ``equinox.nn.Linear``, or declares them:
     ``weight: jax.Array = equinox.field(metadata=olsq.nn.kind("matrix"))``.
 
     Examples

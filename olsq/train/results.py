@@ -110,7 +110,7 @@ class Run(NamedTuple):
 
 
 def load_run(directory: str | os.PathLike[str]) -> Run:
-    """Load the model and the tokenizer from a directory that ``olsq train`` wrote.
+    """Load the model and the tokenizer from a directory that ``examples/train_text.py`` wrote.
 
     Parameters
     ----------
@@ -131,10 +131,10 @@ def load_run(directory: str | os.PathLike[str]) -> Run:
     folder = Path(directory)
     weights, checkpoint = folder / "model.safetensors", folder / "checkpoint.safetensors"
     if not checkpoint.exists():
-        raise FileNotFoundError(f"{folder} has no {checkpoint.name}: it is no run of olsq train")
+        raise FileNotFoundError(f"{folder} has no {checkpoint.name}: it is no finished run")
     if not weights.exists():
         raise FileNotFoundError(
-            f"{folder} has no {weights.name}: its run is not finished, olsq train --resume goes on"
+            f"{folder} has no {weights.name}: its run is not finished: go on with --resume"
         )
     tokenizer = read_tokenizer(checkpoint)
     if tokenizer is None:

@@ -5,9 +5,9 @@ random time and resumed, again and again until it is done, in a new folder each 
 were as many kills as asked for.  All files must have the bytes of the whole run, and nothing else
 may lie beside them.  ``olsq predict`` has no state: after each kill an old file must be as it was.
 
-    python -m tests.cli.kills [--fit 20] [--train 20] [--predict 20] [--seed 0] [--folder DIR]
+    python -m tests.cli.kills [--fit 20] [--predict 20] [--seed 0] [--folder DIR]
 
-The numbers are kills for each of the five shapes of ``olsq fit``, and for the other two commands.
+The numbers are kills for each of the five shapes of ``olsq fit``, and for ``olsq predict``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from tests.cli.conftest import command, csv_text, environment, make_rows
@@ -50,33 +49,24 @@ SHAPES = {
         "--chunk-rows", "200", *STATE,
     ),
 }  # fmt: skip
-TRAIN = (
-    "text.txt", "--out", "run", "--steps", "12", "--dim", "16", "--blocks", "1", "--heads", "2",
-    "--length", "32", "--batch", "4", "--sample", "20", "--checkpoint-every", "0", "--resume",
-    "--mixer", "gla",
-)  # fmt: skip
-QUICK = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 PATIENCE = 900.0
 
 
 def make_inputs(folder: Path) -> None:
-    """The same rows as CSV, with labels of groups too, and as Parquet, and a text."""
+    """The same rows as CSV, with labels of groups too, and as Parquet."""
     X, y = make_rows(6_000)
     (folder / "d.csv").write_text(csv_text(X, y))
     frame = pl.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}, nan_to_null=True)
     frame = frame.with_columns(g=pl.Series(["red", "green", "blue", "red"] * 1500))
     frame.write_parquet(folder / "d.parquet")
     frame.write_csv(folder / "g.csv")
-    rng = np.random.default_rng(0)
-    words = ["one ", "two ", "three ", "four ", "five. "]
-    (folder / "text.txt").write_text("".join(rng.choice(words, 4000)))
 
 
 def start(folder: Path, inputs: Path, name: str, arguments: Sequence[str]) -> subprocess.Popen:
     """Start a command in a folder; names of inputs are those of the other folder."""
     given = [str(inputs / a) if (inputs / a).is_file() else a for a in arguments]
     return subprocess.Popen(
-        command(name, *given), env=environment() | QUICK, cwd=folder, stdout=subprocess.DEVNULL,
+        command(name, *given), env=environment(), cwd=folder, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -191,7 +181,7 @@ def predicted(kills: int, inputs: Path, rng: random.Random) -> dict[str, object]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("fit", "train", "predict"):
+    for name in ("fit", "predict"):
         parser.add_argument(f"--{name}", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path)
@@ -205,9 +195,6 @@ def main() -> None:
     if asked.predict:
         found["predict"] = predicted(asked.predict, inputs, rng)
         print(f"predict: {json.dumps(found['predict'])}", flush=True)
-    if asked.train:
-        found["train"] = resumed("train", TRAIN, asked.train, inputs, rng)
-        print(f"train: {json.dumps(found['train'])}", flush=True)
     sys.exit(any(result["differences"] for result in found.values()))
 
 

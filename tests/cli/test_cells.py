@@ -212,42 +212,6 @@ def test_dates_may_have_points_beside_decimal_commas(tmp_path, olsq_command):
     assert outs[0].read_bytes() == outs[1].read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("mark", "decimal"), [(".", ","), (" ", ","), ("'", "."), (",", "."), ("\u00a0", ",")]
-)
-def test_thousands_are_read_where_their_mark_is_named(mark, decimal, tmp_path, olsq_command):
-    values = np.round(np.random.default_rng(1).normal(0, 3e6, (40, 2)), 2)
-
-    def written(value):
-        text = f"{value:,.2f}".translate(str.maketrans({",": mark, ".": decimal}))
-        return text if value % 2 < 1 else text.replace(mark, "")
-
-    plain = ["x;y", *(f"{a};{b}" for a, b in values)]
-    marked = ["x;y", *(f"{written(a)};{written(b)}" for a, b in values)]
-    (tmp_path / "plain.csv").write_text("\n".join(plain))
-    (tmp_path / "marked.csv").write_text("\n".join(marked), encoding="utf-8")
-    outs = [tmp_path / "1.csv", tmp_path / "2.csv"]
-    how = ("--decimal", decimal, "--thousands", mark)
-    for name, out, more in zip(("plain", "marked"), outs, [(), how], strict=True):
-        data = tmp_path / f"{name}.csv"
-        code, _, err = olsq_command("fit", data, "--target", "y", *more, "--out", out)
-        assert (code, err) == (0, "")
-    assert outs[0].read_bytes() == outs[1].read_bytes()
-    cells = [f"1{mark}29", f"1{mark}2999", f"{mark}299", f"1{mark}299{mark}", f"12{mark}34"]
-    for cell in (cell for cell in cells if cell == cell.strip()):  # blanks around are none
-        (tmp_path / "marked.csv").write_text("\n".join([*marked, f"{cell};1"]), encoding="utf-8")
-        code, _, err = olsq_command("fit", tmp_path / "marked.csv", "--target", "y", *how)
-        assert code == 2
-        assert "row 41 of" in err
-
-
-@pytest.mark.parametrize("mark", ["", "1", "..", ",", "-", "x"])
-def test_marks_that_cannot_be_thousands(mark, tmp_path, olsq_command):
-    (tmp_path / "d.csv").write_text("\n".join(GERMAN) + "\n")
-    options = ("--target", "y", "--decimal", ",", "--thousands", mark)
-    refused(olsq_command("fit", tmp_path / "d.csv", *options), "--thousands must be one mark")
-
-
 # -- encodings -------------------------------------------------------------------------------------
 
 SWEDISH = ["namn,x,y,text"] + [
@@ -304,12 +268,10 @@ def test_labels_that_differ_in_one_letter_are_two(tmp_path, olsq_command):
 
 @pytest.mark.parametrize("way", ["file", "stdin", ".gz"])
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
-def test_a_byte_order_mark_does_not_hide_a_comment(
-    encoding, way, tmp_path, olsq_command, monkeypatch
-):
-    text = "\ufeff" * (encoding == "utf-16-le") + "# head\n#\n" + "\n".join(lines()[:20]) + "\n"
+def test_a_byte_order_mark_is_no_part_of_a_name(encoding, way, tmp_path, olsq_command, monkeypatch):
+    text = "\ufeff" * (encoding == "utf-16-le") + "\n".join(lines()[:20]) + "\n"
     data = give(way, text.encode(encoding), tmp_path, monkeypatch)
-    options = ("--target", "y", "--features", "x", "--comment", "#", "--encoding", encoding)
+    options = ("--target", "y", "--features", "x", "--encoding", encoding)
     code, out, err = olsq_command("fit", data, *options)
     assert (code, err) == (0, "")
     assert "19 rows learned, none skipped" in out

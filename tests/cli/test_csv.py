@@ -166,12 +166,12 @@ def test_rows_of_a_pipe_that_stays_open_come_at_once(monkeypatch):
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("seed", range(5))
 def test_resuming_counts_rows(end, seed, tmp_path):
-    """Blank lines, quoted line ends and comments before the place do not move it."""
+    """Blank lines and quoted line ends before the place do not move it."""
     rng = np.random.default_rng(seed)
-    kinds = ["1.5,2,x", '"2",3,"two\nlines"', "", "# 1,2,3", '3,"4",6" by 7" tall', '# "a,b']
+    kinds = ["1.5,2,x", '"2",3,"two\nlines"', "", '3,"4",6" by 7" tall']
     text = end.join(["a,b,c", *rng.choice(kinds, 200)]) + end
     (tmp_path / "d.csv").write_bytes(text.encode())
-    reading = Reading(targets=("a",), features=("b",), comment="#", chunk_rows=7)
+    reading = Reading(targets=("a",), features=("b",), chunk_rows=7)
     with CsvSource(tmp_path / "d.csv", reading) as whole:
         chunks = list(whole.chunks())
     for trusted in (True, False):

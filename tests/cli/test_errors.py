@@ -114,7 +114,6 @@ CASES = [
     ("MACRO --target cpi --encoding klingon", "--encoding 'klingon' is not known: latin-1"),
     ("MACRO --target cpi --encoding base64", "--encoding 'base64' is not known"),
     ("latin1.csv --target y --encoding utf-16", "is not in the encoding utf-16"),
-    ('MACRO --target cpi --comment "', "--comment must be what comment lines begin with"),
     ("dates.csv --target y --categorical q", "--categorical: 'q' is not a regressor"),
     ("dates.csv --target y --time day --categorical c=a", "'b', which is not among its levels a"),
     ("dates.csv --target y --categorical c=a|a", "levels must differ and not be empty"),

@@ -124,11 +124,9 @@ def test_further_missing_values(suffix, tmp_path, olsq_command):
 
 
 def foreign_text(text):
-    """The rows as another program might write them: ; and decimal commas, comments."""
+    """The rows as another program might write them: ; and decimal commas."""
     lines = text.replace(",", ";").replace(".", ",").splitlines()
     lines[0] = lines[0].replace("c", "ç")
-    for at in (300, 9, 1, 0):
-        lines.insert(at, '# a remark with a quotation mark " and; separators')
     return "\n".join(lines) + "\n"
 
 
@@ -140,21 +138,9 @@ def test_foreign_text_is_read_as_plain_text_is(encoding, table, tmp_path, olsq_c
     options = ("--target", "y", "--chunk-rows", 128)
     fit(olsq_command, data, *options, "--out", outs[0])
     fit(
-        olsq_command, foreign, *options, "--decimal", ",", "--comment", "#",
-        "--encoding", encoding, "--out", outs[1],
+        olsq_command, foreign, *options, "--decimal", ",", "--encoding", encoding, "--out", outs[1],
     )  # fmt: skip
     assert outs[0].read_text().replace("coef_c", "coef_ç") == outs[1].read_text()
-
-
-def test_comment_marks_inside_quotation_marks_are_cells(tmp_path, olsq_command):
-    text = '#one\nx,note,y\n1,"first\n#not a comment",2\n#two "\n2,b,3\n4,"#",7\n'
-    (tmp_path / "d.csv").write_text(text)
-    out = tmp_path / "o.csv"
-    fit(
-        olsq_command, tmp_path / "d.csv", "--target", "y", "--exclude", "note", "--comment", "#",
-        "--out", out,
-    )  # fmt: skip
-    assert read(out)["row"].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, compress_zstd])
@@ -358,15 +344,14 @@ def test_full_disk_says_how_to_go_on(table, tmp_path, olsq_command, monkeypatch)
     assert len(out.read_text().splitlines()) == 2001
 
 
-def test_comments_and_encodings_through_a_pipe(table, tmp_path, olsq_command, monkeypatch):
+def test_encodings_through_a_pipe(table, tmp_path, olsq_command, monkeypatch):
     data, _, _ = table
     outs = [tmp_path / "o1.csv", tmp_path / "o2.csv"]
     fit(olsq_command, data, "--target", "y", "--out", outs[0])
-    text = "# head\n" + data.read_text()
+    text = data.read_text()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("utf-16"))))
     fit(
-        olsq_command, "-", "--target", "y", "--comment", "#", "--encoding", "utf-16",
-        "--out", outs[1],
+        olsq_command, "-", "--target", "y", "--encoding", "utf-16", "--out", outs[1],
     )  # fmt: skip
     assert outs[0].read_bytes() == outs[1].read_bytes()
 

@@ -25,7 +25,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += [p for p in (ROOT / "docs").rglob("*.md") if not {"_build", "gallery"} & {*p.parts}]
 FENCE = re.compile(r"^```(?:sh|bash|console|text)?\n(.*?)^```", re.S | re.M)
 INLINE = re.compile(r"`(olsq [^`\n]+)`")
-COMMANDS = ["demo", "fit", "predict", "train", "sample", "compile"]
+COMMANDS = ["demo", "fit", "predict", "compile"]
 ROWS = 300
 KEYS = ("features", "target", "time", "by")
 

@@ -143,7 +143,7 @@ def test_hints_for_thousands_and_a_blank_first_line(tmp_path, olsq_command):
     path.write_text('x,y\n"1,000",2\n2,3\n')
     code, _, err = olsq_command("fit", path, "--target", "y")
     assert code == 2
-    assert "holds '1,000' (name the mark of the thousands with --thousands" in err
+    assert "holds '1,000' (write no marks between thousands" in err
     path.write_text("\nx,y\n1,2\n")
     code, _, err = olsq_command("fit", path, "--target", "y")
     assert code == 2

@@ -247,6 +247,21 @@ def test_window_fit_over_several_partitions():
     assert_same_fit(distributed.fit(cut(X), cut(y), window=130), one)
 
 
+@pytest.mark.parametrize("until", [0, 50, 110, 170, N])
+def test_windows_know_columns_that_were_constant_in_earlier_partitions(until):
+    X, y, weight = stream(8)
+    X[:until, 0], X[120:, 1] = 2.0, -3.0  # the second one is constant since some row only
+    times = np.arange(float(N))
+    for options in ({"window": 20}, {"window": 20, "window_of": "positions"}, {"window": 20.0}):
+        more = {"times": times} if isinstance(options["window"], float) else {}
+        cuts = {name: cut(values) for name, values in more.items()}
+        one = olsq.coefficient_path(X, y, sample_weight=weight, **options, **more)
+        path = distributed.coefficient_path(
+            cut(X), cut(y), sample_weight=cut(weight), **options, **cuts
+        )
+        np.testing.assert_allclose(path.r_squared.compute(), one.r_squared, 1e-8, 1e-10)
+
+
 def test_rows_that_fade_in_windows():
     X, y, weight = stream(8)
     rng = np.random.default_rng(2)

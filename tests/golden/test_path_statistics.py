@@ -31,8 +31,16 @@ CONSTANT = X.copy()
 CONSTANT[10:40, 1] = 2.0
 
 
-def agrees(path, X, y, inside, weights=None, target=None, intercept=False):
-    """Compare every row with the fit of the rows ``inside(t)``, where that has enough of them."""
+def has_constant(X):
+    """Whether a column has one value other than 0 in all rows, which is an intercept."""
+    return bool(((X[0] == X).all(axis=0) & (X[0] != 0)).any())
+
+
+def agrees(path, X, y, inside, weights=None, target=None, intercept=False, learned=None):
+    """Compare every row with the fit of the rows ``inside(t)``, where that has enough of them.
+
+    A column that is constant in all rows ``learned(t)`` is an intercept.
+    """
     of_target = path if target is None else path.of_target(target)
     lower, upper = of_target.conf_int(0.9)
     compared = 0
@@ -42,7 +50,8 @@ def agrees(path, X, y, inside, weights=None, target=None, intercept=False):
         if len(rows) <= regressors.shape[1]:
             continue
         own = np.ones(len(rows)) if weights is None else weights[rows]
-        fit = sm.WLS(y[rows], regressors, weights=own).fit()
+        constant = None if learned is None else has_constant(X[learned(t)])
+        fit = sm.WLS(y[rows], regressors, weights=own, hasconst=constant).fit()
         slopes, bounds = slice(int(intercept), None), fit.conf_int(0.1)
         for name, got, want in (
             ("r_squared", of_target.r_squared[t], fit.rsquared),
@@ -120,10 +129,12 @@ def test_constant_columns_are_intercepts():
     always[:, 1] = -3.0
     for data in (CONSTANT, always):
         path = olsq.coefficient_path(data, y, window=WINDOW)
-        agrees(path, data, y, lambda t: np.arange(N)[: t + 1][-WINDOW:])
+        agrees(
+            path, data, y, lambda t: np.arange(t + 1)[-WINDOW:], learned=lambda t: np.arange(t + 1)
+        )
         path = olsq.coefficient_path(data, y, by=BY, window=WINDOW)
-        group = lambda t: np.flatnonzero(BY[: t + 1] == BY[t])[-WINDOW:]  # noqa: E731
-        agrees(path, data, y, group)
+        group = lambda t: np.flatnonzero(BY[: t + 1] == BY[t])  # noqa: E731
+        agrees(path, data, y, lambda t, group=group: group(t)[-WINDOW:], learned=group)
     agrees(olsq.coefficient_path(always, y), always, y, lambda t: np.arange(t + 1))
 
 
@@ -220,24 +231,45 @@ def test_rows_that_fade_inside_a_window(intercept, window_of):
         assert path.n_rows[t] == len(rows)  # whole rows, however much is left of them
 
 
-def test_columns_that_are_constant_in_some_windows_only():
-    # What most paths need not be asked row by row: one that repeats late, or is 0 somewhere.
+def test_columns_that_are_constant_since_some_row_are_no_intercepts():
     rng = np.random.default_rng(5)
-    for at, n, value in ((70, 30, 2.0), (3, 30, 2.0), (70, 1, 0.0)):
+    reset = {"forget": np.where(np.arange(120) == 75, 0.0, 1.0)}
+    for start, n, value in ((70, 30, 2.0), (3, 30, 2.0), (0, 40, -2.0), (0, 120, 3.0), (0, 1, 0.0)):
         rows = rng.standard_normal((120, 2))
-        rows[at : at + n, 1] = value
+        rows[start : start + n, 1] = value
         y = rows @ [1.0, 2.0] + rng.standard_normal(120)
-        for options in ({"window": 8}, {}, {"forget": np.where(np.arange(120) == 75, 0.0, 1.0)}):
+        for options in ({"window": 8}, {}, reset):
             path = olsq.coefficient_path(rows, y, **options)
             for t in range(8, 120):
                 first = max(t - 7, 0) if "window" in options else 0
-                first = 75 if "forget" in options and t >= 75 else first
+                first = 75 if options is reset and t >= 75 else first
                 if t - first < 3:
                     continue
-                fit = sm.OLS(y[first : t + 1], rows[first : t + 1]).fit()
-                if "forget" in options and t >= 75 and fit.k_constant:
-                    continue  # after a reset a column that repeats is not looked for
+                constant = has_constant(rows[: t + 1])
+                fit = sm.OLS(y[first : t + 1], rows[first : t + 1], hasconst=constant).fit()
                 np.testing.assert_allclose(path.r_squared[t], fit.rsquared, 1e-8, 1e-10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_of_any_length_know_the_same_constant_columns(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((40, 2))
+    rows[: rng.integers(0, 41), 0] = [2.5, 0.0][seed % 2]
+    rows[: rng.integers(0, 41), 1] = -1.0
+    y = rng.standard_normal(40)
+    y[rng.random(40) < 0.2] = np.nan
+    weights = np.where(rng.random(40) < 0.1, 0.0, 1.0)
+    for make in (
+        lambda: olsq.RecursiveLeastSquares(fit_intercept=False, ridge=0.1),
+        lambda: olsq.RollingLeastSquares(7, fit_intercept=False, ridge=0.1),
+    ):
+        whole = make().partial_fit_path(rows, y, weights)
+        est, parts = make(), []
+        for part in np.split(np.arange(40), np.sort(rng.integers(1, 40, 3))):
+            if part.size:
+                parts.append(est.partial_fit_path(rows[part], y[part], weights[part]).r_squared)
+                est = olsq.loads(est.to_bytes())
+        np.testing.assert_allclose(np.concatenate(parts), whole.r_squared, 1e-8, 1e-10)
 
 
 def test_frames_pickles_and_groups_carry_them():

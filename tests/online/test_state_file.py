@@ -265,7 +265,7 @@ def test_every_wrong_field_of_every_array(files, tmp_path, kind, field):
 
 WRONG_NUMBERS = {
     "clock": [[1, 0, 0], [-1, 1, 0], [1, 1, -1]],
-    "place": [[-1, 0], [0, -1], [17, 0], [0, 16], [2**40, 0], [9, 3, 2], [9, 3, -1]],
+    "place": [[-1, 0], [0, -1], [17, 0], [0, 16], [2**40, 0]],
     "held": [[-1]],
 }
 
@@ -278,9 +278,7 @@ def test_wrong_numbers_in_arrays(files, tmp_path, kind):
         if 0 in array["shape"]:
             continue
         wrong = [np.array(v, "<i8") for v in WRONG_NUMBERS.get(name, [])]
-        if name == "span":  # after the last time
-            wrong = [np.array([2**62 if array["dtype"] == "<i8" else 1e300], array["dtype"])]
-        elif name not in WRONG_NUMBERS and name != "last_residual" and array["dtype"] != "<i8":
+        if name not in WRONG_NUMBERS and name != "last_residual" and array["dtype"] != "<i8":
             wrong = [np.array([v], array["dtype"]) for v in (np.nan, -np.inf)]
         if name in ("columns", "tally", "loss", "ring_w", "ridge", "full_ridge", "squares"):
             wrong.append(np.array([-1.0]))

@@ -8,13 +8,12 @@ import warnings
 import numpy as np
 import pytest
 from scipy import linalg
-from scipy.optimize import lsq_linear, nnls
+from scipy.optimize import lsq_linear, minimize, nnls
 from sklearn.linear_model import ElasticNet, Lasso
 
 import olsq
-from olsq.online.variants.active_set import Constraints, minimise
-from olsq.online.variants.coordinate_descent import Penalty, duality_gap
-from olsq.online.variants.coordinate_descent import solve as elastic_net
+from olsq.online.variants.active_set import Constraints, nearest
+from olsq.online.variants.support_kernels import settle
 
 N, D = 60, 5
 
@@ -116,13 +115,37 @@ def test_equations_and_bounds_satisfy_the_optimality_conditions():
             lower, inner = np.zeros(d), np.eye(d)[0]  # a corner of the simplex
             A, upper = np.ones((1, d)), np.ones(d)
         limits = Constraints(A, A @ inner, lower, upper)
-        x = minimise(R, z, limits, limits.feasible())
+        x = nearest(R, z, limits, limits.feasible())
         off, inside, slope = kkt(R, z, limits, x)
         assert inside
         assert off < 1e-9, trial
         assert slope < 1e-7, trial
-        again = minimise(R, z, limits, x)
+        again = nearest(R, z, limits, x)
         assert np.linalg.norm(R @ (again - x)) < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_where_rows_leave_it_undetermined_it_is_the_shortest_minimiser(seed):
+    """Against SLSQP on the points with the same fit."""
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(2, 7))
+    R = np.triu(rng.standard_normal((d, d)))
+    R[rng.random(d) < 0.5] = 0.0
+    A = [np.ones((1, d)), np.ones((2, d)), np.zeros((0, d))][seed % 3]
+    inner = np.abs(rng.standard_normal(d))
+    inner /= inner.sum()
+    limits = Constraints(A, A @ inner, np.zeros(d), np.full(d, [1.0, np.inf][seed % 2]))
+    x = nearest(R, 3 * rng.standard_normal(d), limits, inner)
+    fit = np.vstack([R[R.any(axis=1)], A[:1]])
+    theirs = minimize(
+        lambda v: v @ v, inner, jac=lambda v: 2 * v, bounds=np.c_[limits.lower, limits.upper],
+        constraints={"type": "eq", "fun": lambda v: fit @ (v - x), "jac": lambda v: fit},
+        method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+    )  # fmt: skip
+    assert ((x >= limits.lower) & (x <= limits.upper)).all()
+    np.testing.assert_allclose(A @ x, limits.b, atol=1e-12)
+    if theirs.success:
+        assert np.linalg.norm(x) <= np.linalg.norm(theirs.x) + 1e-6
 
 
 def test_equations_against_a_dense_kkt_system():
@@ -165,7 +188,7 @@ def test_the_search_leaves_a_degenerate_corner():
     rng = np.random.default_rng(0)
     for _ in range(50):
         R, z = np.triu(rng.standard_normal((4, 4))), rng.standard_normal(4)
-        x = minimise(R, z, constraints, start)
+        x = nearest(R, z, constraints, start)
         assert abs(x.sum() - 1) < 1e-12
         assert np.linalg.norm(R @ x - z) <= best_of_all_faces(R, z, constraints) + 1e-12
 
@@ -309,16 +332,34 @@ def test_elastic_net_says_when_it_has_not_converged():
     assert est.dual_gap_ > 1e-10
     X = np.random.default_rng(7).standard_normal((30, 12))
     R, z = np.linalg.qr(X)[1], np.random.default_rng(8).standard_normal(12)
-    penalty = Penalty(np.full(12, 0.3), np.full(12, 0.1))
-    x, gap, _ = elastic_net(R, z, penalty, np.zeros(12), 1000)
-    assert gap < 1e-12
-    off = x + 0.01 * np.random.default_rng(9).standard_normal(12)
+    penalties, x, off = (np.full(12, 0.3), np.full(12, 0.1)), np.zeros(12), np.zeros(12)
+    assert settle(R, z, *penalties, x, 1000)[0] < 1e-12
+    off[::2] = np.random.default_rng(9).standard_normal(6)
+    gap, _ = settle(R, z, *penalties, off, 0)  # the minimum over these signs
 
     def objective(x):
-        penalised = penalty.l1 @ np.abs(x) + 0.5 * penalty.l2 @ x**2
+        penalised = penalties[0] @ np.abs(x) + 0.5 * penalties[1] @ x**2
         return 0.5 * np.sum((R @ x - z) ** 2) + penalised
 
-    assert duality_gap(R, z, penalty, off) >= objective(off) - objective(x) > 0  # a bound
+    assert gap >= objective(off) - objective(x) > 0  # a bound
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_elastic_net_of_columns_that_depend_on_each_other(seed):
+    """The gap is a certificate: a bound on how much lower the objective could be."""
+    rng = np.random.default_rng(seed)
+    n, d, rank = 40, int(rng.integers(3, 9)), int(rng.integers(1, 3))
+    X = rng.standard_normal((n, rank)) @ rng.integers(-2, 3, (rank, d))
+    y = X @ rng.standard_normal(d) + 0.1 * rng.standard_normal(n)
+    alpha, l1_ratio = [0.3, 1e-3, 0.0][seed % 3], [1.0, 0.5][seed // 3 % 2]
+    est = olsq.OnlineElasticNet(alpha, l1_ratio=l1_ratio, standardize=seed % 5 == 0)
+    path = est.partial_fit_path(X[:20], y[:20])
+    assert np.isfinite(path.coef).all()
+    est.partial_fit(X[20:], y[20:])
+    assert np.isfinite(est.coef_).all()
+    assert est.dual_gap_ < 1e-10 * (y @ y) / n
+    whole = olsq.OnlineElasticNet(alpha, l1_ratio=l1_ratio, standardize=seed % 5 == 0).fit(X, y)
+    np.testing.assert_allclose(est.predict(X), whole.predict(X), atol=1e-5)
 
 
 @pytest.mark.parametrize(

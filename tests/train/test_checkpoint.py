@@ -169,7 +169,7 @@ def damage(path, how):
         ("empty", "truncated, damaged or no checkpoint"),
         ("text", "truncated, damaged or no checkpoint"),
         ("one bit", "damaged: its checksum does not match"),
-        ("foreign", "not a checkpoint of olsq train"),
+        ("foreign", "not a checkpoint of olsq.train"),
         ("newer", "has format 99"),
     ],
 )

@@ -104,10 +104,10 @@ def test_parts_of_data_are_what_they_say():
 def test_what_cannot_be_decayed_or_read(tmp_path):
     with pytest.raises(ValueError, match=r"kinds must be some of .*matrix.*, got 'matrices'"):
         decay_mask(SmallModel(), kinds=("matrix", "matrices"))
-    with pytest.raises(FileNotFoundError, match="it is no run of olsq train"):
+    with pytest.raises(FileNotFoundError, match="it is no finished run"):
         load_run(tmp_path)
     (tmp_path / "checkpoint.safetensors").write_bytes(b"")
-    with pytest.raises(FileNotFoundError, match="not finished, olsq train --resume"):
+    with pytest.raises(FileNotFoundError, match="not finished: go on with --resume"):
         load_run(tmp_path)
 
 

@@ -93,7 +93,7 @@ def _run_locked(out: Path, console: Console) -> None:
             raise kind(f"cannot write {out}: {error.strerror}") from None
     console.print(f"\nFigure: [bold]{out}[/bold]", soft_wrap=True)
     console.print("Your own data: olsq fit DATA.csv --target COLUMN")
-    console.print("Layers that solve: olsq.attention, olsq.nn, olsq train")
+    console.print("Layers that solve: olsq.attention, olsq.nn, olsq.train")
 
 
 def _run_context_act(console: Console) -> list[Reading]:

@@ -8,15 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from olsq.cli.options import (
-    CHECKPOINT_EVERY,
     MODEL,
     READING,
     RESULTS,
     STOPPING,
     argument,
-    join_levels,
     listed,
-    listed_if_any,
     number_of_rows,
     option,
     split_levels,
@@ -49,7 +46,6 @@ class Declared(TableFormat):
         parse=split_names,
         several=True,
         metavar="COL",
-        compared=list,
     )
     features: tuple[str, ...] | None = option(
         None,
@@ -59,7 +55,6 @@ class Declared(TableFormat):
         several=True,
         show_default="all other columns",
         metavar="COL",
-        compared=listed_if_any,
     )
     exclude: tuple[str, ...] = option(
         (),
@@ -79,7 +74,6 @@ class Declared(TableFormat):
         parse=split_levels,
         several=True,
         metavar="COL",
-        compared=join_levels,
     )
     by: str | None = option(
         None,
@@ -130,6 +124,7 @@ class Declared(TableFormat):
         panel=MODEL,
         show_default="samples",
         same=(None, "samples"),
+        choices=("samples", "positions"),
     )
     min_samples: int | None = option(
         None,
@@ -162,6 +157,7 @@ class Declared(TableFormat):
         "discounted",
         "discounted: the ridge is forgotten with the data; fixed: it stays.",
         panel=MODEL,
+        choices=("discounted", "fixed"),
     )
     intercept: bool = option(
         True,
@@ -194,9 +190,17 @@ class Declared(TableFormat):
         metavar="N",
     )
     method: str = option(
-        "auto", "Form of the state: auto, covariance, sqrt or information.", panel=MODEL
+        "auto",
+        "Form of the state: auto, covariance, sqrt or information.",
+        panel=MODEL,
+        choices=("auto", "covariance", "sqrt", "information"),
     )
-    missing: str = option("skip", "Rows with an empty cell, NA or NaN: skip or raise.", panel=MODEL)
+    missing: str = option(
+        "skip",
+        "Rows with an empty cell, NA or NaN: skip or raise.",
+        panel=MODEL,
+        choices=("skip", "raise"),
+    )
     out: Path | None = option(
         None,
         "File for the prediction, residual and coefficients of every row (.csv or .parquet).",
@@ -214,7 +218,6 @@ class Declared(TableFormat):
         several=True,
         show_default=",".join(DEFAULT_GROUPS),
         metavar="WHAT",
-        compared=list,
         each_run=True,
     )
     statistics: bool = option(
@@ -262,7 +265,9 @@ class Declared(TableFormat):
         panel=STOPPING,
         compared=None,
     )
-    checkpoint_every: float = option(5.0, CHECKPOINT_EVERY, panel=STOPPING, compared=None)
+    checkpoint_every: float = option(
+        5.0, "Seconds between two checkpoints.", panel=STOPPING, compared=None
+    )
     chunk_rows: int | None = option(
         None,
         "Rows that are learned at a time.",

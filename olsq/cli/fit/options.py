@@ -16,7 +16,6 @@ from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading, TableFormat, check_level
 
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
-WINDOWS_OF = ("samples", "positions")
 # Standard errors, without a window and in one.
 ERRORS = ("nonrobust", "posterior", "sandwich")
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "HAC")
@@ -87,16 +86,8 @@ class FitOptions(Declared):
 
     def reading(self) -> Reading:
         """Return the columns to read from the input and how their cells are written."""
-        return Reading(
-            targets=self.targets,
-            features=self.features,
-            exclude=self.exclude,
-            weight=self.weight,
-            by=self.by,
-            categorical=self.categorical,
-            chunk_rows=self.chunk_rows,
-            **self.format_options(),
-        )
+        names = {f.name for f in dataclasses.fields(Reading)} - {"targets_required"}
+        return Reading(**{name: getattr(self, name) for name in names})
 
     def _check_columns(self) -> None:
         if self.continued and self.state is None:
@@ -158,17 +149,11 @@ class FitOptions(Declared):
             )
 
     def _check_words(self) -> None:
-        from olsq.online.forms.form_switch import METHODS
-        from olsq.problem import RIDGE_MODES
-
-        for option, value, choices in (
-            ("--ridge-mode", self.ridge_mode, RIDGE_MODES),
-            ("--method", self.method, ("auto", *METHODS)),
-            ("--missing", self.missing, ("skip", "raise")),
-            ("--window-of", self.window_of or WINDOWS_OF[0], WINDOWS_OF),
-        ):
-            if value not in choices:
-                raise InputError(f"{option} must be {' or '.join(choices)}, got {value!r}")
+        for name, how in declared(FitOptions).items():
+            value = getattr(self, name)
+            if how.choices and value is not None and value not in how.choices:
+                words = " or ".join(how.choices)
+                raise InputError(f"{how.option_of(name)} must be {words}, got {value!r}")
         if self.window_of is not None and not isinstance(self.window, (int, float)):
             raise InputError(
                 "--window-of says what a number of rows counts: give --window N, or leave it out"

@@ -17,7 +17,6 @@ from olsq.cli.options import (
     MODEL,
     READING,
     listed,
-    listed_if_any,
     option,
     split_names,
     split_names_if_any,
@@ -61,12 +60,6 @@ class TableFormat:
         show_default="the most frequent of , ; tab | in the header",
     )
     decimal: str = option(".", "Decimal mark of CSV numbers: . or a comma.", panel=READING)
-    thousands: str | None = option(
-        None,
-        "Mark between the thousands of CSV numbers: . or ' for example.",
-        panel=READING,
-        show_default="none",
-    )
     missing_words: tuple[str, ...] | None = option(
         None,
         "Words that are a missing value, separated by commas, instead of CSV's: '' for none.",
@@ -74,7 +67,6 @@ class TableFormat:
         show_default="NA, N/A, null, None, NaN, ... of CSV, none of Parquet",
         parse=split_names_if_any,
         several=True,
-        compared=listed_if_any,
     )
     na_values: tuple[str, ...] = option(
         (),
@@ -87,11 +79,6 @@ class TableFormat:
     )
     encoding: str | None = option(
         None, "Encoding of CSV: latin-1, cp1252, utf-16, ...", panel=READING, show_default="utf-8"
-    )
-    comment: str | None = option(
-        None,
-        "Lines of CSV that begin with this are skipped, and not counted as rows.",
-        panel=READING,
     )
     time_format: str | None = option(
         None,
@@ -125,17 +112,6 @@ class TableFormat:
         if self.decimal == self.separator == ",":
             raise InputError(
                 "--decimal , needs another --separator than the comma: ';' for example"
-            )
-        mark = self.thousands
-        if mark is not None and (len(mark) != 1 or mark.isalnum() or mark in f'+-"{self.decimal}'):
-            raise InputError(
-                "--thousands must be one mark other than the decimal mark, ',' for example, got "
-                f"{mark!r}"
-            )
-        comment = self.comment
-        if comment is not None and (not comment or any(mark in comment for mark in '"\r\n')):
-            raise InputError(
-                f"--comment must be what comment lines begin with, # for example, got {comment!r}"
             )
         check_encoding(self.encoding)
 

@@ -62,7 +62,7 @@ class CsvSource(Source):
         super().__init__(path, reading.chunk_rows)
         if pipe is not None:
             self.name = str(pipe)
-        self._bytes = ByteStream(path, self.name, reading.encoding, reading.comment, pipe)
+        self._bytes = ByteStream(path, self.name, reading.encoding, pipe)
         try:
             with self._bytes.report_damage():
                 self.separator, self.header = self._read_header(reading)
@@ -98,8 +98,7 @@ class CsvSource(Source):
             raise InputError(f"{self.name} is not UTF-8 text ({advice})")
         if not head.strip():
             raise InputError(
-                f"the first line of {self.name} is blank, and it must name the columns: remove it "
-                "(--comment leaves out lines with a mark)"
+                f"the first line of {self.name} is blank, and it must name the columns: remove it"
             )
         if "\r" in head.rstrip("\r\n"):
             raise InputError(f"{self.name} ends its lines with a bare carriage return; use \\n")

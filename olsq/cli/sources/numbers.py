@@ -1,4 +1,4 @@
-"""Read cells of text as numbers: decimal mark, mark between thousands, words for no value."""
+"""Read cells of text as numbers: decimal mark, words for no value."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ def parse_numbers(text: pl.Expr, table: TableFormat) -> pl.Expr:
 
     With a decimal comma a point is no part of a number: 1.299 may be 1299 or a slip.
     """
-    mark = table.thousands
-    if mark is not None:
-        end = rf"({re.escape(table.decimal)}[0-9]*)?([eE][-+]?[0-9]+)?"
-        grouped = text.str.contains(rf"^[-+]?[0-9]{{1,3}}({re.escape(mark)}[0-9]{{3}})+{end}$")
-        text = pl.when(grouped).then(text.str.replace_all(mark, "", literal=True)).otherwise(text)
     if table.decimal == ",":
         text = pl.when(~text.str.contains(".", literal=True)).then(
             text.str.replace(",", ".", literal=True)
@@ -46,9 +41,8 @@ class NumberReader:
     def __init__(self, where: str, reading: Reading, separator: str) -> None:
         self._where, self._reading, self._separator = where, reading, separator
         self._words = reading.words_in_csv
-        plain = reading.decimal == "." and reading.thousands is None
         numbers = pl.Series(self._words).cast(pl.Float64, strict=False)
-        self._is_plain = plain and not numbers.is_finite().fill_null(False).any()
+        self._is_plain = reading.decimal == "." and not numbers.is_finite().fill_null(False).any()
 
     def read(self, name: str, cells: pl.Series, start: int) -> pl.Series:
         """Return the numbers of a column that ``start`` rows precede, null where there is none.
@@ -87,14 +81,9 @@ class NumberReader:
     def _suggest_fix(self, cell: str, start: int) -> str:
         decimal_comma = self._reading.decimal == ","
         if decimal_comma and "." in cell:
-            return (
-                " (a point, where --decimal is a comma: if it marks thousands, give --thousands .)"
-            )
-        if THOUSANDS.fullmatch(cell.strip()) and self._reading.thousands is None:
-            return (
-                " (name the mark of the thousands with --thousands; if it is a decimal comma, give "
-                "--decimal ,)"
-            )
+            return " (a point, where --decimal is a comma: if it marks thousands, write none)"
+        if THOUSANDS.fullmatch(cell.strip()):
+            return " (write no marks between thousands; if it is a decimal comma, give --decimal ,)"
         if self._separator != "," and cell.count(",") == 1 and not decimal_comma:
             return " (write decimals with a point, or give --decimal ,)"
         if start:

@@ -1,4 +1,4 @@
-"""Turn a file or pipe into UTF-8 bytes: decompress, change the encoding, drop comment lines."""
+"""Turn a file or pipe into UTF-8 bytes: decompress, change the encoding."""
 
 from __future__ import annotations
 
@@ -51,8 +51,6 @@ class ByteStream:
         What to call it in messages.
     encoding : str or None
         A Python codec; None and UTF-8 pass the bytes on.
-    comment : str or None
-        Lines that begin with this are left out (not inside quotation marks).
     pipe : Path, optional
         A named pipe or another file without positions, read in place of standard input.
 
@@ -72,7 +70,6 @@ class ByteStream:
         path: Path | None,
         name: str,
         encoding: str | None,
-        comment: str | None,
         pipe: Path | None = None,
     ) -> None:
         codec = check_encoding(encoding)
@@ -81,12 +78,12 @@ class ByteStream:
         self.raw: Any = path.open("rb", buffering=0) if path else _open_pipe(pipe)
         try:
             with self.report_damage():
-                self.text = self._open_text(codec, comment)
+                self.text = self._open_text(codec)
         except BaseException:
             self.close()
             raise
 
-    def _open_text(self, codec: str | None, comment: str | None) -> Any:
+    def _open_text(self, codec: str | None) -> Any:
         stream = self.raw
         if not self.is_pipe:
             compression = compression_of(self.raw.read(max(map(len, MAGIC))))
@@ -100,8 +97,6 @@ class ByteStream:
         text = io.BufferedReader(stream, BUFFER_BYTES)
         if text.peek(3).startswith(codecs.BOM_UTF8):
             text.read(3)
-        if comment is not None:
-            text = io.BufferedReader(CommentFilter(text, comment.encode()), BUFFER_BYTES)
         return text
 
     @contextmanager
@@ -126,7 +121,8 @@ class ByteStream:
 
         None at the end; more than ``LONGEST_LINE`` without a line end are not whole.
         """
-        return read_lines(self.text, n, None if self.is_pipe else self.text.read)
+        lines = (self.text.read1 if self.is_pipe else self.text.read)(n)
+        return lines if lines.endswith(b"\n") else lines + self.text.readline(LONGEST_LINE)
 
     def close(self) -> None:
         """Close the file, but not standard input."""
@@ -155,56 +151,8 @@ def compression_of(start: bytes) -> str | None:
     return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
 
 
-def read_lines(
-    stream: io.BufferedReader, n: int, read: Callable[[int], bytes] | None = None
-) -> bytes:
-    """Return about ``n`` bytes of whole lines, those that are there, and none at the end.
-
-    ``read`` is another way to get bytes than ``stream.read1``.
-    """
-    lines = (read or stream.read1)(n)
-    return lines if lines.endswith(b"\n") else lines + stream.readline(LONGEST_LINE)
-
-
 def _open_pipe(pipe: Path | None) -> Any:
     """Open a pipe, or standard input for None: without its buffer, which waits until it is full."""
     if pipe is None:
         return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     return pipe.open("rb", buffering=0)
-
-
-class CommentFilter(io.RawIOBase):
-    """A stream of UTF-8 bytes without the lines that begin with ``prefix``.
-
-    A line inside a quoted field is not one of its own: it is kept, whatever it begins with.
-    """
-
-    def __init__(self, stream: io.BufferedReader, prefix: bytes) -> None:
-        self._stream, self._prefix = stream, prefix
-        self._ready = memoryview(b"")  # not yet handed out
-        self._quoted = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        while not self._ready:
-            lines = read_lines(self._stream, BUFFER_BYTES)
-            if not lines:
-                return 0
-            self._ready = memoryview(self._drop_comments(lines))
-        n = min(len(buffer), len(self._ready))
-        buffer[:n] = self._ready[:n]
-        self._ready = self._ready[n:]
-        return n
-
-    def _drop_comments(self, text: bytes) -> bytes:
-        if self._prefix not in text:
-            self._quoted ^= bool(text.count(b'"') % 2)
-            return text
-        kept = []
-        for line in io.BytesIO(text):
-            if self._quoted or not line.startswith(self._prefix):
-                self._quoted ^= bool(line.count(b'"') % 2)
-                kept.append(line)
-        return b"".join(kept)

@@ -17,12 +17,18 @@ from olsq.online.paths.goodness import (
     RowsInside,
     SumsOfSquares,
     complex_squares_before,
-    constant_since_of_one,
+    constant_rows,
     one_number,
     squares_before,
 )
 from olsq.online.rows.inputs import with_ones
 from olsq.online.windows.window import RollingWindow
+
+# Columns of a regression that have had one value in every row are intercepts.  Sums of squares
+# cannot tell a column of ones from one of 1 and -1, so the values are kept, one per column: 0 where
+# it varied, or is 0; an empty array before the first row.  None where no column qualifies, or
+# nothing is known: the state began from a prior or moments, grew, or was saved by olsq 0.2.
+Values = NDArray[np.float64] | None
 
 
 class History(NamedTuple):
@@ -30,7 +36,7 @@ class History(NamedTuple):
 
     # (1, m, 3), see ``fill_sums_of_squares``; (1, 2m, 3) of complex rows.
     before: Callable[[], NDArray[np.float64]]
-    values: NDArray[np.float64] | None  # (d,) of the columns, see ``fill_constant_since``
+    values: Values  # of the columns before the call
     X: NDArray[np.float64] | None  # (p, d), the rows of a window; targets (p, m) and so on
     Y: NDArray[np.float64]
     gates: NDArray[np.float64]
@@ -38,23 +44,18 @@ class History(NamedTuple):
     times: NDArray | None
 
     @classmethod
-    def of(cls, engine: Any, origin: Origin, began: bool, values: NDArray | None, m: int) -> Self:
-        """Read an engine before the call; ``values`` (d,) as in ``calls.history``."""
+    def of(cls, engine: Any, origin: Origin, began: bool, values: Values, m: int) -> Self:
+        """Read an engine before the call."""
         none, nothing = np.empty(0), np.zeros((1, 2 * m if origin.is_complex else m, 3))
         if not isinstance(engine, RollingWindow):
             before = nothing.copy
             _, coefficients, *_ = engine.form.in_kernels
             if began or coefficients.any():  # of a prior
                 before = functools.partial(_squares_before, copied(engine.form), origin, values)
-            else:
-                values = None
-            columns = np.zeros(origin.n_features) if began and values is None else values
-            if columns is not None:
-                columns = columns.astype(np.float64) if columns.size else None
-            return cls(before, columns, None, np.empty((0, m)), none, none, None)
+            return cls(before, values, None, np.empty((0, m)), none, none, None)
         rows = engine.rows()
         times = None if engine.ring_t is None else engine.times.copy()
-        return cls(nothing.copy, None, rows.X, rows.Y, rows.gates, rows.weights, times)
+        return cls(nothing.copy, values, rows.X, rows.Y, rows.gates, rows.weights, times)
 
     def sums_of_squares(self, engine: Any, call: Call, origin: Origin) -> SumsOfSquares | None:
         """Return what computes the sums of squares at the rows of the call, which were learned.
@@ -90,14 +91,16 @@ class History(NamedTuple):
                 return rows.no_older(rows.order, oldest)
             return rows.last(length, positions) if length else rows
 
-        since, intercept = None, origin.intercept or origin.complex_intercept
-        if not intercept and not origin.is_complex:
-            X = call.X if self.X is None else _after(self.X, call.X)
-            values = np.full(X.shape[1], np.nan) if self.values is None else self.values
-            since = constant_since_of_one(weights, X, values, not windowed)
+        constant, intercept = None, origin.intercept or origin.complex_intercept
         skip = len(self.weights) // pair
+        if not intercept and not origin.is_complex:
+            values = np.zeros(call.X.shape[1])
+            if self.values is not None:
+                values[:] = self.values if self.values.size else np.nan
+            rows_of_call = GroupRows.of_one(n - skip)
+            constant = skip + constant_rows(rows_of_call, weights[skip:], call.X, values[None])
         how = intercept, skip, origin.is_complex, windowed
-        return SumsOfSquares(inside, Y, self.before, since, *how)
+        return SumsOfSquares(inside, Y, self.before, constant, *how)
 
     def regressors(self, call: Call, origin: Origin) -> NDArray[np.float64]:
         """Return the rows of the window before the call and of the call (p + n, k), in float64."""
@@ -110,19 +113,12 @@ def _after(before: NDArray, call: NDArray) -> NDArray:
     return np.concatenate([before, call]) if len(before) else call
 
 
-def _squares_before(form: Form, origin: Origin, values: NDArray | None) -> NDArray[np.float64]:
+def _squares_before(form: Form, origin: Origin, values: Values) -> NDArray[np.float64]:
     """Return (1, m, 3), or (1, 2m, 3), of the form of an estimator."""
     how = form, origin.ridge, origin.discounted
     if origin.is_complex:
         return complex_squares_before(*how, origin.complex_intercept)[None]
     return squares_before(*how, origin.intercept, values)[None]
-
-
-# Columns of a regression that have had one value in every row are intercepts.  Sums of squares
-# cannot tell a column of ones from one of 1 and -1, so the values are kept, one per column: 0 where
-# it varied, or is 0; an empty array before the first row.  None where no column qualifies, or
-# nothing is known: the state began from a prior or moments, grew, or was saved by olsq 0.2.
-Values = NDArray[np.float64] | None
 
 
 def values_after_call(values: Values, call: Call) -> Values:

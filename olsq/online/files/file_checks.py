@@ -1,4 +1,4 @@
-"""Check that header and arrays of a state file describe an estimator that olsq can have written.
+"""Check that header and arrays of a state file describe an estimator, whatever its numbers.
 
 Everything is checked before anything is built: kernels index by these shapes and counters.
 """
@@ -152,7 +152,7 @@ def _check_timing(estimator: Any, timing: Any, zoned: Any, n_samples: int) -> No
     number = int if timing[0] == DATES else float
     most = LARGEST if number is int else np.finfo(np.float64).max
     fits = all(type(t) is number and abs(t) <= most for t in timing[1:])
-    want(fits and timing[1] <= timing[2], "timing", timing)
+    want(fits, "timing", timing)
 
 
 def _check_arguments(
@@ -204,9 +204,6 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     if strange := sorted(arrays.keys() ^ expected):
         raise ValueError(f"array {strange[0]!r} is missing or unexpected")
     check_fields(arrays, fields, sizes)
-    if of_complex:
-        halves = np.split(arrays["full_ridge"], 2)
-        want(bool((halves[0] == halves[1]).all()), "full_ridge", "unlike for both parts")
     if "constant_values" in arrays:
         want(sizes["k"] in (0, d), "constant_values", "of this length")
         want(not estimator.fit_intercept and not of_complex, "constant_values", "an intercept")
@@ -286,7 +283,7 @@ def _check_engine(
             decay = engine.get("decay")
             want(isinstance(decay, float) and 0 <= decay <= 1, "decay", decay)
     if timing is not None or duration is not None:
-        sizes["t"] = min(np.size(arrays.get("span", ())), 2)
+        sizes["t"] = 2 * bool(np.size(arrays.get("span", ())))
         span = schema.SPAN["span"]._replace(optional=is_window)
         of_dates = (duration.kind if duration is not None else (timing or [DATES])[0]) == DATES
         of_time = "int64" if of_dates else "float64"
@@ -297,25 +294,4 @@ def _check_engine(
     check_fields(arrays, fields, sizes)
     if hasattr(estimator, "_check_file"):
         estimator._check_file(arrays)
-    if timing is not None:
-        _check_times(arrays, timing)
-    if window is not None:
-        of = estimator.window_of or ("positions" if header["in_time"] else "samples")
-        of = "samples" if duration is not None else of
-        place = arrays["place"]
-        want(place[2] == int(of == "positions"), "place", place.tolist())
     return fields.keys() & arrays.keys()
-
-
-def _check_times(arrays: dict[str, NDArray], timing: list[Any]) -> None:
-    """Check that the times of learned rows increase, up to that of the last row."""
-    times = []
-    if "span" in arrays:
-        times.append(arrays["span"])
-        want(times[0].size in (0, 2), "span", times[0].tolist())
-    if "ring_t" in arrays:
-        (count, slot, _), ring = arrays["place"], arrays["ring_t"]
-        times.append(ring[(slot - count + np.arange(count)) % ring.size])
-    for held in times:
-        fits = bool((held[1:] >= held[:-1]).all()) and bool((held <= timing[2]).all())
-        want(fits, "times of rows", held.tolist())

@@ -19,7 +19,7 @@ class Field(NamedTuple):
     filters of a bank; w rows of a window, and f that its factors have room for.
 
     ``dtype`` is float64, int64, or "time" for int64 nanoseconds of dates or float64.  ``invariant``
-    is a key of :data:`olsq.online.files.invariants.CHECKS`.
+    says what the numbers satisfy; :mod:`olsq.online.files.invariants` checks what kernels rely on.
     """
 
     shape: tuple[int | str, ...]

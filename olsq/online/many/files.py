@@ -14,10 +14,8 @@ from olsq.online.files.file_checks import is_clock
 from olsq.online.files.invariants import (
     check_common,
     check_counts,
-    check_definite,
     check_fields,
     check_names,
-    check_triangular,
     want,
 )
 from olsq.online.forms import schema
@@ -25,7 +23,7 @@ from olsq.online.forms.earlier import COVARIANCE, square_root_of
 from olsq.online.forms.factor.form import factor_of
 from olsq.online.forms.schema import Fields
 from olsq.online.many.bank import FilterBank
-from olsq.online.many.clocks import FIRST, FIRST_LEARNED, LAST, LAST_LEARNED, Clocks
+from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.labels import read_key
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
@@ -80,8 +78,6 @@ def _factored(bank: Any, arrays: dict[str, NDArray], sizes: dict[str, int]) -> d
     """Convert the arrays of an earlier file, with P and theta or R and z for every filter."""
     _check(bank, arrays, schema.EARLIER_BANK, sizes)
     matrix, coefs, inverted = arrays["matrix"], arrays["coefs"], arrays["forms"] == COVARIANCE
-    check_definite("matrix", matrix[inverted], positive=True)
-    check_triangular("matrix", matrix[~inverted])
     R, z = matrix.copy(), coefs.copy()
     R[inverted], z[inverted] = square_root_of(R[inverted], z[inverted])
     F, D = factor_of(R, z)
@@ -168,19 +164,10 @@ def read_windows(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedR
 
 
 def _check_clocks(clocks: Clocks, n: int) -> None:
-    """Raise ValueError unless the times of n groups can be those of a stream."""
+    """Raise ValueError unless the times are those of n groups."""
     want(clocks.kind in (DATES, NUMBERS), "times", clocks.kind)
     fits = is_clock(clocks.zoned) and (clocks.zoned is None or clocks.kind == DATES)
     want(fits, "zoned", clocks.zoned)
     like = Clocks.start(clocks.kind, n).values
     fits = clocks.values.dtype == like.dtype and clocks.values.shape == like.shape
     want(fits, "times", clocks.values.shape)
-    present, values = clocks.known, clocks.values
-    want(not np.isinf(values).any(), "times", "an infinite number")
-    together = (present[:, FIRST] == present[:, LAST]) & (
-        present[:, FIRST] | ~present[:, FIRST_LEARNED]
-    )
-    together &= present[:, FIRST_LEARNED] == present[:, LAST_LEARNED]
-    want(bool(together.all()), "times", "a time without those that go with it")
-    ordered = values[:, [FIRST, FIRST_LEARNED, LAST_LEARNED, LAST]][present.all(axis=1)]
-    want(bool((np.diff(ordered, axis=1) >= 0).all()), "times", "times that go back")

@@ -16,7 +16,7 @@ from olsq.online.paths.goodness import (
     GroupRows,
     RowsInside,
     SumsOfSquares,
-    constant_since,
+    constant_rows,
     row_statistics,
     squares_before,
 )
@@ -150,13 +150,12 @@ def statistics_of_rows(
         every_row = RowsInside.of_groups(groups, usable, gates, weights)
         return every_row if window is None else every_row.last(window, positions=False)
 
-    since = None
+    constant = None
     if not kind.intercept:  # of rows before this call a bank does not keep the columns' values
         values = np.where(learned_before[:, None], 0.0, np.full(X.shape[1], np.nan))
-        since = constant_since(groups, weights, X, values, window is None)
-    known_since = None if since is None else lambda: since
+        constant = constant_rows(groups, weights, X, values)
     sums = SumsOfSquares(
-        inside, np.array(Y), before, known_since, kind.intercept, windowed=window is not None
+        inside, np.array(Y), before, constant, kind.intercept, windowed=window is not None
     )
     fit = FitArrays(path.squares, path.degrees)
     return lambda: row_statistics(clip_to(residual, dtype), fit, sums, noise)

@@ -23,13 +23,10 @@ from olsq.online.forms.statistics import (
     squares_about_mean,
 )
 from olsq.online.paths.goodness_kernels import (
-    fill_constant_since,
+    fill_constant_rows,
     fill_sums_of_squares,
-    repeats,
 )
 from olsq.online.paths.path import RowStatistics
-
-FIRST_ROWS = 64  # in which some row usually shows that no column is constant
 
 
 class GroupRows(NamedTuple):
@@ -102,15 +99,16 @@ class RowsInside(NamedTuple):
 class SumsOfSquares(NamedTuple):
     """Computation of the targets' sums of squares, run when they are first read.
 
-    ``before`` (g, m, 3) and ``since`` (s,) as in the kernels; None for an intercept, which is
-    constant always.  Rows from ``skip`` on are the call's.  The arrays are copies: nothing may
-    depend on what the user does with his.  Few bytes per row, as most paths are never asked.
+    ``before`` (g, m, 3) as in the kernel; ``constant_rows`` (g,) is the number of a group's first
+    rows in which a column has had one value, None with an intercept.  Rows from ``skip`` on are the
+    call's.  The arrays are copies: nothing may depend on what the user does with his.  Few bytes
+    per row, as most paths are never asked.
     """
 
     inside: Callable[[], RowsInside]
     Y: NDArray[np.float64]
     before: Callable[[], NDArray[np.float64]]
-    since: Callable[[], NDArray[np.int64]] | None
+    constant_rows: NDArray[np.int64] | None
     intercept: bool
     skip: int = 0
     is_complex: bool = False  # a row here is two of the state, a target two columns
@@ -129,9 +127,11 @@ class SumsOfSquares(NamedTuple):
         rows = self.inside()
         size, (N, m) = rows.order.size, self.Y.shape
         centred = np.full(size, self.intercept)
-        if self.since is not None:
-            centred = self.since() <= rows.oldest
-        longest = int((rows.ends - rows.begins).max(initial=0))
+        lengths = rows.ends - rows.begins
+        if self.constant_rows is not None:
+            places = _sequence(rows.begins, rows.ends)
+            centred[places] = places < np.repeat(rows.begins + self.constant_rows, lengths)
+        longest = int(lengths.max(initial=0))
         out = np.zeros((size, m))
         fill_sums_of_squares(
             _in_kernels(rows.order, self.Y, rows.gates, rows.weights),
@@ -159,41 +159,16 @@ def one_number(values: NDArray) -> NDArray:
     return values.copy()
 
 
-def constant_since(
-    groups: GroupRows, weights: NDArray[np.float64], X: NDArray, values: NDArray, expanding: bool
+def constant_rows(
+    groups: GroupRows, weights: NDArray[np.float64], X: NDArray, values: NDArray
 ) -> NDArray[np.int64]:
-    """Return what ``fill_constant_since`` computes of rows X (N, d), those of weight 0 left out."""
+    """Return what ``fill_constant_rows`` computes of rows X (N, d); those of weight 0 are none."""
     order, begins, ends = groups
-    since = np.full(order.size, order.size)
+    counts = np.empty(begins.size, np.int64)
     rows = _in_kernels(order, np.empty((0, 1)), weights, weights)
     regressors = read_only(np.ascontiguousarray(X, np.float64))
-    fill_constant_since(
-        rows, regressors, read_only(begins), read_only(ends), values, expanding, since
-    )
-    return since
-
-
-def constant_since_of_one(
-    weights: NDArray[np.float64], X: NDArray, values: NDArray[np.float64], expanding: bool
-) -> Callable[[], NDArray[np.int64]]:
-    """Return what rebuilds :func:`constant_since` of one group of all rows X (n, d), in few bytes.
-
-    In a window of rows that all differ from the one before, a column is constant in one row only.
-    Of rows that all stay the first few show that no column is constant.
-    """
-    n, X = len(X), np.ascontiguousarray(X, np.float64)
-    if not expanding and n and weights.min() > 0 and not repeats(read_only(X)):
-        return lambda: np.arange(n)
-
-    def of_first(rows: int) -> NDArray[np.int64]:
-        first = weights[:rows], X[:rows], values[None].copy(), expanding
-        return constant_since(GroupRows.of_one(rows), *first)
-
-    few = of_first(min(n, FIRST_ROWS))
-    if expanding and few.size < n and few[-1] >= 0 and (weights[: few.size] > 0).any():
-        return lambda: np.concatenate([few, np.full(n - few.size, n)])
-    since = of_first(n)
-    return lambda: since
+    fill_constant_rows(rows, regressors, read_only(begins), read_only(ends), values, counts)
+    return counts
 
 
 def _sequence(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:

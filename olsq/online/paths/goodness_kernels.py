@@ -107,53 +107,25 @@ def fill_own_residuals(coef, X, Y, out):
 
 
 @kernel()
-def repeats(X):
-    """Test whether an entry of X (n, d) is 0, or that of the row before."""
-    for j in range(X.shape[1]):
-        if X.shape[0] and X[0, j] == 0:
-            return True
-    for t in range(1, X.shape[0]):
-        same = 0
-        for j in range(X.shape[1]):
-            same |= (X[t, j] == X[t - 1, j]) | (X[t, j] == 0)
-        if same:
-            return True
-    return False
-
-
-@kernel()
-def fill_constant_since(rows, X, begins, ends, values, expanding, since):
-    """Find from which position on some column of X has had one value other than 0.
+def fill_constant_rows(rows, X, begins, ends, values, counts):
+    """Count the rows of every group up to the first at which no column has had one value so far.
 
     ``rows`` as in :func:`fill_sums_of_squares`; ``values`` (g, d) are those that columns of a group
-    have had in every row before, 0 where they varied, NaN before the first row, and change.
-    since (s,) is the number of positions where no column qualifies; of rows that all stay
-    (``expanding``) it is left as it is once no column has had one value from the start on.
+    have had in every row before, 0 where they varied or are 0, NaN before the first row, and
+    change.  counts (g,) is the number of all rows of a group where a column never varies.
     """
     order, _, _, weights = rows
-    d = X.shape[1]
-    runs = np.empty(d, np.int64)
     for g in range(begins.shape[0]):
-        first = begins[g] - 1
-        runs[:] = first
-        learned, answer = first, since.shape[0]
-        for j in range(d):
-            if values[g, j] == values[g, j] and values[g, j] != 0:
-                answer = first
+        counts[g] = ends[g] - begins[g]
         for p in range(begins[g], ends[g]):
-            row = order[p]
-            if weights[row] > 0:
-                answer = since.shape[0]
-                for j in range(d):
-                    x = X[row, j]
-                    if x != values[g, j]:
-                        # A run reaches back to the last learned row of another value.
-                        if values[g, j] == values[g, j]:
-                            runs[j] = learned + 1
-                        values[g, j] = x
-                    if x != 0 and runs[j] < answer:
-                        answer = runs[j]
-                learned = p
-            since[p] = answer
-            if expanding and answer > first and learned > first:
+            row, constant = order[p], False
+            for j in range(X.shape[1]):
+                if weights[row] > 0:
+                    if values[g, j] != values[g, j]:
+                        values[g, j] = X[row, j]
+                    elif values[g, j] != X[row, j]:
+                        values[g, j] = 0.0
+                constant |= values[g, j] != 0
+            if not constant:
+                counts[g] = p - begins[g]
                 break

@@ -191,8 +191,8 @@ class CoefficientPath(PathArrays):
 
     @property
     def r_squared(self) -> NDArray[np.float64]:
-        """R-squared (n,) or (n, m): about the mean with an intercept or a constant column, else
-        about 0.
+        """R-squared (n,) or (n, m): about the mean with an intercept or a column that has had one
+        value in every row learned so far, else about 0.
         """
         return self._statistics_or_nan.r_squared
 

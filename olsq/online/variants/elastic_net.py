@@ -13,12 +13,10 @@ from olsq.arrays.checks import is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.estimators.coefficients import Coefficients
-from olsq.online.files.invariants import want
 from olsq.online.forms.counting import WEIGHT
 from olsq.online.forms.rows import Rows
-from olsq.online.variants import support_kernels
 from olsq.online.variants.base import Variant, centred, with_intercept
-from olsq.online.variants.coordinate_descent import EPS, Penalty, solve
+from olsq.online.variants.support_kernels import EPS, settle, walk
 
 
 @dataclass(eq=False, repr=False, match_args=False)
@@ -126,12 +124,6 @@ class OnlineElasticNet(Variant, Coefficients):
         if not is_integer(self.max_iter, 1):
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
 
-    def _check_file(self, arrays: dict[str, NDArray]) -> None:
-        """Check that the factor's columns have squares: the penalties are compared with them."""
-        # Rows are refused from 1e152 on; LAPACK fails on sums of squares that overflow.
-        R = arrays["R"] if "R" in arrays else np.sqrt(arrays["D"])[:, None] * arrays["F"]
-        want(bool((np.abs(R) < 1e154).all()), "the factor", "too large to square")
-
     def _asked(self) -> Any:
         return self.alpha, self.l1_ratio, self.standardize, self.tol, self.max_iter
 
@@ -151,7 +143,8 @@ class OnlineElasticNet(Variant, Coefficients):
             if weight == 0 or not target.any():  # nothing to be fitted
                 continue
             scale = float(target @ target + form.loss[k])
-            slopes[k], gap, sweeps = self._solved(R, target, Penalty(l1, l2), last[k])
+            slopes[k] = last[k]
+            gap, sweeps = settle(R, target, l1, l2, slopes[k], int(self.max_iter))
             report[k] = gap / weight, sweeps
             if gap > max(self.tol, 64 * len(R) * EPS) * scale:
                 warnings.warn(
@@ -162,14 +155,6 @@ class OnlineElasticNet(Variant, Coefficients):
                 )
         engine.report = report
         return with_intercept(form, slopes, intercept)
-
-    def _solved(
-        self, R: NDArray, z: NDArray, penalty: Penalty, start: NDArray
-    ) -> tuple[NDArray, float, int]:
-        """Solve by the kernel, or where it reports dependent columns, by the general method."""
-        x, most = start.copy(), int(self.max_iter)
-        gap, sweeps = support_kernels.settle(R, z, *penalty, x, most)
-        return (x, gap, sweeps) if gap >= 0 else solve(R, z, penalty, start, most)
 
     def _walk(
         self, engine: Any, rows: Rows, start: int, residual: NDArray, out: NDArray
@@ -182,7 +167,7 @@ class OnlineElasticNet(Variant, Coefficients):
         penalties = alpha * share, alpha * (1.0 - share), bool(self.standardize)
         search = float(self.tol), int(self.max_iter)
         return self._walked(
-            support_kernels.walk,
+            walk,
             engine,
             rows,
             start,

@@ -12,7 +12,6 @@ from olsq.arrays.checks import check_choice, is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.prediction import BLOCK_ROWS
-from olsq.online.files.invariants import check_triangular
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.schema import Field, Fields
 from olsq.online.rows.inputs import check_ridge_size
@@ -213,11 +212,3 @@ class KernelLeastSquares(Variant):
     def _file_arrays(self) -> Fields:
         fixed = {"left": Field(("b",))} if self.ridge_mode == "fixed" else {}
         return {"points": Field(("b", "x")), "root": Field(("b", "b"))} | fixed
-
-    def _check_file(self, arrays: dict[str, NDArray]) -> None:
-        if not (np.diagonal(arrays["root"]) > 0).all():
-            raise ValueError("root must be a triangle with a positive diagonal")
-        check_triangular("root", arrays["root"], lower=True)
-        left = arrays.get("left", np.zeros(0))
-        if not ((left >= 0) & (left <= 1)).all():
-            raise ValueError("left must hold shares of the ridge, from 0 to 1")

@@ -268,5 +268,3 @@ class RobustLeastSquares(Variant, Coefficients):
         fits = 0 <= count <= size and 0 <= following < size and -1 <= held < max(len(first), 1)
         if not fits:
             raise ValueError(f"recent_at cannot be {arrays['recent_at'].tolist()}")
-        if (first[:, -2:] < 0).any() or (first[:, -2] > 1).any():
-            raise ValueError("first holds a factor outside [0, 1] or a negative weight")

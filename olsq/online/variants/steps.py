@@ -10,7 +10,7 @@ from olsq.online.forms.factor.careful import learn_carefully
 from olsq.online.forms.factor.learning import learn
 
 # A walk learned and solved all rows; it waits before a row that a kernel does not learn; it learned
-# a row whose solution is left to the general method.
+# a row whose solution is left to the estimator.
 DONE, WAITING, ABSORBED = 0, 1, 2
 
 

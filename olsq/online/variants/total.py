@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import qr, solve_triangular, svd
 
 from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
@@ -17,7 +16,6 @@ from olsq.online.variants import total_kernels
 from olsq.online.variants.base import LACKS, Variant
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.steps import WAITING
-from olsq.online.variants.total_kernels import EPS, MOST_ROUNDING
 
 
 class NotGenericError(ArithmeticError):
@@ -156,15 +154,9 @@ class TotalLeastSquares(Variant):
         return {"d": d + max(header["n_targets"], 1)}
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:
-        form, m = engine.form, self._origin.columns
-        exact, noise = self._exact(), form._noise
-        S = form.R
-        if m == 1:
-            theta = np.empty((1, exact.size))
-            usual, engine.gap = total_kernels.solve(S, exact, noise, theta[0])
-            if usual:
-                return theta
-        theta, engine.gap, _ = total_least_squares(S, exact, m, noise)
+        form, exact = engine.form, self._exact()
+        theta = np.empty((self._origin.columns, exact.size))
+        engine.gap, engine.reason = total_kernels.solve(form.R, exact, form._noise, theta)
         return theta
 
     def _walk(
@@ -178,10 +170,8 @@ class TotalLeastSquares(Variant):
     def _solution(self, engine: Any) -> NDArray[np.float64]:
         theta = super()._solution(engine)
         if self.nongeneric == "raise" and not np.isfinite(theta).all():
-            exact, form = self._exact(), engine.form
-            S, m = form.R, self._origin.columns
-            reason = total_least_squares(S, exact, m, form._noise).reason or SEVERAL
-            message = reason.format(rows=self.n_samples_seen_)
+            self._solve(engine)  # a walk leaves no reason
+            message = REASONS[engine.reason].format(rows=self.n_samples_seen_)
             raise NotGenericError(f"{message}; nongeneric='nan' gives NaN instead of this error")
         return theta
 
@@ -190,73 +180,18 @@ class TotalLeastSquares(Variant):
         return np.concatenate([np.zeros(self._first), self._ratio(self._origin.n_features)])
 
 
-EXACT_DEPEND = (
-    "the exact columns (noise_ratio 0, and the intercept) depend on each other: drop one, or learn "
-    "rows that tell them apart"
-)
-SEVERAL = (
-    "{rows} rows do not determine the total least squares solution, several fit equally well: "
-    "learn more rows, or drop columns that depend on others"
-)
-NONE = (
-    "total least squares has no solution here, and more rows of this kind will not give it one: a "
-    "combination of the regressors varies less than its errors (or not at all), and independently "
-    "of the targets.  Drop a regressor, or set noise_ratio to what the errors are"
-)
-
-
-class Solution(NamedTuple):
-    """Coefficients (m, k), NaN where there are none, how well conditioned, and why there are none.
-
-    ``reason`` is "" or one of the messages above.
-    """
-
-    theta: NDArray[np.float64]
-    gap: float
-    reason: str = ""
-
-
-def total_least_squares(
-    S: NDArray[np.float64], ratio: NDArray[np.float64], m: int, noise: float
-) -> Solution:
-    """Solve total least squares from a factor S (k + m, k + m) of the columns ``[X Y]``.
-
-    ``ratio`` (k,) is each column's error in units of Y's, 0 for exact ones; ``noise`` the relative
-    rounding error of S's columns.
-
-    With V_2 the last m right singular vectors of the columns that have errors, V_12 its rows of X
-    and V_22 those of Y, the coefficients are ``-V_12 V_22^-1``.  They exist and are unique if and
-    only if V_2 is (the singular values beside it differ) and V_22 is regular (Van Huffel &
-    Vandewalle 1991, ch. 3).  Errors of size E turn V_2 by ``E / (sigma_p - sigma_p+1)``, which the
-    inverse of V_22 amplifies: the coefficients' relative error is about ``E / (sigma_1 gap)``.
-    """
-    k = ratio.size
-    theta = np.full((m, k), np.nan)
-    order = np.concatenate([np.flatnonzero(ratio == 0), np.flatnonzero(ratio > 0)])
-    q = int(np.count_nonzero(ratio == 0))
-    if q and (np.diff(order) != 1).any():  # exact columns first
-        S = np.asarray(qr(S[:, [*order, *range(k, k + m)]], mode="r", check_finite=False)[0])
-    length = np.linalg.norm(S, axis=0)
-    if (np.abs(np.diagonal(S)[:q]) <= MOST_ROUNDING * noise * length[:q]).any():
-        return Solution(theta, 0.0, EXACT_DEPEND)
-    p = k - q
-    slopes, gap = np.zeros((m, 0)), 1.0
-    if p:
-        errors = np.concatenate([ratio[order[q:]], np.ones(m)])
-        values, Vt = svd(S[q:, q:] / errors, check_finite=False)[1:]
-        if values[0] == 0:
-            return Solution(theta, 0.0, SEVERAL)
-        V = Vt[p:].T  # the m smallest
-        apart = float(values[p - 1] - values[p]) / values[0]
-        part = float(svd(V[p:], compute_uv=False, check_finite=False)[-1])
-        gap = apart * part
-        # Rounding is relative to whole columns, with the part that exact columns took out of them.
-        rounding = (noise + p * EPS) * np.linalg.norm(length[q:] / errors) / values[0]
-        if not gap > MOST_ROUNDING * rounding:
-            return Solution(theta, gap, NONE if apart > MOST_ROUNDING * rounding else SEVERAL)
-        slopes = -np.linalg.solve(V[p:].T, V[:p].T) / errors[:p]
-    theta[:, order[q:]] = slopes
-    if q:
-        targets_left = S[:q, k:] - S[:q, q:k] @ slopes.T
-        theta[:, order[:q]] = solve_triangular(S[:q, :q], targets_left, check_finite=False).T
-    return Solution(theta, gap)
+REASONS = {
+    total_kernels.EXACT_DEPEND: (
+        "the exact columns (noise_ratio 0, and the intercept) depend on each other: drop one, or "
+        "learn rows that tell them apart"
+    ),
+    total_kernels.SEVERAL: (
+        "{rows} rows do not determine the total least squares solution, several fit equally well: "
+        "learn more rows, or drop columns that depend on others"
+    ),
+    total_kernels.NONE: (
+        "total least squares has no solution here, and more rows of this kind will not give it "
+        "one: a combination of the regressors varies less than its errors (or not at all), and "
+        "independently of the targets.  Drop a regressor, or set noise_ratio to what the errors are"
+    ),
+}

@@ -1,4 +1,4 @@
-"""``olsq train`` with Ctrl-C pressed after its third step, as a program.
+"""``train_text.py`` with Ctrl-C pressed after its third step, as a program.
 
 Bits are compared between processes only: inside one that has run other tests JAX may go on with
 a program that they compiled, with the same meaning and other rounding.
@@ -8,15 +8,14 @@ import os
 import signal
 import sys
 
-from olsq.cli import main
-from olsq.cli.train.report import StepProgress
+import train_text
 
 STEP = 3
 
 
-def interrupting(update):
-    def interrupt(self, record):
-        update(self, record)
+def interrupting(show):
+    def interrupt(trainer, record, begun):
+        show(trainer, record, begun)
         if record.step == STEP:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -25,6 +24,6 @@ def interrupting(update):
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    sys.argv = ["olsq", "train", "x y"]  # what the message quotes
-    StepProgress.update = interrupting(StepProgress.update)
-    main(arguments)
+    sys.argv = ["train_text.py", "x y"]  # what the message quotes
+    train_text.show = interrupting(train_text.show)
+    sys.exit(train_text.main(arguments))

@@ -1,30 +1,26 @@
-"""``olsq sample``: streams, pipes, Ctrl-C."""
+"""``examples/sample_text.py``: streams, pipes, Ctrl-C."""
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import sys
 
 import jax
 import numpy as np
 import pytest
+import sample_text
+from sample_text import TextStream
 
 import olsq.nn
-from olsq.cli.sample.sample import TextStream
 from olsq.train import BytePairTokenizer, ByteTokenizer, Log, load_run
 from olsq.train.checkpoint import write_checkpoint
-
-from .conftest import olsq_command
-
-__all__ = ["olsq_command"]
 
 PROMPT = "To be"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A directory like those of olsq train, of a model that was never trained."""
+    """A directory like those of train_text.py, of a model that was never trained."""
     folder = tmp_path_factory.mktemp("run")
     model = olsq.nn.LanguageModel(
         256, dim=8, blocks=1, heads=2, mixer="hawk", key=jax.random.key(0)
@@ -37,6 +33,21 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def sample(capsys):
+    """Run the script in this process; return (exit code, stdout, stderr)."""
+
+    def run(*arguments):
+        try:
+            code = sample_text.main([str(argument) for argument in arguments])
+        except SystemExit as stopped:
+            code = stopped.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
 def tokens_of(model, text, steps, **options):
     found = model.generate(ByteTokenizer().encode(text)[None], steps, top_k=40, **options)
     return ByteTokenizer().decode(np.asarray(found).ravel())
@@ -46,23 +57,21 @@ def piped(monkeypatch, text):
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
 
 
-def test_one_sample_comes_as_it_is_drawn(run, olsq_command, monkeypatch):
+def test_one_sample_comes_as_it_is_drawn(run, sample, monkeypatch):
     want = tokens_of(load_run(run).model, PROMPT, 12, key=5, temperature=0.8)
-    code, out, err = olsq_command("sample", run, "--prompt", PROMPT, "--tokens", 12, "--seed", 5)
+    code, out, err = sample(run, "--prompt", PROMPT, "--tokens", 12, "--seed", 5)
     assert (code, err) == (0, "")
     assert out.rstrip("\n") == (PROMPT + want).rstrip("\n")
     piped(monkeypatch, PROMPT)
-    assert olsq_command("sample", run, "--tokens", 12, "--seed", 5)[1] == out
+    assert sample(run, "--tokens", 12, "--seed", 5)[1] == out
     stop = next(letter for letter in want[2:] if letter.isascii() and letter != "\n")
-    code, out, _ = olsq_command(
-        "sample", run, "--prompt", PROMPT, "--tokens", 12, "--seed", 5, "--stop", stop
-    )
+    code, out, _ = sample(run, "--prompt", PROMPT, "--tokens", 12, "--seed", 5, "--stop", stop)
     assert out == PROMPT + want[: want.index(stop) + 1] + "\n"
 
 
-def test_several_prompts_and_samples_are_told_apart(run, olsq_command):
-    code, out, _ = olsq_command(
-        "sample", run, "--prompt", PROMPT, "--prompt", "Or", "--samples", 2, "--tokens", 4,
+def test_several_prompts_and_samples_are_told_apart(run, sample):
+    code, out, _ = sample(
+        run, "--prompt", PROMPT, "--prompt", "Or", "--samples", 2, "--tokens", 4,
         "--temperature", 0,
     )  # fmt: skip
     assert code == 0
@@ -71,7 +80,7 @@ def test_several_prompts_and_samples_are_told_apart(run, olsq_command):
     assert out.count(PROMPT) == 2
 
 
-def test_ctrl_c_ends_the_line(run, olsq_command, monkeypatch):
+def test_ctrl_c_ends_the_line(run, sample, monkeypatch):
     add = TextStream.add
     calls = []
 
@@ -83,55 +92,41 @@ def test_ctrl_c_ends_the_line(run, olsq_command, monkeypatch):
 
     monkeypatch.setattr(TextStream, "add", interrupted)
     piped(monkeypatch, PROMPT + "\n")
-    code, out, err = olsq_command("sample", run, "--tokens", 12)
+    code, out, err = sample(run, "--tokens", 12)
     assert (code, err) == (130, "")
     assert out.endswith("\n")
 
 
 CASES = [
-    ("--prompt x --tokens 0", "--tokens must be at least 1, got 0"),
-    ("--prompt x --samples 0", "--samples must be at least 1, got 0"),
-    ("--prompt x --seed -1", "--seed must be at least 0, got -1"),
-    ("--prompt x --top-k -1", "--top-k must be at least 0, got -1"),
-    ("--prompt x --temperature -1", "--temperature must be >= 0 and finite"),
-    ("--prompt x --top-p 0", "--top-p must lie in (0, 1], got 0"),
-    ("--prompt x --min-p 2", "--min-p must lie in [0, 1], got 2"),
-    ("--prompt x --repetition-penalty 0", "--repetition-penalty must be a positive number"),
-    ("--prompt - --prompt -", "--prompt - can be given once"),
+    ("--prompt x --temperature -1", "temperature"),
+    ("--prompt x --top-p 0", "top_p"),
+    ("--prompt x --tokens 0", "steps must be at least 1"),
+    ("--prompt x --samples 0", "samples"),
     ("", "the prompt is empty"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case[0] for case in CASES])
-def test_one_line_and_exit_code_2(arguments, message, run, olsq_command, monkeypatch):
+def test_one_line_and_exit_code_2(arguments, message, run, sample, monkeypatch):
     piped(monkeypatch, "")
-    code, out, err = olsq_command("sample", run, *arguments.split())
+    code, out, err = sample(run, *arguments.split())
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
 
 
-def test_runs_that_cannot_be_sampled(run, tmp_path, olsq_command, monkeypatch):
-    for folder, message in (
-        (tmp_path / "none", "none is not a directory: give the --out of olsq train"),
-        (tmp_path, "has no checkpoint.safetensors: it is no run of olsq train"),
-    ):
-        code, _, err = olsq_command("sample", folder, "--prompt", "x")
-        assert (code, err.count("\n")) == (2, 1)
-        assert message in err
+def test_runs_that_cannot_be_sampled(run, tmp_path, sample):
     half = tmp_path / "half"
     half.mkdir()
+    assert "has no checkpoint.safetensors" in sample(half, "--prompt", "x")[2]
     checkpoint = half / "checkpoint.safetensors"
     checkpoint.write_bytes((run / "checkpoint.safetensors").read_bytes())
-    assert "its run is not finished" in olsq_command("sample", half, "--prompt", "x")[2]
+    assert "its run is not finished" in sample(half, "--prompt", "x")[2]
     (half / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:1000])
-    assert olsq_command("sample", half, "--prompt", "x")[0] == 2
+    assert sample(half, "--prompt", "x")[0] == 2
     checkpoint.write_bytes(b"no checkpoint at all")
-    assert "truncated, damaged or no checkpoint" in olsq_command("sample", half, "--prompt", "x")[2]
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "equinox" else find(n))
-    code, _, err = olsq_command("sample", run, "--prompt", "x")
-    assert code == 1
-    assert 'olsq sample needs pip install "online-least-squares[cli,nn]"' in err
+    code, _, err = sample(half, "--prompt", "x")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "truncated, damaged or no checkpoint" in err
 
 
 def test_text_comes_letter_by_letter_and_ends_where_told():

@@ -1,1 +1,0 @@
-"""The command ``olsq train``."""
