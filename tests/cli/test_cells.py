@@ -68,6 +68,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_rows_of_other_lengths_are_refused(choice, way, tmp_path, olsq_command, monkeypatch):
@@ -154,6 +155,7 @@ def random_table(rng):
     return str(end).join([head, *rows]) + last, str(separator)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(40))
 def test_cells_are_counted_as_the_csv_module_counts_them(seed, tmp_path, olsq_command):
     rng = np.random.default_rng(seed)
@@ -183,6 +185,7 @@ GERMAN = ["x;y;w;t;day"] + [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("column", ["x", "y", "w", "t"])
 @pytest.mark.parametrize("way", ["file", "stdin", ".gz"])
 def test_a_point_is_no_part_of_a_number_with_a_decimal_comma(
@@ -212,6 +215,7 @@ def test_dates_may_have_points_beside_decimal_commas(tmp_path, olsq_command):
     assert outs[0].read_bytes() == outs[1].read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("mark", "decimal"), [(".", ","), (" ", ","), ("'", "."), (",", "."), ("\u00a0", ",")]
 )
@@ -266,6 +270,7 @@ USED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "cp850", "mac-roman"])
 @pytest.mark.parametrize("used", USED)
 @pytest.mark.parametrize("way", ["file", "stdin", ".zst"])
@@ -318,6 +323,7 @@ def test_a_byte_order_mark_does_not_hide_a_comment(
 # -- names in quotation marks ----------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["a,b", "a=b", 'say "hi"', "a, b", "a,b=c"])
 @pytest.mark.parametrize("levels", ["", "=p|*", "=p|q", "=p|q|*"])
 def test_quoted_names_take_levels(name, levels, tmp_path, olsq_command):

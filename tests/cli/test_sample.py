@@ -46,6 +46,7 @@ def piped(monkeypatch, text):
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
 
 
+@pytest.mark.full
 def test_one_sample_comes_as_it_is_drawn(run, olsq_command, monkeypatch):
     want = tokens_of(load_run(run).model, PROMPT, 12, key=5, temperature=0.8)
     code, out, err = olsq_command("sample", run, "--prompt", PROMPT, "--tokens", 12, "--seed", 5)
@@ -71,6 +72,7 @@ def test_several_prompts_and_samples_are_told_apart(run, olsq_command):
     assert out.count(PROMPT) == 2
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_the_line(run, olsq_command, monkeypatch):
     add = TextStream.add
     calls = []

@@ -70,6 +70,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("forgetting", streams.FORGETTING)
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 @pytest.mark.parametrize("method", ["sqrt", "covariance"])

@@ -76,6 +76,7 @@ def test_files_of_a_run(finished, text):
     assert [line.split("/")[0] for line in progress.splitlines()] == ["step 2", "step 4", "step 6"]
 
 
+@pytest.mark.full
 def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(finished, text, tmp_path):
     arguments = ["train", text, "--out", tmp_path / "run", *SMALL]
     done = in_a_process("tests.train.interrupted", *arguments)
@@ -166,6 +167,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case[0] for case in CASES])
 def test_one_line_exit_code_2_and_nothing_written(
     arguments, message, tmp_path, monkeypatch, olsq_command
@@ -221,6 +223,7 @@ def test_a_tokenizer_file_without_its_library(tmp_path, monkeypatch, olsq_comman
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.full
 def test_other_commands_import_neither_jax_nor_equinox():
     code = """
 import sys
