@@ -116,12 +116,12 @@ def share_context():
 
 
 @functools.cache
-def keep_programs(cache):
+def keep_programs(session):
     """Have JAX keep what it compiles for long in a folder of pytest's cache."""
     from llvmlite import binding
 
     processor = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
-    folder = cache.mkdir(f"programs-{crc32(processor.encode()):08x}")
+    folder = session.cache.mkdir(f"programs-{crc32(processor.encode()):08x}")
     config = sys.modules["jax"].config
     config.update("jax_compilation_cache_dir", str(folder))
     config.update("jax_persistent_cache_min_compile_time_secs", SECONDS_TO_KEEP)
@@ -132,7 +132,7 @@ def pytest_runtest_setup(item):
     if "jax" in sys.modules:
         share_context()
         if hasattr(item.config, "cache"):
-            keep_programs(item.config.cache)
+            keep_programs(item.config)
 
 
 def pytest_runtest_logfinish(nodeid, location):
