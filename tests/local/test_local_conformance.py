@@ -47,7 +47,7 @@ def tolerance(made, eps):
     return 100 * eps * (1 + exponent) * (1 + key / ridge) * value
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @rows
 @backends
 def test_outputs_are_those_of_dense_regressions_and_within_their_bound(row, backend):

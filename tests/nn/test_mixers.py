@@ -60,7 +60,7 @@ def test_a_layer_computes_the_rule_that_names_it():
             assert layer.mixer == "hawk" or kind.rule is rule.function
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("row", ROWS + VARIANTS, ids=str)
 def test_it_is_the_arithmetic_of_the_papers(row):
     made = case(row)
@@ -121,6 +121,7 @@ def test_the_compared_mixers_count_the_same():
     assert size("hawk") + mlp == pytest.approx(mesa + mlp, rel=0.05)
 
 
+@pytest.mark.full
 @causal
 def test_nothing_comes_from_the_future(row):
     x, y, _ = whole(row)
@@ -149,6 +150,7 @@ def test_it_goes_on_from_its_state(row):
         assert error(np.concatenate(outputs, 1), y) < ROUNDING, cuts
 
 
+@pytest.mark.full
 @causal
 def test_decoding_is_compiled_once(row):
     x, _, state = whole(row)

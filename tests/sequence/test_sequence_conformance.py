@@ -100,7 +100,7 @@ def cases():
                 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("row", "mode", "dtype", "adjoint"), list(cases()))
 def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
     tight = dtype == np.float64

@@ -23,7 +23,7 @@ ESTIMATORS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 def test_estimators_have_every_property(estimator):
     check_estimator_stream(estimator, max_examples=10)
