@@ -1,7 +1,8 @@
 """For every test, those in docstrings too: which run, and how their programs are compiled.
 
-`pytest` alone leaves out the tests marked `slow`, and five of six cases of those marked `sparse`;
-`pytest --slow` runs all of them, and so does naming a folder, a file or a test.
+`pytest` alone is the quick run, `pytest --all` takes the tests marked `full` too, and `pytest
+--slow` those marked `slow`: tests/tiers.py.  Naming a folder, a file or a test runs all it has.
+`pytest --rest` is `--all` without what a quick run takes.
 
 Compiling is most of the tests' time.  Most of XLA's optimisations are off, which saves more than
 half of it, also in the programs that tests start: they inherit the environment.  JAX's older way
@@ -21,6 +22,12 @@ JAX maps several pieces of memory for a compiled program and keeps them while it
 program.  Linux lets a process have 65,530; a worker that runs thousands of tests gets there, and
 dies inside the compiler.  Programs take memory too: a worker forgets them well before.
 
+Programs that take longer than a fifth of a second to compile are kept in pytest's own cache, for
+the other workers and the next run: tests of models then take two fifths of the processor time, and
+tests of single rules three quarters.  JAX finds a program by its text, its options and the version
+of JAX, and the folder is named after the processor.  Processes that tests start do not use it:
+tests kill them also while they write.  `pytest --cache-clear` empties it.
+
 A BLAS waits actively for its other threads, and with a worker for every core these have none: thin
 products then take several times the processor time.  Each worker, and what it starts, has one.
 """
@@ -35,13 +42,15 @@ import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
-from tests.tiers import row_of, thin_out
+from tests import tiers
 
 MAPS = Path("/proc/self/maps")
 EVERY, MOST = 25, 30_000
+SECONDS_TO_KEEP = 0.2  # programs that compile for longer are kept for the next run
 GARBAGE = 100_000, 50, 50  # after how many objects, and how many looks at the younger ones
 
 ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
@@ -64,22 +73,25 @@ _finished = 0
 
 
 def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="also run the tests marked full")
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--rest", action="store_true", help="leave out what a quick run takes")
 
 
 def pytest_configure(config):
-    if config.args_source is not config.ArgsSource.TESTPATHS:  # somebody asked for these
-        config.option.slow = True
+    if config.option.slow or config.args_source is not config.ArgsSource.TESTPATHS:
+        tiers.current = "slow"  # somebody asked for these, or for all
+    else:
+        tiers.current = "full" if config.option.all or config.option.rest else "quick"
 
 
 def pytest_collection_modifyitems(config, items):
     by_row(items)
-    if config.option.slow:
-        return
-    taken = thin_out([item for item in items if not item.get_closest_marker("slow")])
-    left_out = set(items) - set(taken)
-    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-    items[:] = taken
+    taken = set(tiers.thin_out(items, tiers.current))
+    if config.option.rest:
+        taken -= set(tiers.thin_out(items, "quick"))
+    config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+    items[:] = [item for item in items if item in taken]
 
 
 def by_row(items):
@@ -89,7 +101,7 @@ def by_row(items):
     """
     first = {}
     for at, item in enumerate(items):
-        row = row_of(item)
+        row = tiers.row_of(item)
         key = at if row is None else (item.path, row)
         item.stash[PLACE] = first.setdefault(key, at)
     items.sort(key=lambda item: item.stash[PLACE])
@@ -103,9 +115,24 @@ def share_context():
     return mlir.make_ir_context.cache_clear
 
 
-def pytest_runtest_setup():
+@functools.cache
+def keep_programs(session):
+    """Have JAX keep what it compiles for long in a folder of pytest's cache."""
+    from llvmlite import binding
+
+    processor = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+    folder = session.cache.mkdir(f"programs-{crc32(processor.encode()):08x}")
+    config = sys.modules["jax"].config
+    config.update("jax_compilation_cache_dir", str(folder))
+    config.update("jax_persistent_cache_min_compile_time_secs", SECONDS_TO_KEEP)
+    config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_runtest_setup(item):
     if "jax" in sys.modules:
         share_context()
+        if hasattr(item.config, "cache"):
+            keep_programs(item.config)
 
 
 def pytest_runtest_logfinish(nodeid, location):

@@ -1,12 +1,18 @@
 """Shared test settings: hypothesis is derandomised, so that a red run is red again."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "olsq",
-    derandomize=True,
-    deadline=None,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("olsq")
+from tests.tiers import examples
+
+
+@pytest.hookimpl(trylast=True)  # the conftest above says which run this is
+def pytest_configure():
+    settings.register_profile(
+        "olsq",
+        derandomize=True,
+        deadline=None,
+        max_examples=examples(60),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("olsq")

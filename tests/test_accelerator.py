@@ -41,6 +41,7 @@ def test_a_prediction_is_the_larger_of_arithmetic_and_memory_and_the_launches():
     assert accelerators.predict(counts, "H100", False) == (pytest.approx(0.8), "memory")
 
 
+@pytest.mark.full
 def test_the_command_runs_dry_keeps_what_it_has_and_refuses_a_cpu(tmp_path, monkeypatch):
     out = tmp_path / "found.json"
     with pytest.raises(SystemExit, match="no GPU or TPU"):

@@ -21,6 +21,7 @@ def run_program(*arguments, **environment):
     assert done.stdout == "done\n"
 
 
+@pytest.mark.full
 def test_no_kernel_of_streams_leaves_its_arrays():
     run_program("streams", NUMBA_DISABLE_JIT="1")
 

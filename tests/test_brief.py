@@ -1,6 +1,7 @@
 """Results print in a few lines, whatever arrays they hold."""
 
 import numpy as np
+import pytest
 
 import olsq
 from olsq import attention, stability
@@ -24,6 +25,7 @@ def results():
     yield from (olsq.datasets.us_macro(), olsq.datasets.nile(), olsq.tune(X, y))
 
 
+@pytest.mark.full
 def test_a_result_prints_in_ten_lines():
     for result in results():
         text = repr(result)

@@ -94,6 +94,7 @@ needs_explicit_axes = pytest.mark.skipif(
 )
 
 
+@pytest.mark.full
 @needs_explicit_axes
 def test_values_and_gradients():
     assert on_two_devices(SETUP + VALUES).count("equal") == 6

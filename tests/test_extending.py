@@ -6,11 +6,14 @@ import doctest
 import re
 from pathlib import Path
 
+import pytest
+
 import olsq.nn
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
 
 
+@pytest.mark.full
 def test_blocks_print_what_the_page_shows():
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL))
     test = doctest.DocTestParser().get_doctest(blocks, {}, "extending.md", "docs/extending.md", 0)

@@ -30,6 +30,7 @@ def test_softmax_leaves_out_scores_above_the_diagonal():
     assert found == scores + sums
 
 
+@pytest.mark.full
 def test_conjugate_gradient_takes_two_products_a_step():
     def run(q, k, v, gates):
         k, v, q = (jnp.moveaxis(x[0], 1, 0) for x in (k, v, q))

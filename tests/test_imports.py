@@ -37,6 +37,7 @@ print([m for m in ("jax", "jaxlib", "matplotlib", "dask", "sklearn", "pandas", "
     assert heavy == "[]"
 
 
+@pytest.mark.full
 def test_estimators_need_neither_jax_nor_scikit_learn():
     code = """
 import sys
@@ -48,6 +49,7 @@ print([m for m in ("jax", "matplotlib", "dask", "sklearn", "pandas") if m in sys
     assert run(code) == "[]"
 
 
+@pytest.mark.full
 def test_not_fitted_error_without_scikit_learn():
     code = """
 import numpy as np, olsq
@@ -59,6 +61,7 @@ except ValueError as error:
     assert run(code).startswith("True This RecursiveLeastSquares instance is not fitted yet")
 
 
+@pytest.mark.full
 def test_no_module_but_tests_imports_the_reference():
     for path in PACKAGE.rglob("*.py"):
         if path.relative_to(PACKAGE).parts[0] in ("reference", "testing"):  # both are for tests
@@ -192,6 +195,7 @@ def joined(module, names):
     return (f"{module}.{name}" for name in names)
 
 
+@pytest.mark.full
 def test_no_room_imports_the_private_names_of_another():
     wrong = []
     for path in PACKAGE.rglob("*.py"):

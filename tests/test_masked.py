@@ -57,6 +57,7 @@ def outcome(call, arguments):
     return [np.asarray(part) for part in flat if part is not None]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("door", DOORS)
 def test_what_lies_under_a_mask_is_not_read(door):
     call, arguments = DOORS[door]

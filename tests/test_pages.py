@@ -40,6 +40,7 @@ SLOW = {
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.S | re.M)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in PAGES]
 )

@@ -1,4 +1,6 @@
-"""Which cases of tests marked ``sparse`` a plain ``pytest`` runs: ``tests/tiers.py``."""
+"""Which tests and cases of tables a quick run and ``pytest --all`` take: ``tests/tiers.py``."""
+
+import pytest
 
 from tests.tiers import thin_out
 
@@ -6,31 +8,45 @@ from tests.tiers import thin_out
 class Item:
     """The parts of a pytest item that are looked at."""
 
-    def __init__(self, module, function, case=None, sparse=True, **given):
+    def __init__(self, module, function, case=None, mark="full", alone=False, **given):
         self.path, self.location = module, (module, 0, function)
         self.name = function if case is None else f"{function}[{case}]"
-        self.sparse = sparse
+        self.mark = mark
         if case is not None:
-            self.callspec = type("Callspec", (), {"params": given})
+            marks = [getattr(pytest.mark, mark).mark] if alone else []
+            self.callspec = type("Callspec", (), {"params": given, "marks": marks})
 
     def get_closest_marker(self, name):
-        return self.sparse if name == "sparse" else None
+        return name == self.mark
 
 
-def names(items):
-    return [(item.path, item.name) for item in thin_out(items)]
+def functions(items, run):
+    return [item.name.partition("[")[0] for item in thin_out(items, run)]
 
 
-def test_one_case_in_six_is_taken_and_one_of_every_test():
-    items = [Item("a.py", "many", i) for i in range(60)]
-    items += [Item("a.py", "few", i) for i in range(2)] + [Item("a.py", "single")]
-    taken = [name.partition("[")[0] for _, name in names(items)]
-    assert (taken.count("many"), taken.count("few"), taken.count("single")) == (10, 1, 1)
+@pytest.mark.parametrize(("mark", "run", "few"), [("full", "quick", 0), ("slow", "full", 1)])
+def test_the_run_below_takes_one_case_in_six_and_no_single_test(mark, run, few):
+    items = [Item("a.py", "many", i, mark) for i in range(60)]
+    items += [Item("a.py", "few", i, mark) for i in range(2)] + [Item("a.py", "one", mark=mark)]
+    taken = functions(items, run)
+    assert (taken.count("many"), taken.count("few"), taken.count("one")) == (10, few, 0)
 
 
-def test_all_cases_of_other_tests_are_taken_in_their_order():
-    items = [Item("a.py", "test", i, sparse=False) for i in range(20)]
-    assert thin_out(items) == items
+@pytest.mark.parametrize("run", ["quick", "full", "slow"])
+def test_runs_take_all_of_their_own_tests_in_their_order(run):
+    marks = {"quick": [None], "full": [None, "full"], "slow": [None, "full", "slow"]}
+    items = [Item("a.py", "test", i, mark) for i in range(20) for mark in marks[run]]
+    assert thin_out(items, run) == items
+
+
+def test_a_quick_run_takes_nothing_of_a_nightly_one():
+    assert thin_out([Item("a.py", "test", i, "slow") for i in range(60)], "quick") == []
+
+
+def test_a_case_that_is_marked_by_itself_is_in_no_run_below():
+    items = [Item("a.py", "test", i, "slow", alone=True) for i in range(60)]
+    assert thin_out(items, "full") == []
+    assert thin_out(items, "slow") == items
 
 
 def test_tests_of_a_module_take_the_same_rows_and_modules_others():
@@ -42,17 +58,19 @@ def test_tests_of_a_module_take_the_same_rows_and_modules_others():
         for function in ("one", "two")
     ]
     taken = {}
-    for module, name in names(items):
-        function, _, row = name.rstrip("]").partition("[")
-        taken.setdefault((module, function), set()).add(row)
+    for item in thin_out(items, "quick"):
+        function, _, row = item.name.rstrip("]").partition("[")
+        taken.setdefault((item.path, function), set()).add(row)
     assert taken["a.py", "one"] == taken["a.py", "two"]
     assert len(taken["a.py", "one"]) == 4
     assert set.union(*taken.values()) == set(rows)
 
 
-def test_a_test_whose_rows_are_all_left_out_keeps_them():
-    rows = [f"row{i}" for i in range(12)]
+def test_a_table_whose_rows_are_all_left_out_keeps_its_first():
+    rows = [f"row{i}" for i in range(20)]
     items = [Item("a.py", "wide", row, row=row) for row in rows]
-    left = set(rows) - {name.rstrip("]").partition("[")[2] for _, name in names(items)}
-    items += [Item("a.py", "narrow", row, row=row) for row in sorted(left)[:2]]
-    assert len([name for _, name in names(items) if name.startswith("narrow")]) == 2
+    wide = {item.name for item in thin_out(items, "quick")}
+    left = [row for row in rows if f"wide[{row}]" not in wide]
+    items += [Item("a.py", "narrow", row, row=row) for row in left[:8]]
+    narrow = [item.name for item in thin_out(items, "quick") if item.name.startswith("narrow")]
+    assert narrow == [f"narrow[{left[0]}]"]

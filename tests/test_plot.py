@@ -47,6 +47,7 @@ def test_cusum_equals_statsmodels():
     np.testing.assert_allclose(result.bound, upper, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_cusum_rarely_accuses_a_stable_regression_and_finds_a_broken_one():
     accused = 0
     for seed in range(150):
@@ -135,6 +136,7 @@ def test_names_and_positions_must_fit():
         plot_path(macro_path(), x=np.arange(5))
 
 
+@pytest.mark.full
 def test_importing_the_module_does_not_import_matplotlib():
     code = "import sys, olsq.plot, olsq.datasets; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

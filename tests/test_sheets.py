@@ -24,6 +24,7 @@ def load_sheets():
 sheets = load_sheets()
 
 
+@pytest.mark.full
 def test_every_line_of_the_cheat_sheet_runs(tmp_path):
     pytest.importorskip("matplotlib")
     names = {"path_of_state": tmp_path / "state.olsq"}
@@ -40,6 +41,7 @@ def test_names_on_the_chart_are_public():
         assert hasattr(olsq, name) or hasattr(forgetting, name), name
 
 
+@pytest.mark.full
 def test_both_pages_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     with sheets.house_style():

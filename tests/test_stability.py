@@ -172,6 +172,7 @@ def test_lines_are_those_of_statsmodels(level):
         np.testing.assert_allclose(result.bound / cusum(path).bound, 0.850 / 0.948, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_levels_are_kept_and_breaks_found():
     """The tests accuse constant coefficients about as often as they say; few rows: less often."""
     accused = np.zeros(3)

@@ -71,6 +71,7 @@ DOORS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("door", DOORS)
 def test_every_door_works_with_one_thread(door, monkeypatch, two_threads):
     entered = []
@@ -171,6 +172,7 @@ def test_a_quota_is_a_number_of_cores(files, want, tmp_path, monkeypatch):
         threads._quota.cache_clear()
 
 
+@pytest.mark.full
 def test_ctrl_c_at_any_step_leaves_the_limit(two_threads):
     """Python raises it also where ``__exit__`` begins, before its first line."""
 

@@ -2,10 +2,12 @@
 
 import jax
 import numpy as np
+import pytest
 
 from tests import typing_user
 
 
+@pytest.mark.full
 def test_what_a_user_writes_runs():
     assert np.isfinite(typing_user.regressions())
     assert np.isfinite(typing_user.sequences())

@@ -1,4 +1,10 @@
-"""Tests and rows of tables that a plain run takes; ``pytest --slow`` takes all of them."""
+"""Which tests and cases of tables a run takes: quick (plain ``pytest``), ``--all`` or ``--slow``.
+
+A test without a mark is in every run.  One marked ``full`` is in ``pytest --all`` and above, one
+marked ``slow`` in ``pytest --slow`` alone.  A marked test that is a table of cases is thinned out
+for the run just below: of ``full`` tables a quick run takes one case in six, of ``slow`` tables
+``--all`` does, at least one.  A case that is marked by itself is in no run below.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,20 @@ from zlib import crc32
 
 import pytest
 
-SPARSE = 6  # a plain run takes one of so many cases of tests marked sparse
+RUNS = ("quick", "full", "slow")  # pytest, pytest --all, pytest --slow
+SHARE = 6  # a run takes one of so many cases of tables of the run above it
+FEWEST = {"quick": SHARE, "full": 2, "slow": 1}  # and none of tables of fewer cases
+
+# Examples of docstrings that take seconds; quicker tests hold what they show.
+FULL_EXAMPLES = {
+    "check_solver", "Decoder.prefill", "Delta", "diagnose", "gated_delta_product", "GatedDelta",
+    "generate", "GSA", "kalman", "kalman_step", "KDA", "LanguageModel", "local_linear_step",
+    "local_lstsq", "Longhorn", "make_step", "Mamba3", "mamba3", "Mesa", "mesa_channel",
+    "mesa_discounted", "MesaChannel", "mlstm", "online_lstsq", "regressions", "shard", "state_at",
+    "streams", "to_nnx", "ttt_mlp",
+}  # fmt: skip
+
+current = RUNS[0]  # the run that is under way: conftest.py
 
 # One rule per shared recurrence: what holds for one nearly always holds for the others.
 LEADING = {
@@ -34,27 +53,56 @@ def leading(rows: Iterable[Any], names: Collection[str] = LEADING) -> Any:
     return pytest.mark.parametrize("row", marked, ids=str)
 
 
-def thin_out(items):
-    """Keep one in six cases of every test marked ``sparse``, and all cases of other tests.
+def nightly(values: Iterable[Any]) -> list[Any]:
+    """Cases that only ``pytest --slow`` takes."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+def examples(number: int) -> int:
+    """How many examples hypothesis draws of a test that draws ``number`` in ``pytest --all``."""
+    return max(number // SHARE, 5) if current == "quick" else number
+
+
+def thin_out(items, run):
+    """Keep what ``run`` takes: see above.
 
     Tests of one module keep the same rows of a table, since these share compiled programs; another
-    module keeps others.  A test that would lose every case keeps all of them.
+    module keeps others.  A table that would lose every case keeps its first.
     """
-    groups = {}
+    above = {item: max(RUNS.index(run_of(item)) - RUNS.index(run), 0) for item in items}
+    items = [item for item in items if not above[item] or not marked_alone(item)]
+    groups, cases = {}, {}
     for item in items:
         groups.setdefault(item.path if row_of(item) else case_of(item), []).append(item)
+        cases.setdefault(case_of(item), []).append(item)
     taken = set()
     for of_group in groups.values():
         rows = {item: row_of(item) or item.name for item in of_group}
         places = {row: place for place, row in enumerate(dict.fromkeys(rows.values()))}
-        first = crc32(of_group[0].location[0].encode()) % min(len(places), SPARSE)
-        taken |= {item for item in of_group if places[rows[item]] % SPARSE == first}
-    kept = {case_of(item) for item in taken}
-    return [
-        item
-        for item in items
-        if item in taken or case_of(item) not in kept or not item.get_closest_marker("sparse")
-    ]
+        first = crc32(of_group[0].location[0].encode()) % min(len(places), SHARE)
+        taken |= {item for item in of_group if places[rows[item]] % SHARE == first}
+    for of_test in cases.values():
+        if len(of_test) < FEWEST[run]:
+            taken.difference_update(of_test)
+        elif taken.isdisjoint(of_test):
+            taken.add(of_test[0])
+    return [item for item in items if not above[item] or (above[item] == 1 and item in taken)]
+
+
+def run_of(item):
+    """Return the first run that takes all of ``item``."""
+    if item.get_closest_marker("slow"):
+        return "slow"
+    example = item.name.startswith("olsq.") and any(
+        item.name.endswith(f".{name}") for name in FULL_EXAMPLES
+    )
+    return "full" if example or item.get_closest_marker("full") else "quick"
+
+
+def marked_alone(item):
+    """Return whether a case has the mark of its run by itself, apart from its table."""
+    given = getattr(item, "callspec", None)
+    return given is not None and any(mark.name == run_of(item) for mark in given.marks)
 
 
 def case_of(item):

@@ -119,7 +119,8 @@ class Decoder(eqx.Module):
         Examples
         --------
         >>> import jax, numpy as np, olsq.nn
-        >>> model = olsq.nn.LanguageModel(8, dim=8, blocks=1, heads=2, key=jax.random.key(0))
+        >>> sizes = dict(dim=8, blocks=1, heads=2, mixer="gla")
+        >>> model = olsq.nn.LanguageModel(8, **sizes, key=jax.random.key(0))
         >>> _, state = model.prefill([[1, 2], [3, 4]])
         >>> more, _ = model.prefill([[5, 6, 7], [5]], state=state)
         >>> whole, _ = model.prefill([[1, 2, 5, 6, 7], [3, 4, 5]])

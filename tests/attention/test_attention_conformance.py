@@ -65,6 +65,7 @@ def changed(arrays, **changes):
     return {**arrays, **changes}
 
 
+@pytest.mark.full
 @every
 def test_float64_is_the_oracle(row):
     arrays, prior, _, got = whole(row)
@@ -72,7 +73,7 @@ def test_float64_is_the_oracle(row):
     check(row, arrays, prior, got, 1e-11)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @each_rule
 def test_float32_is_the_oracle(row):
     arrays = cast(row, arrays_of(row)[0], np.float32)
@@ -81,8 +82,8 @@ def test_float32_is_the_oracle(row):
     check(row, arrays, None, (o, state), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, pytest.param(7, marks=pytest.mark.slow), 64])
-@pytest.mark.sparse
 @leading(ROWS)
 def test_any_length(row, length):
     arrays, prior, state, _ = whole(row)
@@ -90,7 +91,7 @@ def test_any_length(row, length):
     check(row, first, prior, compiled(row)(first, state), 1e-11, length)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @leading(ROWS)
 def test_eight_tokens_under_vmap(row):
     arrays, prior, state, _ = whole(row)
@@ -104,7 +105,7 @@ def test_eight_tokens_under_vmap(row):
     check(row, first, prior, jax.tree.map(lambda x: np.flip(x[1], 0), got), 1e-11)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @each_rule
 def test_one_token_at_a_time(row):
     arrays, prior, state, _ = whole(row)
@@ -118,7 +119,7 @@ def test_one_token_at_a_time(row):
     check(row, window(row, arrays, 12), prior, (np.stack(outputs, 1), state), 1e-11)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @each_rule
 def test_value_heads_share_a_query_and_a_key(row):
     """Fewer heads of queries and keys than of values are these heads repeated."""
@@ -134,7 +135,7 @@ def test_value_heads_share_a_query_and_a_key(row):
         check(row, window(row, repeated, 1), None, (o[:, None], state), 1e-11)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @each_rule
 def test_it_goes_on_from_its_state(row):
     arrays, prior, state, (o, _) = whole(row)
@@ -153,7 +154,7 @@ def segments():
     return ids
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @each_rule
 def test_segments_are_sequences_of_their_own(row):
     arrays, prior, state, _ = whole(row)
@@ -171,7 +172,7 @@ def test_segments_are_sequences_of_their_own(row):
                     assert error(x[b, h], state[j]) < 1e-11, (kind, j)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @each_rule
 def test_the_first_token_of_a_call_may_begin_a_segment(row):
     arrays, _, state, _ = whole(row)
@@ -185,7 +186,7 @@ def test_the_first_token_of_a_call_may_begin_a_segment(row):
     assert error(compiled(row)(first, state, ids[:, 1:])[0], want) > 1e-6  # goes on with the state
 
 
-@pytest.mark.sparse
+@pytest.mark.full
 @each_rule
 def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(row):
     arrays, _, state, (clean, clean_end) = whole(row)
@@ -206,7 +207,6 @@ def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(
         assert error(a, b) < 1e-11
 
 
-@pytest.mark.sparse
 @each_rule
 def test_what_is_not_finite(row):
     arrays, _, state, (clean, clean_end) = whole(row)
@@ -239,7 +239,7 @@ def test_what_is_not_finite(row):
         assert error(np.where(gone, 0, a), np.where(gone, 0, b)) < 1e-11
 
 
-@pytest.mark.sparse
+@pytest.mark.full
 @each_rule
 def test_a_gate_that_is_nan_loses_what_follows(row):
     if row.forget is None:
@@ -256,7 +256,7 @@ def test_a_gate_that_is_nan_loses_what_follows(row):
     assert all(np.isnan(x[0, 0]).all() for x in ends)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @leading(ROWS)
 def test_bfloat16_is_worked_on_in_float32(row):
     arrays = cast(row, window(row, arrays_of(row)[0], 7), np.float32)
@@ -275,8 +275,8 @@ def test_bfloat16_is_worked_on_in_float32(row):
                 assert error(mine[b, h], end[i]) < 1e-5, i
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32, jnp.float64])
-@pytest.mark.sparse
 @each_rule
 def test_a_state_may_be_stored_in_any_precision(row, dtype):
     arrays, _, state, _ = whole(row)
@@ -294,6 +294,7 @@ def test_a_state_may_be_stored_in_any_precision(row, dtype):
     assert error(o, compiled(row)(first, wide)[0]) < 1e-5
 
 
+@pytest.mark.full
 @leading(ROWS)
 def test_no_tokens(row):
     arrays, _, state, _ = whole(row)

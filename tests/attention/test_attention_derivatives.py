@@ -7,14 +7,24 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
-from attention_cases import ROWS, arrays_of, begin, call, compared, exact, quick, timed
-from attention_draws import KINDS, B
+from attention_cases import (
+    ROWS,
+    arrays_of,
+    begin,
+    call,
+    compared,
+    error,
+    exact,
+    quick,
+    timed,
+    window,
+)
+from attention_draws import KINDS, B, H
 
 from tests.tiers import once_a_rule
 
-pytestmark = pytest.mark.sparse
-
 each_rule = once_a_rule(ROWS)
+FIRST = {row.rule: row for row in reversed(ROWS)}
 T = 9
 CONSTANT = ("maximum", "position")  # fields that carry no gradient
 
@@ -121,6 +131,7 @@ def differences(row, arrays, before, up):
     return found
 
 
+@pytest.mark.slow
 @each_rule
 def test_derivatives_are_those_of_the_oracle(row):
     arrays, before = setting(row)
@@ -146,6 +157,7 @@ def test_derivatives_are_those_of_the_oracle(row):
     assert abs(ahead - behind) < 1e-6 * size
 
 
+@pytest.mark.slow
 @each_rule
 def test_gradients_know_nothing_of_a_future_that_is_not_finite(row):
     if not row.causal:
@@ -168,3 +180,59 @@ def test_gradients_know_nothing_of_a_future_that_is_not_finite(row):
             y = np.asarray(wanted[n])
             x, y = (z[:, :cut] if n in names and part is got[0] else z for z in (x, y))
             assert np.abs(x - y).max() <= 1e-9 * max(np.abs(y).max(), 1e-300), n
+
+
+@pytest.mark.parametrize("row", FIRST.values(), ids=FIRST)
+def test_a_rule_has_its_value_gradient_step_and_state(row):
+    """All that a rule is asked for, in one program: what a quick run has of every rule."""
+    arrays, _ = arrays_of(row, T, seed=1)
+    up = upstream(row, arrays, {}, np.random.default_rng(2))[:1]
+    names, split = timed(row, arrays), 3
+
+    def everything(arrays):
+        def outputs(arrays):
+            o, *end = forward(row, arrays, {})
+            return o, end
+
+        o, pull, end = jax.vjp(outputs, arrays, has_aux=True)
+        (gradients,) = pull(up[0])
+        if not row.causal:
+            return o, end, gradients, [], None, end
+        state, tokens = None, []
+        for t in range(split):
+            token = {n: a[:, t] if n in names else a for n, a in arrays.items()}
+            y, state = call(row, token, state, step=True)
+            tokens.append(y)
+        rest, last = call(row, window(row, arrays, split, T), state)
+        return o, end, gradients, tokens, rest, compared(row, last)
+
+    o, end, gradients, tokens, rest, last = quick(everything)(arrays)
+    for b, kind in enumerate(KINDS):
+        for h in range(H):
+            want, fields = exact(row, arrays, b, h)
+            assert error(o[b, :, h], want) < 1e-11, kind
+            for mine, field in zip(end, fields, strict=False):
+                assert error(mine[b, h], field) < 1e-11, kind
+    for t, y in enumerate(tokens):
+        assert error(y, o[:, t]) < 1e-11, t
+    if row.causal:
+        assert error(rest, o[:, split:]) < 1e-11
+    for mine, field in zip(last, end, strict=True):
+        assert error(mine, field) < 1e-11
+
+    rng, expected, size = np.random.default_rng(3), 0.0, 0.0
+    moved = {1: {}, -1: {}}
+    for n, x in arrays.items():
+        # Weights and gates of 0 stay: those below 0 are another problem.
+        direction = 1e-5 * np.where(np.isinf(x), 0, x) * rng.normal(size=x.shape)
+        for sign in moved:
+            moved[sign][n] = x + sign * direction
+        expected += (np.asarray(gradients[n]) * direction).sum()
+        size += np.abs(np.asarray(gradients[n]) * direction).sum()
+    difference = sum(
+        sign / 2 * scalar(row, moved[sign], {}, up, b, h)
+        for sign in moved
+        for b in row.smooth
+        for h in range(H)
+    )
+    assert abs(expected - difference) < 1e-6 * size

@@ -11,8 +11,6 @@ from attention_cases import ROWS, arrays_of, call, timed, window
 
 from tests.tiers import leading
 
-pytestmark = pytest.mark.sparse
-
 # One row for each recurrence.
 LED = {
     "linear", "gla vector", "gsa", "log_linear_mamba2", "gated_delta", "kda", "mamba", "rg_lru",

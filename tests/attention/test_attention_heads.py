@@ -60,6 +60,7 @@ def test_heads_are_folded_on_the_way(rule, dtype, monkeypatch):
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", ["one", "many"])
 @pytest.mark.parametrize("rule", [attention.gla, attention.gated_delta])
 def test_two_value_heads_in_turn_share_a_key_head(rule, device, monkeypatch):
@@ -87,6 +88,7 @@ def test_two_value_heads_in_turn_share_a_key_head(rule, device, monkeypatch):
             rule(*(jnp.ones((1, 2, heads, K)),) * 2, jnp.ones((1, 2, 4, V)))
 
 
+@pytest.mark.full
 def test_truths_are_numbers():
     """No dtype of a sample is subtracted before it is made a number."""
     x = np.ones((1, 2, 1, 2), bool)

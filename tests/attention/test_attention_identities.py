@@ -37,6 +37,7 @@ def close(a, b, tolerance):
     assert np.abs(a - b).max() <= tolerance * np.abs(b).max()
 
 
+@pytest.mark.full
 def test_mesa_with_zero_steps_is_gla(stream):
     gates = {"forget": stream["g"], "weight": stream["w"]}
     none = olsq.ConjugateGradient(max_steps=0, start="query")
@@ -47,6 +48,7 @@ def test_mesa_with_zero_steps_is_gla(stream):
     close(state.cross, memory.matrix, 1e-13)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ridge", [1e6, 1e9])
 def test_mesa_with_a_huge_ridge_approaches_gla_over_the_ridge(stream, ridge):
     gates = {"forget": stream["g"], "weight": stream["w"]}
@@ -114,6 +116,7 @@ def test_mesa_discounted_is_online_newton(stream):
     close(got[0, :, 0], np.array(out), 1e-11)
 
 
+@pytest.mark.full
 def test_gla_without_weights_is_mamba2_and_retention_is_its_constant(stream):
     ones = jnp.ones_like(stream["w"])
     want, _ = compiled.mamba2(*qkv(stream), forget=stream["g"])
@@ -130,6 +133,7 @@ def test_equal_vector_gates_are_a_scalar_gate(stream):
     close(compiled.gla(*qkv(stream), forget=wide, weight=stream["w"])[0], want, 1e-13)
 
 
+@pytest.mark.full
 def test_hgrn2_is_gla_with_its_own_key(stream):
     gates = jnp.broadcast_to(stream["g"][..., None], (B, T, H, K))
     want, _ = compiled.gla(stream["q"], 1 - gates, stream["v"], forget=gates)
@@ -147,6 +151,7 @@ def test_mlstm_reads_gla_where_its_normaliser_is_small(stream):
     close(compiled.mlstm(q, *rest, forget=stream["g"], log_weight=logs)[0], want, 1e-12)
 
 
+@pytest.mark.full
 def test_gated_delta_with_vanishing_steps_is_gla(stream):
     tiny = 1e-9
     want, _ = compiled.gla(*qkv(stream), forget=stream["g"], weight=stream["w"])
@@ -162,6 +167,7 @@ def test_longhorn_on_one_hot_keys_is_delta_with_its_implicit_step(stream):
     close(compiled.longhorn(stream["q"], hot, stream["v"], weight=stream["w"])[0], want, 1e-12)
 
 
+@pytest.mark.full
 def test_mamba3_that_steps_at_the_end_and_does_not_turn_is_gla(stream):
     gates = {"forget": stream["g"], "weight": stream["w"]}
 
@@ -185,6 +191,7 @@ def test_preconditioning_by_one_is_gated_delta(stream):
     close(compiled.preconditioned_delta(*qkv(stream), **gates, base=1.0)[0], want, 1e-13)
 
 
+@pytest.mark.full
 def test_every_head_has_its_own_centre_of_the_curvature(stream):
     gates = {"forget": stream["g"], "weight": stream["w"]}
     centers = np.linspace(-1.0, 0.5, H)
@@ -228,6 +235,7 @@ def test_newer_delta_rules_are_the_older_ones_at_their_simplest(stream):
         close(end.matrix, last.matrix, 1e-12)
 
 
+@pytest.mark.full
 def test_forgetting_nothing_is_softmax_and_logs_are_gates(stream):
     q, k, v = qkv(stream)
 
@@ -245,6 +253,7 @@ def test_forgetting_nothing_is_softmax_and_logs_are_gates(stream):
     assert np.abs(gated - full).max() > 0.1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rate", [0.0, 89.0, 1000.0, np.inf])
 def test_a_step_of_0_of_mamba_keeps_the_memory_whatever_the_rate(rate):
     x = jnp.array([2.0, 1.0, 3.0], jnp.float32)[None, :, None, None]
@@ -258,6 +267,7 @@ def test_a_step_of_0_of_mamba_keeps_the_memory_whatever_the_rate(rate):
     assert np.isfinite(slope)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("length", "cached"), [(37, triangle.CACHED), (35, 0)])
 def test_softmax_by_blocks_is_softmax_of_all_scores(length, cached, monkeypatch):
     monkeypatch.setattr(triangle, "ROWS", 8)  # three pairs of blocks
@@ -288,6 +298,7 @@ def test_softmax_by_blocks_is_softmax_of_all_scores(length, cached, monkeypatch)
     assert np.isfinite(lost[0]).all()
 
 
+@pytest.mark.full
 def test_slots_that_hold_a_token_each_are_softmax(stream):
     q, k, v = qkv(stream)
     g = stream["g"]
@@ -309,6 +320,7 @@ def test_slots_that_hold_a_token_each_are_softmax(stream):
     close(single, average, 1e-13)
 
 
+@pytest.mark.full
 def test_levels_are_digits_in_which_positions_differ(stream):
     """As the paper's mask, the last level taking what is beyond; weights of 1 are mamba2."""
     q, k, v = qkv(stream)
@@ -443,7 +455,7 @@ GATED = (
 )  # fmt: skip
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GATED)
 def test_gates_as_logs_are_the_same_gates(stream, name):
     options = {"mesa_window": {"window": 8, "ridge": 0.5}, "rwkv6": {"bonus": np.ones((H, K))}}
@@ -456,6 +468,7 @@ def test_gates_as_logs_are_the_same_gates(stream, name):
     close(state[0], last[0], 1e-12)
 
 
+@pytest.mark.full
 def test_kalmans_chebyshev_steps_reach_what_they_promise(stream):
     gates = {"forget": stream["g"], "weight": stream["w"]}
     got, _ = compiled.kalman(*qkv(stream), **gates)
@@ -463,6 +476,7 @@ def test_kalmans_chebyshev_steps_reach_what_they_promise(stream):
     close(got, want, 1e-3)  # the bound is 3e-4 in the energy norm
 
 
+@pytest.mark.full
 def test_kalman_takes_the_steps_of_the_published_layer(stream):
     """Chebyshev's, from q times the step size, between Lambda and Lambda + |H|; then the mix."""
     ratio, steps, mix = 0.05, 4, 0.7

@@ -13,8 +13,6 @@ from olsq.reference import attention_solved
 from tests.unreal import KINDS
 from tests.versions import in_one_program, quick
 
-pytestmark = pytest.mark.sparse
-
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 3
 PLAIN = ("forget", "log_forget", "weight", "input_gate", "recurrence_gate", "step")
@@ -33,6 +31,7 @@ def refused(row, arrays, match, error=ValueError, **options):
         call(row, arrays, **options)
 
 
+@pytest.mark.slow
 @every
 def test_shapes_are_checked(row):
     arrays, _ = some(row)
@@ -48,6 +47,7 @@ def test_shapes_are_checked(row):
         refused(row, {**arrays, name: longer}, rf"\b{name}\b.*shape")
 
 
+@pytest.mark.full
 @every
 def test_values_are_checked(row):
     arrays, _ = some(row)
@@ -73,6 +73,7 @@ def test_gates_are_given_once(row):
         refused(row, both, "forget or log_forget")
 
 
+@pytest.mark.full
 @every
 def test_segment_ids_are_checked(row):
     arrays, _ = some(row)
@@ -82,6 +83,7 @@ def test_segment_ids_are_checked(row):
     refused(row, arrays, "segment_ids must be integers", segment_ids=falling[:, :2])
 
 
+@pytest.mark.slow
 @every
 def test_states_are_checked(row):
     arrays, prior = some(row)
@@ -112,6 +114,7 @@ def test_steps_of_a_token_are_checked():
         rule(q, k, k, weight=np.array([1.0, -1.0]))
 
 
+@pytest.mark.full
 def test_a_lost_curvature_outlives_the_reset_of_the_memory():
     rng = np.random.default_rng(0)
     q, k, v = rng.normal(size=(3, 1, 8, 1, 2))
@@ -153,6 +156,7 @@ def test_the_oracle_of_test_time_training_has_the_gradient_of_its_loss(layers):
             assert abs(slopes[i][at] - (ends[0] - ends[1]) / 2e-5) < 1e-8
 
 
+@pytest.mark.slow
 @every
 def test_only_real_numbers(row):
     arrays, prior = some(row)

@@ -57,6 +57,7 @@ def compare(row, t, logs, tolerance):
         assert error(mine[0, 0], right) < tolerance
 
 
+@pytest.mark.full
 @each_rule
 def test_logs_near_0_add_up_as_logs(row):
     """As factors, gates of 1 - 1e-5 lose 2e-5 to 1e-4 of the memory over 4,096 tokens."""
@@ -67,7 +68,7 @@ def test_logs_near_0_add_up_as_logs(row):
     compare(row, t, lambda rng, shape: np.full(shape, np.log1p(-1e-5)), tolerance)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @each_rule
 def test_logs_of_every_size(row):
     most = -2 if row.rule == "mesa_discounted" else 2.5  # whose ridge would be forgotten too
@@ -75,6 +76,7 @@ def test_logs_of_every_size(row):
     compare(row, 130, lambda rng, shape: -(10.0 ** rng.uniform(-6, most, shape)), 1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [None, 1])
 @pytest.mark.parametrize("log", [-6.93e-7, -2.5e-8])
 def test_a_million_tokens(log, width):
@@ -86,6 +88,7 @@ def test_a_million_tokens(log, width):
     np.testing.assert_allclose(state.matrix[0, 0, 0, 0], want, rtol=2e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("log", [-87.0, -88.0, -89.0, -120.0, -200.0])
 def test_mlstm_gates_beside_weights_as_large(log):
     """A gate that is 0 as a factor, but not beside the log weights of its stream."""
@@ -103,6 +106,7 @@ def test_mlstm_gates_beside_weights_as_large(log):
     np.testing.assert_allclose(last(nothing), 1, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_mlstm_logs_beside_weights_of_their_size_are_the_oracle():
     rng, t = np.random.default_rng(4), 130
     q, k = np.abs(rng.normal(size=(2, 1, t, 1, 3)))
@@ -119,6 +123,7 @@ def test_mlstm_logs_beside_weights_of_their_size_are_the_oracle():
     assert error(o[0, :, 0], want) < 3e-5  # sums of logs near 200 are rounded
 
 
+@pytest.mark.full
 def test_a_derivative_in_a_log_is_that_of_the_factor():
     rng = np.random.default_rng(5)
     q, k, v = rng.normal(size=(3, 1, 40, 1, 3)).astype(np.float32)
@@ -136,6 +141,7 @@ def test_a_derivative_in_a_log_is_that_of_the_factor():
 MASKS = -1e4, -1e9, -1e10, -1e12, -1e20, float(np.finfo(np.float32).min)
 
 
+@pytest.mark.full
 @each_rule
 def test_a_log_below_what_exp_can_hold_is_a_reset(row):
     """Masks use finite numbers: outputs and gradients are those of -inf, and 0 at the gate."""
@@ -168,6 +174,7 @@ def test_a_log_below_what_exp_can_hold_is_a_reset(row):
         assert not np.asarray(got["log_forget"])[:, [40, 64, 101]].any()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("small", [-1e3, -1e12, -1e20, float(np.finfo(np.float32).min)])
 def test_mlstm_leaves_out_tokens_of_a_very_small_log_weight(small):
     rng = np.random.default_rng(6)

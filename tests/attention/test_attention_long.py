@@ -11,8 +11,6 @@ from olsq import attention
 from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
 
-pytestmark = pytest.mark.sparse
-
 T, K, V = 8192, 6, 4
 
 VECTOR, SCALAR = (1, T, 1, K), (1, T, 1)
@@ -62,6 +60,7 @@ def compiled(name, signed):
     return jax.jit(partial(rule, signed=True) if signed else rule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gates", [harsh, gentle, resetting], ids=lambda g: g.__name__)
 @pytest.mark.parametrize("row", RULES)
 def test_float32_stays_close_over_8192_tokens(row, gates):

@@ -22,8 +22,6 @@ from olsq import attention
 from olsq.attention.recurrences.delta import solve_errors
 from tests.tiers import leading
 
-pytestmark = pytest.mark.sparse
-
 each_rule = leading([row for row in ROWS if row.causal])
 CUTS = 64, 69, 127  # the first token of a chunk, one inside, one of the last chunk
 SIZES = 1e10, 1e15, 1e20, 1e30, 3e38
@@ -70,6 +68,7 @@ def spoilt(row, arrays, cut):
             yield f"{n} times {growth:g} from there on", {**arrays, n: a}
 
 
+@pytest.mark.slow
 @each_rule
 @pytest.mark.parametrize("cut", CUTS)
 def test_what_overflows_later_reaches_neither_outputs_nor_gradients(row, cut):
@@ -93,6 +92,7 @@ def near(got, want, what, tolerance=1e-4):
 DIVERGING = ("delta", "gated_delta", "gated_delta_product", "kda", "comba", "preconditioned_delta")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name in DIVERGING], ids=str)
 def test_a_rule_that_diverges_is_right_until_it_overflows(row):
     """With keys 4 times as long every memory grows; float32 has room for dozens of tokens."""
@@ -122,6 +122,7 @@ def test_a_rule_that_diverges_is_right_until_it_overflows(row):
     assert ends > 0
 
 
+@pytest.mark.full
 def test_a_gate_of_0_ends_a_divergence():
     row = next(row for row in ROWS if row.name == "gated_delta")
     arrays = {n: a.astype(np.float32) for n, a in arrays_of(row)[0].items()}
@@ -137,6 +138,7 @@ def test_a_gate_of_0_ends_a_divergence():
         near(o[:, reset:], run(alone), "after the reset", 1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [1, 3])
 def test_errors_are_solved_row_by_row_where_they_overflow(columns):
     rng = np.random.default_rng(0)
@@ -171,6 +173,7 @@ def test_forward_derivatives_before_a_divergence():
     near(got[:, :69], want[:, :69], "tangents")
 
 
+@pytest.mark.full
 def test_under_vmap_one_stream_that_diverges_is_alone():
     row = next(row for row in ROWS if row.name == "gated_delta")
     arrays = {n: a.astype(np.float32) for n, a in arrays_of(row)[0].items()}
@@ -181,6 +184,7 @@ def test_under_vmap_one_stream_that_diverges_is_alone():
     assert np.isnan(o[1]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e10, 1e12])
 def test_the_norms_of_kalman_do_not_overflow(size):
     """As in float64, also after a key whose fourth power float32 does not hold."""
@@ -199,6 +203,7 @@ def test_the_norms_of_kalman_do_not_overflow(size):
         near(o[0, 20:, 0] * size, want[20:] * size, "after", 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numpy", [False, True])
 @pytest.mark.parametrize("size", [1e10, 1e15, 1e20, 1e30, 3e38])
 def test_sequences_and_local_regressions_before_what_overflows(numpy, size):

@@ -26,8 +26,6 @@ from olsq.sequence.jax.pieces import (
 )
 from tests.versions import quick
 
-pytestmark = pytest.mark.sparse
-
 N, T, K, V, PIECES = 3, 24, 4, 3, 4
 
 
@@ -90,6 +88,7 @@ RULES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_pieces_are_the_whole(name):
     given = jax.tree.map(jnp.asarray, streams())
@@ -135,6 +134,7 @@ def rules() -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [
     "softmax", "forgetting", "sliding_window", "local_linear", "parallax", "mesa_window",
     "ttt_linear", pytest.param("local_linear window", marks=pytest.mark.slow),

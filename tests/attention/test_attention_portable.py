@@ -15,20 +15,20 @@ from tests.portable import check_portable, export_text, find_faults, single
 from tests.tiers import leading
 from tests.versions import x64
 
-pytestmark = pytest.mark.sparse
-
 T = 72  # more than a chunk on any device
 # One for each kind of program; the others of tiers.LEADING take a minute more.
 LEADING = {"gla", "mlstm", "gated_delta", "mamba", "ttt_linear", "softmax", "mesa"}
 SOLVES = {"mesa", "mesa_discounted", "mesa_channel", "mesa_window", "kalman", "intention"}
 
 
+@pytest.mark.slow
 @leading(ROWS, LEADING)
 def test_a_rule_is_portable(row):
     arrays = single(arrays_of(row, T)[0])
     check_portable(lambda a: call(row, a), arrays, exact=row.rule in SOLVES)
 
 
+@pytest.mark.slow
 @leading([row for row in ROWS if row.causal], LEADING)
 def test_a_step_is_portable(row):
     token = single(_token(row))
@@ -48,6 +48,7 @@ def _token(row):
     return {n: x if n in fixed else x[:, 0] for n, x in arrays.items()}
 
 
+@pytest.mark.full
 def test_local_least_squares_are_portable():
     x = jax.ShapeDtypeStruct((1, T, 4), jnp.float32)
     check_portable(lambda x: local_lstsq(x, x, x, ridge=1.0), x, exact=True)
@@ -68,6 +69,7 @@ def shapes(t=T, h=2, k=4):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [gla, mesa])
 def test_chunks_are_those_of_the_platform_that_a_program_is_lowered_for(rule):
     """Scores of a chunk are (C, C): 32 tokens on a CPU, 64 on an accelerator, from any host."""
@@ -79,6 +81,7 @@ def test_chunks_are_those_of_the_platform_that_a_program_is_lowered_for(rule):
     assert "64x64xf32" not in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", [gla, pytest.param(mesa, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("platforms", [("cpu",), ("cpu", "cuda", "tpu")])
 def test_a_stored_export_runs_here_and_equals_jit(rule, platforms):
@@ -98,6 +101,7 @@ def mesa_of_many_chunks(x, gates):
 SLOWER = pytest.param(mesa_of_many_chunks, marks=pytest.mark.slow)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", [gla, SLOWER])
 def test_an_accelerators_program_computes_the_same(rule):
     """Run here as it would be there: longer chunks, one tile, states joined run by run."""

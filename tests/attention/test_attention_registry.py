@@ -14,11 +14,10 @@ from benchmarks.reports.attention_report import map_of_rules, rows_of_rules
 from benchmarks.suites.attention_inputs import arguments, static
 from olsq.attention.registry import BY_NAME, RULES
 
-pytestmark = pytest.mark.sparse
-
 WINDOW, TOKENS, HEADS, WIDTH = 256, 16, 2, 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [r for r in RULES if r.one_token], ids=lambda r: r.name)
 def test_state_and_cost_are_those_of_the_code(rule):
     arrays, named = arguments(rule.name, TOKENS, heads=HEADS, width=WIDTH)

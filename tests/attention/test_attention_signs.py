@@ -15,8 +15,6 @@ from olsq.reference import attention_solved as solved
 from olsq.reference import sequence
 from tests.versions import InOneProgram
 
-pytestmark = pytest.mark.sparse
-
 B, T, H, K, V = 2, 70, 2, 3, 2
 
 compiled = InOneProgram(attention)
@@ -51,6 +49,7 @@ def bits(length):
     return found, np.cumsum(found) % 2
 
 
+@pytest.mark.full
 def test_one_head_of_gla_computes_parity_exactly():
     """The paper's construction: written once, turned round by every 1."""
     ones, parity = bits(1000)
@@ -65,6 +64,7 @@ def test_one_head_of_gla_computes_parity_exactly():
         assert state.matrix.item() == 1 - 2 * parity[-1]
 
 
+@pytest.mark.full
 @rules
 def test_every_signed_rule_turns_its_state_round(name):
     ones, parity = bits(200)
@@ -83,6 +83,7 @@ def test_every_signed_rule_turns_its_state_round(name):
         np.testing.assert_array_equal(got[0, 0], o[0, t, 0])
 
 
+@pytest.mark.slow
 @rules
 def test_gates_that_are_not_negative_are_the_gates_of_the_plain_rule(stream, name):
     gates, rule = jnp.abs(stream["g"]).at[0, 30].set(0), getattr(compiled, name)
@@ -94,6 +95,7 @@ def test_gates_that_are_not_negative_are_the_gates_of_the_plain_rule(stream, nam
     close(rule(*qkv(stream), signed=True, **RULES[name])[0], want, 1e-12)
 
 
+@pytest.mark.full
 def test_mesa_with_signed_gates_goes_over_into_gla(stream):
     gates = {"forget": stream["g"], "weight": stream["w"], "signed": True}
     want, memory = compiled.gla(*qkv(stream), **gates)
@@ -115,6 +117,7 @@ def unsound(s, ridge):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [None, FULL, FROM_QUERY], ids=["dense", "cg", "cg from q"])
 def test_a_system_that_is_not_definite_is_nan_there_and_nowhere_else(stream, solver):
     ridge, lost = 0.5, unsound(stream, 0.5)
@@ -139,6 +142,7 @@ def test_a_system_that_is_not_definite_is_nan_there_and_nowhere_else(stream, sol
             np.testing.assert_allclose(mine[b, h], theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solver", "adjoint"),
     [(None, "implicit"), (None, "unrolled"), (FULL, "implicit"), (FULL, "unrolled")],
@@ -164,6 +168,7 @@ def test_gradients_do_not_notice_the_tokens_that_are_nan(stream, solver, adjoint
             close(x[b, :, h], want[name], 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("start", ["jacobi", "query"])
 @pytest.mark.parametrize("adjoint", ["implicit", "unrolled"])
@@ -202,6 +207,7 @@ def test_what_only_a_gradient_sees_is_nan_too():
     assert np.isfinite(jax.jacrev(outputs)(jnp.asarray(0 * q), None)).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("solver", [None, FULL], ids=["dense", "cg"])
 def test_float32_and_tokens_one_at_a_time_agree(stream, solver):
     s = {n: jnp.asarray(x, jnp.float32) for n, x in stream.items()}
@@ -215,6 +221,7 @@ def test_float32_and_tokens_one_at_a_time_agree(stream, solver):
         close(got, o[:, t], 2e-6)
 
 
+@pytest.mark.full
 @rules
 @pytest.mark.parametrize("suffix", ["", "_step"])
 def test_what_signed_refuses_and_says(stream, name, suffix):
@@ -240,6 +247,7 @@ def test_a_rule_without_signed_gates_does_not_offer_them(stream):
     assert "signed" not in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "solver",
     [
@@ -257,6 +265,7 @@ def test_solvers_that_need_a_definite_gram_are_refused(stream, solver):
     attention.mesa(*qkv(stream), forget=stream["g"], ridge=5.0, signed=True, solver=Dense())
 
 
+@pytest.mark.full
 def test_a_carried_factor_is_refused(stream):
     one = [x[:, 0] for x in qkv(stream)]
     _, moments = compiled.mesa_step(*one, ridge=5.0)

@@ -12,8 +12,6 @@ from jax import export
 from olsq import attention
 from tests.tiers import leading
 
-pytestmark = pytest.mark.sparse
-
 DTYPES = (jnp.bfloat16, jnp.float64)  # a constant in single precision is refused beside either
 
 
@@ -32,6 +30,7 @@ def total(f):
     return lambda a: f(a).astype(jnp.float32).sum()
 
 
+@pytest.mark.slow
 @leading(ROWS)
 def test_strict_dtype_promotion(row):
     def whole(a):
@@ -54,6 +53,7 @@ def test_strict_dtype_promotion(row):
         assert jax.eval_shape(whole, mixed).dtype == jnp.bfloat16
 
 
+@pytest.mark.slow
 @leading(ROWS)
 def test_a_batch_of_any_size(row):
     (batch,) = export.symbolic_shape("b")
@@ -76,6 +76,7 @@ def test_a_batch_of_any_size(row):
 RUN = {"gla", "mlstm log", "softmax", "local_linear window", "mesa", "mesa_window", "ttt_linear"}
 
 
+@pytest.mark.slow
 @leading(ROWS)
 def test_a_time_axis_of_any_length(row):
     room = row.options.get("capacity") or row.mine.get("capacity")

@@ -11,8 +11,6 @@ import olsq
 from olsq import attention
 from tests.versions import InOneProgram, in_one_program, quick
 
-pytestmark = pytest.mark.sparse
-
 B, T, H, K, V = 1, 11, 2, 3, 2
 
 compiled = InOneProgram(attention)
@@ -61,6 +59,7 @@ def test_with_equal_weights_it_is_ridge_regression_with_an_intercept(given):
         close(o[0, t, 0], y.mean(0) + (q[0, t, 0] - x.mean(0)) @ slope, 1e-12)
 
 
+@pytest.mark.full
 def test_parallax_along_the_solution_is_the_exact_rule(given):
     q, k, v, _ = given
     exact = compiled.local_linear(q, k, v, ridge=0.2, scale=0.9)[0]
@@ -76,6 +75,7 @@ def test_parallax_along_the_solution_is_the_exact_rule(given):
     close(compiled.parallax(q, k, v, direction=directions, scale=0.9)[0], exact, 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 4])
 @each
 def test_pieces_of_any_length_are_the_whole(name, window, given):
@@ -91,6 +91,7 @@ def test_pieces_of_any_length_are_the_whole(name, window, given):
     close(np.concatenate(outputs, 1), whole, 1e-12)
 
 
+@pytest.mark.full
 @each
 def test_what_is_lost_with_a_row_of_its_own(name, given):
     q, k, v, x = given
@@ -108,6 +109,7 @@ def test_what_is_lost_with_a_row_of_its_own(name, given):
     np.testing.assert_array_equal(np.isnan(o[0]).all(-1), lost)
 
 
+@pytest.mark.slow
 @each
 def test_second_derivatives(name, given):
     rng = np.random.default_rng(1)
@@ -126,6 +128,7 @@ def test_second_derivatives(name, given):
         close(c, (a - b) / (2 * h), 1e-7)
 
 
+@pytest.mark.full
 def test_no_scale_of_the_values_matters(given):
     q, k, v, x = given
     for rule in RULES.values():
@@ -135,6 +138,7 @@ def test_no_scale_of_the_values_matters(given):
     close(small, compiled.local_linear(q, k, v, ridge=0.1, scale=1.0)[0], 1e-9)
 
 
+@pytest.mark.full
 def test_it_is_local_lstsq(given):
     q, k, v, _ = given
     ids, local_lstsq = np.array([[0] * 4 + [1] * 7]), in_one_program(olsq.local_lstsq)
@@ -145,6 +149,7 @@ def test_it_is_local_lstsq(given):
         close(o[0, :, h], want, 1e-12)
 
 
+@pytest.mark.full
 def test_what_is_refused(given):
     q, k, v, x = given
     rule = attention.local_linear

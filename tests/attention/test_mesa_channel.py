@@ -40,6 +40,7 @@ def hard_stream(seed):
     return k, gates, weight, 10 ** rng.uniform(-6, 2, K)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_every_token_is_solved_to_its_own_condition(dtype):
     drawn = zip(*(hard_stream(seed) for seed in range(N)), strict=True)
@@ -79,6 +80,7 @@ def run(q, k, v, w, forget, ridge, state):
     return attention.mesa_channel(q, k, v, weight=w, forget=forget, ridge=ridge, state=state)
 
 
+@pytest.mark.full
 def test_without_gates_it_is_mesa_and_with_a_ridge_that_fades_the_estimator():
     q, k, v, w = draw()
     ridge = np.array([0.1, 1, 2, 0.5])

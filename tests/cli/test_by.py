@@ -45,6 +45,7 @@ def fit(olsq_command, *arguments):
     return out
 
 
+@pytest.mark.full
 def test_out_is_the_path_of_each_group(table, olsq_command):
     folder, frame = table
     x, y, shop = arrays(frame)
@@ -85,6 +86,7 @@ def test_out_is_the_path_of_each_group(table, olsq_command):
     assert float(row.split()[-2]) == pytest.approx(groups["south"].coef_[0], abs=0.01)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_run_that_goes_on_ends_with_the_same_bytes(suffix, table, olsq_command):
     folder, frame = table
@@ -211,6 +213,7 @@ def test_errors_are_scored_beside_the_baselines_of_each_group():
     assert together.rows == 400
 
 
+@pytest.mark.full
 def test_many_groups_are_summed_up(tmp_path, olsq_command):
     rng = np.random.default_rng(0)
     shop, x = np.arange(600) % 60, rng.standard_normal(600)

@@ -68,6 +68,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_rows_of_other_lengths_are_refused(choice, way, tmp_path, olsq_command, monkeypatch):
@@ -154,6 +155,7 @@ def random_table(rng):
     return str(end).join([head, *rows]) + last, str(separator)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(40))
 def test_cells_are_counted_as_the_csv_module_counts_them(seed, tmp_path, olsq_command):
     rng = np.random.default_rng(seed)
@@ -183,6 +185,7 @@ GERMAN = ["x;y;w;t;day"] + [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("column", ["x", "y", "w", "t"])
 @pytest.mark.parametrize("way", ["file", "stdin", ".gz"])
 def test_a_point_is_no_part_of_a_number_with_a_decimal_comma(
@@ -230,6 +233,7 @@ USED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "cp850", "mac-roman"])
 @pytest.mark.parametrize("used", USED)
 @pytest.mark.parametrize("way", ["file", "stdin", ".zst"])
@@ -280,6 +284,7 @@ def test_a_byte_order_mark_is_no_part_of_a_name(encoding, way, tmp_path, olsq_co
 # -- names in quotation marks ----------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["a,b", "a=b", 'say "hi"', "a, b", "a,b=c"])
 @pytest.mark.parametrize("levels", ["", "=p|*", "=p|q", "=p|q|*"])
 def test_quoted_names_take_levels(name, levels, tmp_path, olsq_command):

@@ -55,6 +55,7 @@ def test_nothing_to_write_into_is_an_error(two_steps, monkeypatch, capsys):
     assert two_steps == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", compiling.PARTS)
 def test_every_step_of_a_part_runs(part):
     if part == "polars":

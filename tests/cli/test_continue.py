@@ -66,6 +66,7 @@ def same_states(one, other):
     assert first["square"] == pytest.approx(second["square"], rel=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_tables_are_one_run(kind, tables, olsq_command):
     folder, _ = tables
@@ -146,6 +147,7 @@ def test_what_is_refused(change, message, tables, olsq_command):
     assert state.read_bytes() == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("saved", "default"),
     [
@@ -233,6 +235,7 @@ def test_tables_that_do_not_follow_are_refused(tables, olsq_command):
     assert "--continue needs --state" in err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", ["csv", "parquet", "stdin"])
 def test_a_table_that_begins_with_rows_learned_last_is_refused(
@@ -279,6 +282,7 @@ def test_a_stream_in_small_chunks_saves_nothing_before_it_is_known_to_be_new(
     assert state.read_bytes() == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "column",
     [
@@ -325,6 +329,7 @@ def test_the_commands_of_the_pages_run(page, tmp_path, olsq_command, monkeypatch
     assert learned == N
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", ["csv", "parquet"])
 @pytest.mark.parametrize("zoned", [False, True])
 def test_times_do_not_lose_or_gain_a_zone(zoned, end, tmp_path, olsq_command):

@@ -52,6 +52,7 @@ cell = st.text(alphabet='a1,"\n é', max_size=6)
 table = st.lists(st.tuples(cell, cell), max_size=12)
 
 
+@pytest.mark.full
 @given(
     rows=table,
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
@@ -163,6 +164,7 @@ def test_rows_of_a_pipe_that_stays_open_come_at_once(monkeypatch):
     os.close(write)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("seed", range(5))
 def test_resuming_counts_rows(end, seed, tmp_path):
@@ -198,6 +200,7 @@ def rows_in_groups(path, groups, n=40_000):
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", [".csv", ".parquet"])
 @pytest.mark.parametrize(("groups", "rows"), [(5, 16_384), (200, 16_384), (600, 65_536)])
 def test_chunks_of_many_groups_are_larger(groups, rows, end, tmp_path):

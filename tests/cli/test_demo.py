@@ -63,6 +63,7 @@ def dense_error_at_the_end(forget):
     return np.mean(squared) / np.mean(values**2)
 
 
+@pytest.mark.full
 def test_demo_prints_tables_and_saves_the_figure(tmp_path):
     figure = tmp_path / "demo.png"
     process = start("demo", "--out", figure)

@@ -145,6 +145,7 @@ def directory(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case[0] for case in CASES])
 def test_one_line_and_exit_code_2(arguments, message, directory, olsq_command):
     before = sorted(path.name for path in directory.iterdir())
@@ -191,7 +192,7 @@ def test_output_that_is_a_directory(option, directory, olsq_command):
     assert "it is a directory" in err
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_disk_full_is_a_runtime_failure(suffix, directory):
     """A limit on the size of files is what a full disk is to a program, Polars' too."""

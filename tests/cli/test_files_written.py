@@ -94,6 +94,7 @@ def run(folder, *arguments):
 STATE = ("--state", "s.olsq", "--checkpoint-every", "0")
 
 
+@pytest.mark.full
 def test_fit_and_predict(folder):
     files = ("--out", "o.csv", "--plot", "p.png")
     names = run(folder, "fit", "../d.csv", "--target", "y", *files, "--chunk-rows", "500", *STATE)

@@ -34,6 +34,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("arguments", "parameters"), MODELS, ids=lambda value: str(value))
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_out_is_the_coefficient_path(arguments, parameters, suffix, table, tmp_path, olsq_command):
@@ -129,6 +130,7 @@ def test_weights_equal_the_estimator(tmp_path, olsq_command):
     assert f"{np.isfinite(path.residual).sum()} rows learned" in text
 
 
+@pytest.mark.full
 def test_rows_before_the_first_usable_one_pass_through(tmp_path, olsq_command):
     (tmp_path / "d.csv").write_text("x,y\n" + ",1\n" * 5 + "1,2\n2,4\n3,7\n")
     out = tmp_path / "o.csv"

@@ -74,6 +74,7 @@ def forecasts_by_hand(frame, horizon, by, parameters):
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [False, True])
 @pytest.mark.parametrize("horizon", [5, "4h"])
 @pytest.mark.parametrize("model", MODELS)
@@ -140,6 +141,7 @@ def test_baselines_know_no_more_than_the_forecasts(frame, folder, olsq_command):
         assert f"{np.sqrt((errors**2).mean()):.4g}" in line
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [False, True])
 @pytest.mark.parametrize("horizon", [5, "4h", 100])
 def test_a_run_that_goes_on_ends_with_the_same_bytes(horizon, by, folder, olsq_command):

@@ -33,6 +33,7 @@ NEW = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 @pytest.mark.parametrize("kind", NEW)
 @pytest.mark.parametrize("how", ["categorical", "by"])
@@ -58,6 +59,7 @@ def test_new_rows_find_the_levels_that_were_learned(kind, how, suffix, tmp_path,
     np.testing.assert_allclose(pl.read_csv(out)["prediction"].to_numpy(), wanted, rtol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["categorical", "by"])
 @pytest.mark.parametrize("value", SPELLINGS)
 def test_spellings_of_a_value_are_one_level(value, how, tmp_path, olsq_command):
@@ -99,6 +101,7 @@ def test_decimal_commas_are_numbers_in_labels(tmp_path, olsq_command):
         np.testing.assert_allclose(predictions, [2, 7], atol=0.2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["categorical", "by"])
 @pytest.mark.parametrize("rows", [1, 16_384])  # of a chunk
 def test_a_point_beside_a_decimal_comma_is_no_comma(how, rows, tmp_path, olsq_command):
@@ -172,6 +175,7 @@ def countries(folder):
     frame.write_parquet(folder / "d.parquet")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["categorical", "by"])
 @pytest.mark.parametrize(
     ("suffix", "words", "levels"),

@@ -64,6 +64,7 @@ def same(found, path):
     np.testing.assert_allclose(found, path, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [("--target", "y,z"), ("--target", "y", "--target", "z")])
 def test_several_targets_are_the_estimators(names, tmp_path, olsq_command):
     X, y = make_rows(400)
@@ -130,6 +131,7 @@ def foreign_text(text):
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8"])
 def test_foreign_text_is_read_as_plain_text_is(encoding, table, tmp_path, olsq_command):
     data, _, _ = table
@@ -143,6 +145,7 @@ def test_foreign_text_is_read_as_plain_text_is(encoding, table, tmp_path, olsq_c
     assert outs[0].read_text().replace("coef_c", "coef_ç") == outs[1].read_text()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, compress_zstd])
 def test_compressed_files_and_their_resumption(pack, table, tmp_path, olsq_command):
     data, _, _ = table
@@ -232,6 +235,7 @@ FULL = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "suffix"),
     [
@@ -397,6 +401,7 @@ def test_memories_in_time(span, tmp_path, olsq_command):
     assert "has no time" in err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "parameters"),
     [

@@ -93,6 +93,7 @@ def test_several_targets_and_a_state_from_python(tmp_path, olsq_command):
     np.testing.assert_array_equal(found["prediction_y1"].to_numpy(), est.predict(X)[:, 1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [

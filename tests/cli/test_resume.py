@@ -99,6 +99,7 @@ LATER = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.full
 @QUICK
 @pytest.mark.parametrize(
     "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
@@ -119,6 +120,7 @@ def test_signal_saves_and_tells_how_to_go_on(whole, signum):
     )
 
 
+@pytest.mark.full
 @LATER
 def test_kill_in_the_middle_of_a_write(whole):
     _, suffix, (_, expected), folder = whole
@@ -155,6 +157,7 @@ def test_killed_again_and_again_ends_with_the_same_bytes(whole):
     assert results(folder, suffix) == expected
 
 
+@pytest.mark.full
 def test_finished_run_resumed_changes_nothing(whole, olsq_command):
     data, suffix, expected, _ = whole
     folder = data.parent / "whole"
@@ -164,6 +167,7 @@ def test_finished_run_resumed_changes_nothing(whole, olsq_command):
     assert results(folder, suffix) == expected
 
 
+@pytest.mark.full
 def test_rows_appended_later_are_learned_on_resume(whole, olsq_command):
     data, suffix, (_, expected), folder = whole
     lines = data.read_bytes().splitlines(keepends=True)
@@ -177,7 +181,7 @@ def test_rows_appended_later_are_learned_on_resume(whole, olsq_command):
     assert (folder / f"o{suffix}").read_bytes() == expected
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 def test_parquet_input_resumes_too(whole, olsq_command):
     data, suffix, (_, expected), folder = whole
     table = folder / "data.parquet"
@@ -192,6 +196,7 @@ def test_parquet_input_resumes_too(whole, olsq_command):
     assert (folder / f"o{suffix}").read_bytes() == expected
 
 
+@pytest.mark.full
 def test_signal_between_reading_and_learning_a_chunk(whole, olsq_command, monkeypatch):
     data, suffix, expected, folder = whole
     chunks = CsvSource.chunks
@@ -213,6 +218,7 @@ def test_signal_between_reading_and_learning_a_chunk(whole, olsq_command, monkey
     assert results(folder, suffix) == expected
 
 
+@pytest.mark.full
 def test_interrupt_without_state_says_that_nothing_was_saved(tmp_path):
     X, y = make_rows(300)
     process = start("fit", "-", "--target", "y", "--out", tmp_path / "o.csv", stdin=-1)

@@ -127,6 +127,7 @@ FOUND = {str(page.relative_to(ROOT)): list(sessions(page.read_text())) for page 
 FOUND = {page: found for page, found in FOUND.items() if any(found)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", sorted(FOUND))
 def test_shell_lines_of_a_page_run(page, capsys):
     for number, commands in enumerate(FOUND[page]):
@@ -137,6 +138,7 @@ def test_shell_lines_of_a_page_run(page, capsys):
             run_session(commands)
 
 
+@pytest.mark.full
 def test_shell_lines_of_the_cheat_sheet_run(capsys):
     spec = importlib.util.spec_from_file_location("sheets", ROOT / "docs" / "sheets.py")
     sheets = importlib.util.module_from_spec(spec)

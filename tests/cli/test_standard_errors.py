@@ -29,6 +29,7 @@ CHOICES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("by", [False, True])
 def test_paths_are_those_of_coefficient_path(choice, by, tmp_path, olsq_command):

@@ -62,6 +62,7 @@ def test_free_memory_is_the_containers_where_that_is_less(tmp_path, monkeypatch)
     assert size.free_memory() == 4_096_000
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_named_pipes_and_process_substitution_are_read(tmp_path, olsq_command):
     (tmp_path / "d.csv").write_text(TEXT)
@@ -93,6 +94,7 @@ def fitted(tmp_path, olsq_command):
     return tmp_path / "s", tmp_path / "d.csv"
 
 
+@pytest.mark.full
 def test_a_reader_that_has_had_enough_is_no_error(fitted):
     process = start("predict", *fitted)
     assert process.stdout.readline() == b"row,prediction\n"
@@ -102,7 +104,7 @@ def test_a_reader_that_has_had_enough_is_no_error(fitted):
     assert process.returncode == 0
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", ["predict", "fit"])
 def test_a_full_disk_behind_standard_output_is_one_line(arguments, fitted):
@@ -184,7 +186,7 @@ def test_a_state_is_read_from_a_pipe(fitted, olsq_command):
     assert found[0] == 0
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_the_shell_has_closed(closed, fitted):
     """Their numbers go to no file of the run, and an output that is needed fails in one line."""
@@ -211,6 +213,7 @@ def test_too_little_memory_is_one_line(table, olsq_command, monkeypatch):
     assert err.startswith("olsq: there is not enough memory: Unable to allocate 89.4 GiB; take")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("group", [[], ["--by", "g"]])
 def test_names_in_figures_are_text(group, tmp_path, olsq_command, recwarn):
     """Neither mathematics nor control characters, of which matplotlib warns on the terminal."""

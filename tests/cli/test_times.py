@@ -38,6 +38,7 @@ SHORT = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("written", "n"), SHORT)
 @pytest.mark.parametrize("start", ["2024-01-01", "1999-12-20"])
 def test_years_of_two_digits_need_a_format(written, n, start, tmp_path, olsq_command):
@@ -103,6 +104,7 @@ def learned(request, tmp_path, olsq_command):
     return predict, said
 
 
+@pytest.mark.full
 def test_forecasts_begin_with_the_next_step(learned):
     predict, said = learned
     code, text, err = predict(1, 2, 3)
@@ -218,6 +220,7 @@ def clock_times(zone, moments, written="%Y-%m-%d %H:%M"):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("zone", "minutes", "end"),
     [
@@ -250,6 +253,7 @@ def test_clocks_that_are_set_back_need_their_zone(zone, minutes, end, tmp_path, 
     assert found["t"].str.slice(0, 16).to_list() == clock_times(zone, moments)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [False, True])
 def test_a_table_may_begin_in_the_second_hour(by, tmp_path, olsq_command):
     """02:00 twice, once at the end of a table and once at the beginning of the next."""
@@ -325,6 +329,7 @@ def test_a_run_in_a_zone_resumes_to_the_same_bytes(tmp_path, olsq_command):
     assert predicted[0][:40] == predicted[1][:40]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [None, "ab"], ids=["one", "groups"])
 def test_a_new_table_begins_after_the_last_time_learned(by, tmp_path, olsq_command):
     """Also where it overlaps in one row, equal or corrected; not where rows often have one time."""

@@ -28,7 +28,7 @@ def waiting_run(tmp_path, *options):
     return process
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "name"), [("--out", "o.csv"), ("--plot", "p.png"), ("--state", "s.olsq")]
 )
@@ -66,6 +66,7 @@ def test_names_that_were_once_taken_from_the_user(tmp_path, olsq_command):
     assert out.read_bytes().startswith(b"row,prediction")
 
 
+@pytest.mark.full
 def test_links_are_kept(tmp_path, olsq_command):
     data, there = tmp_path / "d.csv", tmp_path / "there"
     data.write_text(csv_text(*make_rows(300)))

@@ -67,6 +67,7 @@ def command_line(folder, suffix, kind, by, out, *more):
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 @pytest.mark.parametrize("by", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,6 +114,7 @@ def test_out_is_the_path_of_the_windows(kind, by, suffix, table, olsq_command):
     np.testing.assert_allclose(predicted, state.predict(X[usable], **more), rtol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["samples", "positions", "fading", "fading positions"])
 def test_intervals_count_the_rows_in_the_window(kind, table, olsq_command):
     """Row by row: the interval of an estimator that has learned the rows before."""
@@ -142,6 +144,7 @@ def test_intervals_count_the_rows_in_the_window(kind, table, olsq_command):
     assert checked > 150
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "by"), [(kind, by) for kind in KINDS for by in (False, True)])
 def test_a_run_that_goes_on_ends_with_the_same_bytes(kind, by, table, olsq_command):
     folder, _ = table
@@ -157,6 +160,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bytes(kind, by, table, olsq_comma
     assert (folder / "parts.csv").read_bytes() == (folder / "whole.csv").read_bytes()
 
 
+@pytest.mark.full
 def test_a_window_that_has_run_empty_has_no_coefficients(tmp_path, olsq_command):
     n = 40
     x = np.arange(n) % 5

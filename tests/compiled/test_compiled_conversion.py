@@ -9,8 +9,6 @@ import olsq
 from olsq import compiled
 from olsq.reference import rational
 
-pytestmark = pytest.mark.sparse
-
 N, D = 120, 3
 RLS = olsq.RecursiveLeastSquares
 rng = np.random.default_rng(0)
@@ -37,6 +35,7 @@ def check_same(one, two):
     np.testing.assert_allclose(one._log_weight_sums(), two._log_weight_sums())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("back", METHODS)
 @pytest.mark.parametrize("ridge", [0.0, 1e-3, np.array([0.0, 1.0, 2.0])])

@@ -38,6 +38,7 @@ def learn_all(states, X, y, forget):
     return residual, compiled.coef(states)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_a_bank_in_prange_learns_what_a_filter_bank_learns(rows, ridge):
     X, y = rows
@@ -49,6 +50,7 @@ def test_a_bank_in_prange_learns_what_a_filter_bank_learns(rows, ridge):
     np.testing.assert_array_equal(states.counts[:, 1], bank.n_samples_seen_)
 
 
+@pytest.mark.full
 def test_python_and_compiled_code_give_the_same_bits(rows):
     X, y = rows
     one, two = compiled.init(D, ridge=0.0), compiled.init(D, ridge=0.0)
@@ -199,6 +201,7 @@ def test_wrong_types_are_refused_when_the_caller_is_compiled(arguments, match):
         call(compiled.init(D), *arguments)
 
 
+@pytest.mark.full
 def test_truth_values_are_numbers_when_the_caller_is_compiled():
     """A reward that came or not, a row that counts or not."""
 
@@ -243,6 +246,7 @@ PROGRAM = """
     """
 
 
+@pytest.mark.full
 def test_a_cached_function_is_loaded_and_gives_the_same_bits(tmp_path):
     (tmp_path / "own_loop.py").write_text(textwrap.dedent(PROGRAM))
     command = (

@@ -14,6 +14,7 @@ from olsq.testing.kinds import SIZES
 from tests.compiled.loops import learn
 from tests.online import streams
 from tests.online.judge import check_optimal, coefficient_error, tolerance
+from tests.tiers import examples
 
 EPS = float(np.finfo(np.float64).eps)
 FINITE = [kind for kind in KINDS if kind not in ("non-finite", "dtype mixes")]
@@ -50,6 +51,7 @@ def check(X, y, gates, weights, ridge, *, against=True):
     assert state.counts[1] == np.count_nonzero(weights)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("regressors", "forgetting"), [*itertools.product(streams.REGRESSORS, streams.FORGETTING)]
 )
@@ -59,6 +61,7 @@ def test_every_stream_that_breaks_solvers(regressors, forgetting, ridge):
     check(stream.X, stream.y[:, 0], stream.gates, stream.weights, ridge)
 
 
+@pytest.mark.full
 @given(data=regressions(FINITE, length=(1, 12), features=(1, 3), targets=1))
 def test_drawn_streams(data):
     check(data.X, data.y[:, 0].copy(), data.forget, data.sample_weight, data.ridge)
@@ -142,7 +145,7 @@ def test_sizes_with_ridge_weights_and_resets(d):
     np.testing.assert_allclose(residual, est.residual_, rtol=0, atol=1e-8)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=regressions(FINITE, length=(1, 12), features=(1, 3), targets=1))
 def test_a_ridge_for_each_coefficient(data):
     ridge = np.arange(data.X.shape[1], dtype=float)

@@ -194,6 +194,7 @@ HORIZONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [False, True])
 @pytest.mark.parametrize("parameters", [
     {"forget": 0.97, "fit_intercept": True}, {"window": 45, "min_samples": 4},
@@ -531,6 +532,7 @@ def test_keys_without_a_usable_row_stay():
     np.testing.assert_allclose(predicted, one.predict(X, by=by) + 0 * y, rtol=1e-11)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [False, True])
 @pytest.mark.parametrize(
     "parameters",
@@ -578,6 +580,7 @@ def merge_after(later, est):
     return olsq.merge(est, later)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lost", [(50, 60), (40, 60), (20, 40), (0, 20)])
 @pytest.mark.parametrize("kind", TIMED)
 def test_the_last_time_is_that_of_the_last_row_usable_or_not(kind, lost):
@@ -640,6 +643,7 @@ def test_a_window_in_which_no_row_is_usable():
         assert_same_fit(*(e.partial_fit([[1.0, 2, 3]], [1.0], **later) for e in (found, one)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize(
     "options",

@@ -30,6 +30,7 @@ def test_the_statistic_is_twice_the_gain():
     assert (test.n_drifts, test.draws) == (1, 0)
 
 
+@pytest.mark.full
 def test_constant_coefficients_are_seldom_rejected():
     """A drift of 0 in about two of three samples; the mixture's p-values are too large."""
     at_zero, rejected = [], 0
@@ -114,6 +115,7 @@ def test_tails_are_cramer_von_mises_for_one_and_hansens_table_for_more():
     assert bridge_tail(1e-3, 3) == pytest.approx(1.0)
 
 
+@pytest.mark.full
 def test_nyblom_rejects_constant_coefficients_as_often_as_it_says():
     p = [nyblom(*constant(60, seed), fit_intercept=True).p_value for seed in range(300)]
     assert 0.02 < np.mean(np.array(p) < 0.05) < 0.09

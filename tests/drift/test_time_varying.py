@@ -118,6 +118,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_equals_dense_gaussian_algebra(case):
     X, y, drift, options, known = CASES[case]()

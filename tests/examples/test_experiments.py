@@ -15,6 +15,7 @@ import pytest
 
 import olsq.nn
 from olsq.train import decay_mask
+from tests.tiers import nightly
 
 EXPERIMENTS = Path(__file__).parents[2] / "examples" / "experiments"
 SHARED = {
@@ -29,8 +30,7 @@ RUNNING = {"gdpp", "softmax_heads"}
 NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.py") if path.stem not in SHARED)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", nightly(NAMES))
 def test_quick(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(EXPERIMENTS), *sys.path])
     matplotlib.use("agg")
@@ -41,6 +41,7 @@ def test_quick(name, monkeypatch):
         jax.config.update("jax_disable_most_optimizations", True)  # as everywhere
 
 
+@pytest.mark.full
 def test_only_projections_and_gates_decay(monkeypatch):
     """Without a gradient AdamW only decays: not ridges, norms, kernels or the tied embedding."""
     monkeypatch.setattr(sys, "path", [str(EXPERIMENTS), *sys.path])

@@ -64,7 +64,7 @@ def test_every_script_is_in_the_gallery(monkeypatch):
     assert gallery.index().count("grid-item-card") == len(shown)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in NAMES]
 )

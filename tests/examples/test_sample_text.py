@@ -57,6 +57,7 @@ def piped(monkeypatch, text):
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
 
 
+@pytest.mark.full
 def test_one_sample_comes_as_it_is_drawn(run, sample, monkeypatch):
     want = tokens_of(load_run(run).model, PROMPT, 12, key=5, temperature=0.8)
     code, out, err = sample(run, "--prompt", PROMPT, "--tokens", 12, "--seed", 5)
@@ -80,6 +81,7 @@ def test_several_prompts_and_samples_are_told_apart(run, sample):
     assert out.count(PROMPT) == 2
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_the_line(run, sample, monkeypatch):
     add = TextStream.add
     calls = []

@@ -25,6 +25,7 @@ def service(monkeypatch):
     return service
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="SIGKILL and fork are POSIX's")
 def test_killed_writers_end_with_the_bytes_of_one_that_was_not(tmp_path):
     program = Path(__file__).parent / "killed_service.py"

@@ -92,6 +92,7 @@ def test_files_of_a_run(finished):
     assert [line.split("/")[0] for line in progress.splitlines()] == ["step 2", "step 4", "step 6"]
 
 
+@pytest.mark.full
 def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(finished, text, tmp_path):
     arguments = [text, "--out", tmp_path / "run", *SMALL]
     done = in_a_process(Path(__file__).parent / "interrupted_training.py", *arguments)
@@ -107,6 +108,7 @@ def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(finished, text, tmp_pa
         assert (tmp_path / "run" / name).read_bytes() == (finished[0] / name).read_bytes()
 
 
+@pytest.mark.full
 def test_other_options_and_damage_stop_a_resume(finished, text, tmp_path, train):
     run = tmp_path / "run"
     shutil.copytree(finished[0], run)
@@ -196,6 +198,7 @@ def same(first, second):
     return {**vars(first), "config": None} == {**vars(second), "config": None}
 
 
+@pytest.mark.full
 def test_a_config_file_makes_the_same_run(finished, tmp_path):
     out = finished[0]
     options = train_text.read_options(["--config", str(out / "config.toml")])

@@ -24,6 +24,7 @@ IN_TIME = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("builder", "expected"),
     [
@@ -326,6 +327,7 @@ def test_the_pages_blocks_print_what_it_shows(tmp_path, monkeypatch):
     assert failed == []
 
 
+@pytest.mark.full
 def test_without_scikit_learn_and_pandas():
     import subprocess
     import sys

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import olsq
 from olsq.features import ARX, FIR, NARX, Fourier, Lags, OneHot, RandomFourier, Trend, Union
 from olsq.features.base import number_repeats
+from tests.tiers import examples
 
 T = 23
 DAYS = np.datetime64("2024-02-27") + np.arange(T)
@@ -76,10 +77,11 @@ def made(name):
     return type(builder)(**builder.get_params())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 @given(cuts=st.lists(st.integers(0, T), max_size=8), files=st.booleans())
 @example(cuts=[0, 7, 7, T], files=True)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_any_cut_gives_the_same_features(name, cuts, files, tmp_path_factory):
     """Also one row a call, blocks of no rows anywhere, and by way of a file at every cut."""
     X, y = stream()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import olsq
 from olsq.features import Formula
+from tests.tiers import examples
 
 T = 30
 WHOLE = "y ~ lag(y, 2) + lag(lag(x)) + np.log(z) + C(g):x"
@@ -31,7 +32,7 @@ def frame(seed=0):
 
 
 @given(cuts=st.lists(st.integers(3, T), max_size=6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_any_cut_gives_formulaics_matrix(cuts):
     import formulaic
 
@@ -238,6 +239,7 @@ def test_polynomials_of_too_few_values_are_refused(value):
 LARGE = [2**53, 2**53 + 1, None, 2**53 + 2, 2**53 + 1, 2**53]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("formula", ["y ~ C(id)", "y ~ C(id) + lag(y)", "y ~ C(lag(id))"])
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "no nulls", "unsigned"])
 def test_labels_beyond_float64_keep_their_last_digit(kind, formula):
@@ -282,6 +284,7 @@ FIRST_EMPTY = {
 LIBRARIES = {"pandas": lambda f: f, "Polars": pl.from_pandas, "Arrow": pa.Table.from_pandas}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("name", FIRST_EMPTY)
 def test_a_first_block_without_rows_teaches_nothing(name, library):

@@ -58,6 +58,7 @@ def block_of(frame, start, stop):
     return frame.slice(start, stop - start) if isinstance(frame, pa.Table) else frame[start:stop]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", FRAMES)
 @pytest.mark.parametrize("name", BUILDERS)
 def test_each_group_has_the_features_of_its_rows(name, kind):
@@ -83,6 +84,7 @@ def test_each_group_has_the_features_of_its_rows(name, kind):
     assert grouped.get_feature_names_out().tolist() == names.tolist()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", FRAMES)
 @pytest.mark.parametrize("name", [*BUILDERS, "levels"])
 def test_a_block_of_no_rows_changes_no_history(name, kind):

@@ -46,6 +46,7 @@ def by_hand(series, lag, tolerance=None):
     return out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("seed", range(3))
 def test_lags_are_the_values_of_that_time_in_any_cut(seed, zone):

@@ -14,6 +14,7 @@ import olsq
 import olsq.polars
 from olsq.polars import regression
 from olsq.testing import regressions
+from tests.tiers import examples
 
 NAMES = ["a", "b"]
 
@@ -127,6 +128,7 @@ CONTEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("kind", METHODS)
@@ -254,6 +256,7 @@ def test_forgetting_by_row_strategies_and_order(frame):
     assert ordered["z"].equals(frame.with_columns(z=e.over("g"))["z"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", METHODS)
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_nothing_to_learn_from(kind, output, frame):
@@ -277,6 +280,7 @@ def test_nothing_to_learn_from(kind, output, frame):
         assert np.isnan(part[g == 1]).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "weight"), [("ols", 0.0), *((kind, np.nan) for kind in METHODS)])
 @pytest.mark.parametrize("output", regression.OUTPUTS)
 def test_no_row_has_a_weight(kind, output, weight, frame):
@@ -335,7 +339,7 @@ def test_one_row_and_constant_groups():
     regressions(length=(1, 30), features=(1, 3), targets=1), st.data(),
     st.sampled_from(["ols", "rls", "rolling"]),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_streams_that_break_learners(stream, data, kind):
     """Groups of a hard stream are what the package says of each of them."""
     n, d = stream.X.shape

@@ -89,6 +89,7 @@ FITS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("door", FITS)
 def test_every_estimate_is_the_dense_one(door, dense):
     found = FITS[door]()

@@ -25,6 +25,7 @@ def required(name: str) -> float:
     return min(nist.digits(nist.TEXTBOOK["batch QR"](data), data), bound) - STABLE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("door", nist.DOORS)
 @pytest.mark.parametrize("name", DATA)
 def test_certified_coefficients(name, door):

@@ -73,6 +73,7 @@ def usable(y):
     return np.flatnonzero(np.isfinite(y))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("intercept", [False, True])
 def test_statistics_are_those_of_the_rows_inside(intercept):
     options = {"fit_intercept": intercept, "window": WINDOW}
@@ -87,6 +88,7 @@ def test_statistics_are_those_of_the_rows_inside(intercept):
     agrees(path, X, Y[:, 0], inside, WEIGHTS, intercept=intercept)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("intercept", [False, True])
 def test_holes_times_and_groups(intercept):
     options, y = {"fit_intercept": intercept}, HOLES[:, 0]
@@ -123,6 +125,7 @@ def test_holes_times_and_groups(intercept):
         agrees(path, X, HOLES[:, k], inside, target=k, intercept=intercept)
 
 
+@pytest.mark.full
 def test_constant_columns_are_intercepts():
     y = Y[:, 0]
     always = CONSTANT.copy()
@@ -138,6 +141,7 @@ def test_constant_columns_are_intercepts():
     agrees(olsq.coefficient_path(always, y), always, y, lambda t: np.arange(t + 1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("estimator", "window"),
     [
@@ -231,6 +235,7 @@ def test_rows_that_fade_inside_a_window(intercept, window_of):
         assert path.n_rows[t] == len(rows)  # whole rows, however much is left of them
 
 
+@pytest.mark.full
 def test_columns_that_are_constant_since_some_row_are_no_intercepts():
     rng = np.random.default_rng(5)
     reset = {"forget": np.where(np.arange(120) == 75, 0.0, 1.0)}

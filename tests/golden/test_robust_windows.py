@@ -47,6 +47,7 @@ def agrees(path, y, inside, kind, lags, weights=None, intercept=True, target=Non
         np.testing.assert_allclose(one.pvalues[t], fit.pvalues[int(intercept) :], 1e-7, 1e-300)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "lags"), KINDS)
 @pytest.mark.parametrize("intercept", [True, False])
 def test_every_window_is_statsmodels(kind, lags, intercept):

@@ -34,8 +34,6 @@ from olsq.icl.autoregressive_optima import (
 )
 from tests.versions import in_one_program, x64
 
-pytestmark = pytest.mark.sparse
-
 augmented_layer, augmented_loss, non_augmented, non_augmented_loss = map(
     in_one_program, (augmented_layer, augmented_loss, non_augmented, non_augmented_loss)
 )
@@ -144,6 +142,7 @@ def test_proposition_1_is_one_gradient_step():
         assert np.abs(out[t] - -step * gradient @ s[t]).max() < 1e-12
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("before", ["inverse", "zero"])
 def test_augmented_loss_against_sampled_data(before):
     a, b = weights(2, 4, 2)
@@ -165,6 +164,7 @@ def test_proposition_8_no_other_product_helps(dim, length, before):
     assert np.isclose(linear[4] / square[4, 4], best_step(length, dim, before=before), rtol=1e-13)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("length", "before", "expected"),
     [
@@ -236,6 +236,7 @@ def test_proposition_4_printed_and_corrected():
     assert np.isclose(printed_row_loss(c, p), row_loss(c, p), rtol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("length", [2, 3, 6])
 def test_row_loss_against_sampled_data(length, paired):
@@ -244,6 +245,7 @@ def test_row_loss_against_sampled_data(length, paired):
     near(one_length(lam, c, p), row_loss(c, p, rotations=paired))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("paired", [False, True])
 def test_whole_loss_against_the_model_on_data(paired):
     """Equation (6) on sequences, lemma 2 and the sum over T of proposition 4 are one."""
@@ -277,6 +279,7 @@ def test_full_matrices_and_diagonals_are_the_same_heads():
 # Propositions 3 and 6, lemma 3 (A13, A14)
 
 
+@pytest.mark.full
 def test_proposition_3():
     states = sequences(contexts(50, 2, dim=4), 9)
     for heads in (4, 6):
@@ -307,6 +310,7 @@ def descend(loss, start, rate, steps):
     return jax.jit(lambda w: jax.lax.scan(step, w, None, length=steps)[0])(start)
 
 
+@pytest.mark.full
 def test_too_few_heads_converge_to_the_bound():
     dim, length = 4, 5
     for heads in (1, 3):
@@ -334,6 +338,7 @@ def test_lemma_3():
     assert non_augmented_loss(*best) > 1.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("previous", "last"), [(-1, 2), (0, 1), (0.7, 1.3), (-3, 1), (-0.2, -1.5)])
 def test_proposition_6(previous, last):
     best = rotation_optimum(4, 6, previous=previous, last=last)
@@ -424,6 +429,7 @@ def test_positions_over_the_whole_circle_are_proposition_4():
 # Proposition 5 (A16)
 
 
+@pytest.mark.full
 def test_scalar_flow_converges():
     rng = np.random.default_rng(14)
     start = rng.normal(size=(400, 3))
@@ -438,6 +444,7 @@ def test_scalar_flow_converges():
     assert np.abs(end - np.array(scalar_flow_limit(*start))).max() < 1e-6
 
 
+@pytest.mark.full
 def test_scalar_flow_is_as_fast_as_its_bound_and_needs_only_the_sign():
     start = np.array([[0.6, 1.5], [0.7, 1.4], [0.8, 1.9]])  # the second has |pab - 1| = 2.99
     product = start.prod(0)

@@ -35,6 +35,7 @@ def by_loops(tokens, *, softmax, causal, context):
     return out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("softmax", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("context", [None, -1])
@@ -46,6 +47,7 @@ def test_update_is_the_sum_over_heads_and_tokens(softmax, causal, context):
         np.testing.assert_allclose(got, by_loops(tokens, **options), atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("softmax", [False, True])
 def test_causal_layers_are_the_attention_of_the_package(softmax):
     q, k, v = (
@@ -82,6 +84,7 @@ def test_clipping_is_between_layers():
     assert abs(clipped[1]).max() <= 0.5 < abs(clipped[2]).max()
 
 
+@pytest.mark.full
 def test_weights_can_be_trained():
     weights = icl.random_attention(jax.random.key(0), WIDTH, heads=2, key_size=3, scale=0.1)
     assert float(weights.key.std()) == pytest.approx(0.1, rel=0.5)

@@ -131,6 +131,7 @@ def test_the_shift_that_the_text_names_copies_the_token_before():
     np.testing.assert_allclose(merged[1:, 4:8], contents[:-1], atol=1e-12)
 
 
+@pytest.mark.full
 def test_merged_tokens_can_be_regressed_on():
     x, y, query, contents = alternating()
     tokens = attend(icl.with_positions(contents), icl.merge_weights(4, 8, clear=True))
@@ -184,6 +185,7 @@ def test_peak_and_roots_of_gdpp(gamma):
     assert icl.gdpp_spectrum(1.33 / gamma, gamma) < value < icl.gdpp_spectrum(1.34 / gamma, gamma)
 
 
+@pytest.mark.full
 def test_best_rate_of_the_papers_task():
     data = few_shot_regression(4000, 0)
     x, y = data.x[:, :-1], data.y[:, :-1]

@@ -127,6 +127,7 @@ def test_constructions_refuse_what_does_not_fit():
         icl.preconditioned_weights(2, 0)
 
 
+@pytest.mark.full
 def test_single_precision_stays_single():
     with x64(False):
         tokens = icl.dynamics_tokens(STATES, w0=W0, targets=True)

@@ -51,6 +51,7 @@ def test_the_printed_gate_of_3_16_is_one_step_late():
     assert abs(printed - good).max() > 1e-3
 
 
+@pytest.mark.full
 def test_a_layer_is_a_regression_at_every_token():
     weights = icl.random_attention(jax.random.key(0), 5, heads=2, key_size=D, scale=1.0)
     tokens, gates = RNG.normal(size=(2, T, 5)), RNG.uniform(0.6, 1.0, size=(2, T, 2))
@@ -86,6 +87,7 @@ def test_gradient_without_stored_matrices():
         np.testing.assert_allclose(got, want, atol=1e-8)
 
 
+@pytest.mark.full
 def test_mesa_is_online_newton():
     phi, h, out = np.zeros((M, D)), RIDGE * np.eye(D), []
     for k, v, q in zip(KEYS, VALUES, QUERIES, strict=True):
@@ -98,6 +100,7 @@ def test_mesa_is_online_newton():
     np.testing.assert_allclose(ours[0, :, 0], out, atol=1e-10)
 
 
+@pytest.mark.full
 def test_no_steps_are_gated_linear_attention_and_d_steps_exact():
     q, k, v = (x[None, :, None] for x in (QUERIES, KEYS, VALUES))
 

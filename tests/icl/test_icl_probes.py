@@ -24,6 +24,7 @@ def test_what_is_linear_is_decoded():
     np.testing.assert_allclose(probe(X), EXACT, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("each_token", [True, False])
 def test_ridge_is_the_normal_equations(each_token):
     noisy = EXACT + RNG.normal(size=EXACT.shape)
@@ -41,6 +42,7 @@ def test_ridge_is_the_normal_equations(each_token):
         np.testing.assert_allclose(probe(X)[:, t], decoded, atol=1e-10)
 
 
+@pytest.mark.full
 def test_noise_is_fitted_but_not_decoded():
     noise = RNG.normal(size=(N, T, 15))
     probe = icl.linear_probe(noise, EXACT)
@@ -68,6 +70,7 @@ def test_undecoded_states_predict_as_one_gradient_step():
     np.testing.assert_allclose(icl.implicit_predictions(STATES, 0.2 * STATES), step, atol=1e-12)
 
 
+@pytest.mark.full
 def test_a_probe_finds_what_neumann_layers_compute():
     states = 0.5 * RNG.normal(size=(30, 6, 2))
     tokens = icl.dynamics_tokens(states, targets=True, positions=True)

@@ -85,6 +85,7 @@ def columns_of(states):
     return np.moveaxis(icl.revalg1_terms(states), -1, -3).reshape(-1, 8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kept", [range(8), [2, 3, 5]])
 def test_fit_is_least_squares_in_the_coefficients(kept):
     states, targets = RNG.normal(size=(2, 4, T, D))
@@ -97,6 +98,7 @@ def test_fit_is_least_squares_in_the_coefficients(kept):
     np.testing.assert_allclose(np.ravel(found), expected, atol=1e-10)
 
 
+@pytest.mark.full
 def test_the_papers_losses():
     data = linear_dynamics(2000, 0)
     columns, target = columns_of(data.inputs), data.labels.ravel()
@@ -140,6 +142,7 @@ def test_interpolation_corrects_the_scale():
     assert abs(icl.attention_update(tokens, plain) - update).max() > 0.1
 
 
+@pytest.mark.full
 def test_the_scale_is_the_papers():
     weights = icl.random_attention(jax.random.key(1), D + 1, key_size=D, scale=1.0)
     gd = icl.gd_weights(np.zeros((1, D)), 0.5, samples=4)

@@ -25,6 +25,7 @@ def is_factor(R) -> bool:
     return not np.tril(R, -1).any() and bool((np.diagonal(R, 0, -2, -1) >= 0).all())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SIDES)
 def test_update_and_downdate_are_backward_stable_on_hard_factors(kind):
     convert, worst = SIDES[kind], {}
@@ -43,6 +44,7 @@ def test_update_and_downdate_are_backward_stable_on_hard_factors(kind):
     assert max(max(v) for v in worst.values()) < 8, worst
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SIDES)
 @pytest.mark.parametrize("k", [0, 1, 2 * D])
 def test_any_number_of_columns(kind, k):
@@ -126,6 +128,7 @@ def test_a_singular_factor_of_any_form_loses_a_row():
     assert is_factor(found)
 
 
+@pytest.mark.full
 def test_batches_broadcast_and_jit_and_vmap():
     rng = np.random.default_rng(1)
     R = np.triu(rng.standard_normal((2, 1, D, D)))
@@ -146,6 +149,7 @@ def test_batches_broadcast_and_jit_and_vmap():
     assert cholesky_downdate(jnp.empty((0, 0)), jnp.empty(0)).shape == (0, 0)
 
 
+@pytest.mark.full
 def test_dtypes_and_the_triangle_that_is_not_read():
     R, X = CASES["numpy"]["random"]
     full = cholesky_update(R, X.T)
@@ -177,6 +181,7 @@ def test_bad_arguments_are_named(change):
         change(eye, np.ones(3, complex))
 
 
+@pytest.mark.full
 def test_numpy_does_not_import_jax():
     code = """
 import sys, numpy as np

@@ -50,6 +50,7 @@ R4 = np.triu(np.random.default_rng(0).standard_normal((4, 4))) + 3 * np.eye(4)
 X4 = np.random.default_rng(1).standard_normal((4, 2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("zero", [False, True])
 def test_cholesky_update(zero):
     """Also where x = 0: nothing turns there, and the second derivative is not zero."""
@@ -72,7 +73,7 @@ def test_cholesky_downdate():
 A53 = np.random.default_rng(2).standard_normal((5, 3))
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "dense"),
     [
@@ -111,6 +112,7 @@ def test_givens_derivatives():
     assert there_are_none == 0
 
 
+@pytest.mark.full
 def test_a_gradient_is_finite_where_a_pivot_is_zero():
     gradient = jax.grad(lambda R, x: cholesky_update(R, x).sum(), (0, 1))
     for g in gradient(jnp.zeros((3, 3)), jnp.zeros((3, 1))):

@@ -12,8 +12,6 @@ import scipy.linalg
 
 from olsq.linalg import qr_delete, qr_insert
 
-pytestmark = pytest.mark.sparse
-
 EPS = float(np.finfo(float).eps)
 SIDES = {"numpy": np.asarray, "jax": jnp.asarray}
 M, N = 7, 4
@@ -57,6 +55,7 @@ def check(name, Q, R, A, tolerance=30 * EPS):
     assert (np.diag(R) >= 0).all(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["complete", "reduced"])
 @pytest.mark.parametrize("kind", SIDES)
 def test_hard_matrices_in_and_out(kind, mode):
@@ -75,6 +74,7 @@ def test_hard_matrices_in_and_out(kind, mode):
         check(name, *qr_delete(Q, R, 1, 2, which="col"), np.delete(A, [1, 2], 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["complete", "reduced"])
 def test_one_row_or_column_of_hard_matrices(mode):
     rng = np.random.default_rng(10)
@@ -115,6 +115,7 @@ def test_every_place_agrees_with_scipy_up_to_signs():
                     check((which, k), *qr_delete(Q, R, k, which=which), np.delete(A, k, axis))
 
 
+@pytest.mark.full
 def test_from_nothing_and_back_to_nothing():
     A = np.random.default_rng(6).standard_normal((5, 3))
     Q, R = np.empty((0, 0)), np.empty((0, 3))
@@ -148,6 +149,7 @@ def test_a_window_of_rows_stays_orthogonal():
     check("window", Q, R, rows[-10:], 400 * EPS)
 
 
+@pytest.mark.full
 def test_batches_jit_and_a_traced_place():
     rng = np.random.default_rng(9)
     A, u = rng.standard_normal((2, 3, 5, 3)), rng.standard_normal((3, 5))

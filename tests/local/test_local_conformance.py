@@ -12,7 +12,7 @@ import olsq
 from olsq.local.jax import solve as in_jax
 from olsq.reference import local as oracle
 
-pytestmark = [pytest.mark.usefixtures("small_blocks"), pytest.mark.sparse]
+pytestmark = pytest.mark.usefixtures("small_blocks")
 SOLVES = {"numpy": olsq.local_lstsq, "jax": in_jax.local_lstsq}
 rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 backends = pytest.mark.parametrize("backend", SOLVES)
@@ -47,6 +47,7 @@ def tolerance(made, eps):
     return 100 * eps * (1 + exponent) * (1 + key / ridge) * value
 
 
+@pytest.mark.full
 @rows
 @backends
 def test_outputs_are_those_of_dense_regressions_and_within_their_bound(row, backend):
@@ -61,6 +62,7 @@ def test_outputs_are_those_of_dense_regressions_and_within_their_bound(row, back
     assert np.isinf(stats.value_bound[np.isnan(wanted[..., 0])]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tol", [0.3, 1e-3])
 @backends
 def test_the_bounds_cover_a_solve_that_stops_early(backend, tol):
@@ -85,6 +87,7 @@ def test_no_steps_are_softmax_attention(backend):
     assert (found.stats.steps == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @backends
 def test_low_precision(backend, dtype):
@@ -104,6 +107,7 @@ def test_low_precision(backend, dtype):
     assert (error <= found.stats.value_bound).all()
 
 
+@pytest.mark.full
 @rows
 @backends
 def test_a_lost_sample_reaches_the_outputs_that_see_it_only(row, backend):
@@ -138,6 +142,7 @@ def test_a_key_of_weight_0_is_left_out_even_if_it_is_not_finite(backend):
     assert np.isnan(run(backend, row, made, segments).value[0]).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("row", [r for r in ROWS if r.causal], ids=lambda row: row.name)
 @backends
 def test_the_future_changes_nothing(row, backend):
@@ -151,6 +156,7 @@ def test_the_future_changes_nothing(row, backend):
     assert not np.allclose(after[:, 21:], before[:, 21:])
 
 
+@pytest.mark.full
 @rows
 @backends
 def test_units_change_nothing(row, backend):

@@ -11,7 +11,7 @@ from local_cases import ARRAYS, ROWS
 from olsq.local.jax.solve import local_lstsq
 from tests.versions import fast
 
-pytestmark = [pytest.mark.usefixtures("small_blocks"), pytest.mark.sparse]
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def dense(row, made, segments):
@@ -69,6 +69,7 @@ def compiled(function, *given):
     return jax.jit(function).lower(*given).compile(compiler_options=fast())(*given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row",
     [ROWS[3], ROWS[4], pytest.param(ROWS[1], marks=pytest.mark.slow)],
@@ -85,6 +86,7 @@ def test_gradients_and_their_derivatives(row):
     check(found[1], wanted[1], made)
 
 
+@pytest.mark.full
 def test_tangents():
     row = ROWS[3]
     made, segments, directions, _ = problem(row)
@@ -111,6 +113,7 @@ def test_reverse_mode_over_reverse_mode():
     check(compiled(twice(ours), made), jax.jit(twice(dense))(made), made)
 
 
+@pytest.mark.full
 def test_a_lost_sample_has_no_gradient_and_gives_none():
     row = ROWS[1]
     made, segments, _, _ = problem(row)

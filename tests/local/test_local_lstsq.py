@@ -100,6 +100,7 @@ def test_jax_takes_vmap_and_jit_and_gives_the_same():
     np.testing.assert_allclose(stats.value_bound, wanted.stats.value_bound, rtol=0.1, atol=1e-12)
 
 
+@pytest.mark.full
 def test_streams_side_by_side_are_those_one_after_another(monkeypatch):
     """The code path of devices other than one CPU, run on this one."""
     wanted = olsq.local_lstsq(K[:2, :11], V[:2, :11], Q[:2, :11], ridge=0.1)
@@ -108,6 +109,7 @@ def test_streams_side_by_side_are_those_one_after_another(monkeypatch):
     np.testing.assert_allclose(found.value, wanted.value, atol=1e-12)
 
 
+@pytest.mark.full
 def test_a_given_direction_is_read_along():
     rng = np.random.default_rng(2)
     x = rng.standard_normal((3, 20, 5))
@@ -135,6 +137,7 @@ def test_ridge_and_scale_broadcast_over_leading_axes():
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("solve", [olsq.local_lstsq, in_jax], ids=["numpy", "jax"])
 def test_one_token_and_none(solve):
     fit = solve(K[0, :1], V[0, :1], Q[0, :1], ridge=0.1)
@@ -158,6 +161,7 @@ def test_check_raises_where_the_bound_is_too_large():
         olsq.local_lstsq(lost, V, Q, ridge=0.1).check()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("put", [np.asarray, jnp.asarray])
 def test_no_bound_holds_where_exponents_round_by_tens(put):
     def bounds(size):
@@ -222,6 +226,7 @@ def test_numpy_arrays_do_not_import_jax():
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_square_of_the_length():
     length, d = 16_384, 64
     x = jax.ShapeDtypeStruct((length, d), jnp.float32)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from olsq import nn
 from olsq.nn.gated import RIDGE_FLOOR
+from tests.tiers import examples
 
 T, DIM, HEADS, K = 200, 12, 2, 6
 CAP = 1 - nn.solved.FORGET_BOUND
@@ -44,7 +45,7 @@ def systems(keys, forget, weight):
     shift=st.sampled_from([-8.0, 0.0, 8.0]),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_condition_numbers_are_bounded_by_weight_over_ridge(stream, scale, shift, seed):
     rng = np.random.default_rng(seed)
     mixer = nn.mixer("mesa", DIM, heads=HEADS, key_size=K, key=jax.random.key(seed))

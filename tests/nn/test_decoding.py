@@ -146,6 +146,7 @@ def growing():
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_caches_grow_outside_jit_and_say_how_inside():
     model = growing()
     tokens = np.array([[1, 2, 3, 4, 5]])
@@ -171,6 +172,7 @@ def test_caches_grow_outside_jit_and_say_how_inside():
         jax.eval_shape(lambda s: model(tokens, state=s), state)
 
 
+@pytest.mark.full
 def test_rows_of_a_state_are_taken():
     run = every()
     _, state = run["first"](*padded(FIRST, 5))

@@ -13,8 +13,6 @@ from olsq import nn
 from olsq.nn import depth
 from tests.versions import quick
 
-pytestmark = pytest.mark.sparse
-
 TOKENS = np.array([[3, 1, 4, 1, 5, 2, 6], [5, 3, 5, 0, 7, 1, 0]])
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2]])
 
@@ -81,6 +79,7 @@ def test_a_loop_gives_what_blocks_one_by_one_give(monkeypatch, mixers, blocks, p
         np.testing.assert_allclose(a, b, atol=1e-4 * max(1e-3, float(jnp.abs(b).max())))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("eager_loops")
 def test_a_loop_goes_on_from_the_state_of_each_block():
     model = model_of("linear", blocks=3)

@@ -17,6 +17,7 @@ def model(**options):
     return olsq.nn.LanguageModel(16, **{**SIZES, **options}, key=jax.random.key(0))
 
 
+@pytest.mark.full
 def test_dropout_needs_a_key_and_repeats_with_it():
     plain, dropped = model(), model(dropout=0.4)
     call = eqx.filter_jit(lambda model, key: model(TOKENS, key=key))

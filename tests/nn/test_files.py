@@ -60,6 +60,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 def test_comes_back(path, options):
     model = small(**options)
@@ -91,6 +92,7 @@ def test_solvers_come_back(path):
     assert [m.solver for m in olsq.nn.mixers_of(olsq.nn.load(path))] == [olsq.Dense(), None]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_dtypes_are_kept(path, dtype):
     with x64(dtype == "float64"):
@@ -261,6 +263,7 @@ def forged(path, configuration=None, solvers=None):
     tensors.write(path, arrays, metadata)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("configuration", "message"), HOSTILE.values(), ids=HOSTILE)
 def test_sizes_are_compared_with_the_tensors_first(path, configuration, message):
     olsq.nn.save(path, small())
@@ -271,6 +274,7 @@ def test_sizes_are_compared_with_the_tensors_first(path, configuration, message)
     assert time.process_time() - begun < 1.0  # a model of 100,000 blocks takes minutes
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "solver",
     [3, "x", [1], {"a": 1}, {"solver": "Evil"}, {"solver": "Dense", "evil": 1},

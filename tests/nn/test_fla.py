@@ -17,8 +17,6 @@ import olsq.nn
 from olsq.nn.fla.reading import TYPES
 from tests.versions import x64
 
-pytestmark = pytest.mark.sparse
-
 DIM, HEADS, SIZE, WIDTH, HIDDEN, VOCABULARY = 6, 2, 4, 4, 5, 9
 INNER = HEADS * SIZE
 
@@ -120,6 +118,7 @@ def model(tokens, weights, layers=2, *, eps=1e-6, bound=0.25):
     return y @ weights.get("lm_head.weight", weights["model.embeddings.weight"]).T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "config"),
     [
@@ -143,6 +142,7 @@ def test_layer(shape, config):
     np.testing.assert_allclose(eqx.filter_jit(ours)(x), want, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.full
 def test_layer_in_float32_token_by_token_and_with_their_solver():
     rng = np.random.default_rng(1)
     weights = layer_weights(rng, gate=True)
@@ -162,6 +162,7 @@ def test_layer_in_float32_token_by_token_and_with_their_solver():
         np.testing.assert_allclose(y[0], want, atol=1e-4)
 
 
+@pytest.mark.full
 def test_model(tmp_path):
     rng = np.random.default_rng(2)
     weights = model_weights(rng, gate=True)
@@ -184,6 +185,7 @@ class Config:
         }  # fmt: skip
 
 
+@pytest.mark.full
 def test_tied_model_in_float32():
     rng = np.random.default_rng(3)
     weights = model_weights(rng, layers=1, tied=True)

@@ -12,8 +12,6 @@ import olsq.nn
 from olsq.nn.kinds import named_arrays
 from tests.versions import x64
 
-pytestmark = pytest.mark.sparse
-
 NAMES = list(reference.LAYERS)
 
 
@@ -31,6 +29,7 @@ def read(name, weights, **more):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_and_round_trip(name):
     rng = np.random.default_rng(NAMES.index(name))
@@ -49,6 +48,7 @@ def test_outputs_and_round_trip(name):
         np.testing.assert_array_equal(named_arrays(third)[key], value, key)
 
 
+@pytest.mark.full
 def test_a_model_of_mamba3_whose_heads_share_keys():
     """Keys of a group come back once for each head; blocks have no MLPs, names are others."""
     rng = np.random.default_rng(8)
@@ -118,6 +118,7 @@ RETENTION = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_model_with_scales_per_head_and_scaled_embeddings():
     """Scales that have no place in the other format move elsewhere, and the logits stay."""
     model = varied(model_of("retention", RETENTION, dtype="float64"))
@@ -132,6 +133,7 @@ def test_a_model_with_scales_per_head_and_scaled_embeddings():
     np.testing.assert_allclose(run(again), run(model), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.full
 def test_rotated_retention_goes_on_from_a_state():
     name = "retnet"
     weights = reference.weights(name, np.random.default_rng(4))
@@ -156,6 +158,7 @@ def layer_of(kind, **options):
     return kind(8, heads=2, key=jax.random.key(0), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "message"),
     [

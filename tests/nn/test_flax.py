@@ -19,8 +19,6 @@ from flax import nnx
 import olsq
 import olsq.nn
 
-pytestmark = pytest.mark.sparse
-
 flax = importlib.import_module("olsq.nn.flax")
 
 TOKENS = jnp.array([[3, 1, 4, 1, 5, 2]])
@@ -80,6 +78,7 @@ def test_options_are_kept_and_tell_compiled_functions_apart():
     assert flax.to_equinox(cheap).solver == olsq.ConjugateGradient(max_steps=2)
 
 
+@pytest.mark.full
 def test_trains_as_equinox_does():
     model, tx = small(), optax.adamw(1e-2)
     adapted = flax.to_nnx(model)
@@ -112,6 +111,7 @@ def test_trains_as_equinox_does():
     same(flax.to_equinox(adapted), model, atol=1e-5)
 
 
+@pytest.mark.full
 def test_split_changes_and_merge():
     adapted = flax.to_nnx(small())
     graph, state = nnx.split(adapted)

@@ -48,7 +48,7 @@ def argmaxes(forward, prompt):
     return line[:, length:]
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mixer", "length"),
     [(("mesa",), 1), (("softmax", "hawk"), 3), (("softmax",), 1), (("sliding_window",), 3)],
@@ -64,6 +64,7 @@ def test_greedy_decoding_is_that_of_the_whole_forward(mixer, length):
     assert len(np.unique(np.concatenate([prompt[:, -1:], want], 1))) > 2
 
 
+@pytest.mark.full
 def test_the_likeliest_of_one_is_greedy():
     model, _ = small("hawk")
     prompt = np.array([[3, 1], [7, 7]])
@@ -73,6 +74,7 @@ def test_the_likeliest_of_one_is_greedy():
         np.testing.assert_array_equal(sampled, greedy)
 
 
+@pytest.mark.full
 def test_a_key_decides():
     model, _ = small("hawk")
     prompt = np.zeros((40, 1), np.int32)
@@ -86,6 +88,7 @@ def test_a_key_decides():
     assert one.shape == (40, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options", [{}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.7, "temperature": 1.5}], ids=str
 )
@@ -120,7 +123,7 @@ def kept(logits, top_k, top_p, min_p=None):
     return np.array([logits[i] if i in chosen else -np.inf for i in range(len(logits))])
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("top_p", [None, 1e-9, 0.3, 0.9, 1.0])
 @pytest.mark.parametrize("top_k", [None, 1, 4, 17])
 def test_truncation_is_its_definition(top_k, top_p):
@@ -157,6 +160,7 @@ def greedy(forward, prompts, penalty=1.0):
     return np.array([line[end - STEPS : end] for line, end in zip(lines, ends, strict=True)])
 
 
+@pytest.mark.full
 def test_prompts_of_several_lengths_go_on_as_each_alone():
     model, forward = small("softmax")
     want = greedy(forward, RAGGED)
@@ -205,6 +209,7 @@ def end_of(row, token, pair):
     return STEPS
 
 
+@pytest.mark.full
 def test_streams_and_samples_draw_the_same():
     model, _ = small("hawk")
     options = {

@@ -27,8 +27,6 @@ from olsq import nn
 from olsq.attention.registry import RULES
 from tests.tiers import leading
 
-pytestmark = pytest.mark.sparse
-
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 causal = leading([r for r in ROWS if r.causal])
 T, HALF = 17, 8
@@ -62,6 +60,7 @@ def test_a_layer_computes_the_rule_that_names_it():
             assert layer.mixer == "hawk" or kind.rule is rule.function
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("row", ROWS + VARIANTS, ids=str)
 def test_it_is_the_arithmetic_of_the_papers(row):
     made = case(row)
@@ -72,6 +71,7 @@ def test_it_is_the_arithmetic_of_the_papers(row):
         assert error(y[b], want) < ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @every
 def test_shapes_and_dtypes(row, dtype):
@@ -90,6 +90,7 @@ def test_shapes_and_dtypes(row, dtype):
     assert {a.dtype for a in jax.tree.leaves(eqx.filter(layer, eqx.is_array))} == {np.dtype("f4")}
 
 
+@pytest.mark.full
 @every
 def test_what_it_counts(row):
     d, h, k, v = 20, 4, 6, 6 if row.packed else 10
@@ -120,6 +121,7 @@ def test_the_compared_mixers_count_the_same():
     assert size("hawk") + mlp == pytest.approx(mesa + mlp, rel=0.05)
 
 
+@pytest.mark.full
 @causal
 def test_nothing_comes_from_the_future(row):
     x, y, _ = whole(row)
@@ -132,6 +134,7 @@ def test_nothing_comes_from_the_future(row):
     assert np.isnan(got[:, cut:]).all()
 
 
+@pytest.mark.slow
 @causal
 def test_it_goes_on_from_its_state(row):
     x, y, start = whole(row)
@@ -147,6 +150,7 @@ def test_it_goes_on_from_its_state(row):
         assert error(np.concatenate(outputs, 1), y) < ROUNDING, cuts
 
 
+@pytest.mark.full
 @causal
 def test_decoding_is_compiled_once(row):
     x, _, state = whole(row)
@@ -172,6 +176,7 @@ def packed_apart(row, x, first):
     return np.stack(outputs), jax.tree.map(lambda *a: jnp.stack(a), *states)
 
 
+@pytest.mark.slow
 @causal
 def test_packed_segments_are_sequences_of_their_own(row):
     x, y, start = whole(row)
@@ -198,6 +203,7 @@ def test_packed_segments_of_a_layer_that_sees_the_future():
     assert error(np.asarray(case(row)(x, None, np.zeros_like(IDS))[0]), y) < ROUNDING
 
 
+@pytest.mark.slow
 @leading(ROWS, LONG)
 def test_gradients_of_long_bfloat16_streams(row):
     """Gradients of one repeated token and of random tokens are finite; the latter nowhere zero."""
@@ -219,6 +225,7 @@ def test_gradients_of_long_bfloat16_streams(row):
             assert share[0] or np.any(leaf != 0), jax.tree_util.keystr(path)
 
 
+@pytest.mark.full
 def test_the_factor_of_a_ttt_query_is_learned_and_goes_on_from_a_state():
     layer = nn.TTTLinear(8, heads=2, mini_batch=3, query_factor=True, key=jax.random.key(0))
     np.testing.assert_allclose(layer.query_factor(), [1, 1 / 2, 1 / 3], rtol=1e-6)
@@ -266,6 +273,7 @@ def with_repeated_keys(layer, whole):
     return eqx.combine(jax.tree.unflatten(shape, leaves), static)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row", [r for r in (*ROWS, VARIANTS[-2], VARIANTS[4]) if r.mixer != "hawk"], ids=str
 )

@@ -26,8 +26,6 @@ from nn_reference import (
 import olsq
 from olsq import nn
 
-pytestmark = pytest.mark.sparse
-
 VOCABULARY, T, B = 23, 9, 2
 MIXED = ("softmax", "mesa", "hawk")
 BY_NAME = {row.mixer: row for row in ROWS}
@@ -79,6 +77,7 @@ def blocks_in_numpy(model, x):
     return rms(model.backbone.norm, x)
 
 
+@pytest.mark.full
 def test_it_is_the_arithmetic_of_the_paper():
     model, tokens, logits, _ = mixed()
     assert (logits.shape, logits.dtype) == ((B, T, VOCABULARY), np.float32)
@@ -98,6 +97,7 @@ def test_one_compilation_serves_every_call():
     assert len(run.traces) == before
 
 
+@pytest.mark.full
 def test_prefill_and_steps_are_the_whole():
     model, tokens, want, _ = mixed()
     prefill, step = running("prefill", capacity=T), running("step")
@@ -126,6 +126,7 @@ def test_a_state_goes_on_and_segments_do_not_mix():
     assert error(packed[:, 5:], whole(alone, one)[:, :3]) < ROUNDING
 
 
+@pytest.mark.full
 def test_models_are_mapped_over_batches():
     model, _, _, run = mixed()
     many = draw_tokens(3, B, T, seed=2)
@@ -134,6 +135,7 @@ def test_models_are_mapped_over_batches():
         assert error(got[i], run(model, many[i])) < ROUNDING
 
 
+@pytest.mark.full
 def test_bfloat16_is_close_to_float32():
     model, tokens, want, _ = mixed()
     half = model_of(dtype="bfloat16")
@@ -147,6 +149,7 @@ def test_bfloat16_is_close_to_float32():
     assert state[1].rule.gram.dtype == np.float32
 
 
+@pytest.mark.full
 def test_the_embedding_is_scaled_tied_and_capped():
     model = nn.LanguageModel(512, dim=64, blocks=1, heads=1, mixer="linear", key=jax.random.key(0))
     stream = model.embed(np.arange(512)[None])
@@ -190,6 +193,7 @@ def start_of(width, **options):
     return float(value), norm, f64(logits), np.asarray(tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "tied"),
     [
@@ -257,6 +261,7 @@ def test_recomputation_changes_nothing(mixer, ways):
             assert error(a, b) < ROUNDING
 
 
+@pytest.mark.full
 def test_another_solver_is_another_accuracy_with_the_same_weights():
     model, tokens, want, _ = mixed()
     errors = []
@@ -301,6 +306,7 @@ def test_patterns_repeat_and_mlps_can_be_left_out():
     assert np.mean(gains) == pytest.approx((2 / 8) ** 0.5 / 16**0.5, rel=0.1)
 
 
+@pytest.mark.full
 def test_what_models_refuse():
     for options, message in (
         ({"mixer": ("mesa", "mamab")}, r"unknown mixer 'mamab'; known are comba, delta, .*mesa"),

@@ -78,6 +78,7 @@ def test_short_convolution_is_its_sum():
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", [nn.ShortConvolution(4, 3, key=KEY), Shift()], ids=["taps", "one"])
 def test_a_convolution_goes_on_and_stays_in_its_segment(part):
     x = draw(1, 9, 3)
@@ -106,6 +107,7 @@ def test_a_shift_is_the_token_before():
     assert np.array_equal(y[:, 1:], x[:, :-1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [8, 2, 5])
 def test_rotary_positions_turn_pairs_and_products_depend_on_distance(width):
     q, k = draw(1, 6, 2, width), draw(1, 6, 2, width, seed=1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import pytest
 from nn_cases import DIM, ROWS, VARIANTS, case
 
 from tests.portable import check_portable, single
 from tests.tiers import leading
 
 
+@pytest.mark.full
 @leading([*ROWS, *VARIANTS], {"gla", "hawk"})
 def test_a_mixer_is_portable(row):
     made = case(row)

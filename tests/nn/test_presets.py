@@ -30,6 +30,7 @@ def mesa_count(vocabulary, dim, blocks, heads, key):
     return vocabulary * dim + blocks * (layer + 9 * dim * dim + 2 * dim) + dim
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", nn.PRESETS)
 def test_sizes_have_the_parameters_of_their_names(size):
     p = nn.PRESETS[size]
@@ -58,6 +59,7 @@ def test_compared_models_have_the_same_size():
         assert nn.count_parameters(shape_of("140m", mixer=mixer)) == pytest.approx(mesa, rel=0.02)
 
 
+@pytest.mark.full
 def test_options_override_a_size():
     model = nn.preset("1m", vocab_size=7, mixer="gla", blocks=1, mlp_ratio=0, key=jax.random.key(0))
     assert [type(m) for m in nn.mixers_of(model)] == [nn.GLA]
@@ -97,6 +99,7 @@ def test_gates_start_where_recall_is_learned_and_where_the_paper_has_them():
 LATE = "mesa_discounted"  # gates above .99, which its ridge needs
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "mixer", [n for n, kind in nn.MIXERS.items() if issubclass(kind, (Gated, nn.Forgetting))]
 )
@@ -128,18 +131,21 @@ def runs(model):
 SMALL = {"vocab_size": 9, "dim": 8, "heads": 2, "key": jax.random.key(0)}
 
 
+@pytest.mark.full
 def test_mesanet():
     model = nn.MesaNet(**SMALL, blocks=1, solver=olsq.ConjugateGradient(max_steps=4))
     assert runs(model) == [nn.Mesa]
     assert model.backbone.blocks[0].mixer.solver.max_steps == 4
 
 
+@pytest.mark.full
 def test_hawk_mesa():
     model = eqx.filter_eval_shape(lambda: nn.hawk_mesa(**SMALL, blocks=5))
     assert [type(m) for m in nn.mixers_of(model)] == [nn.Hawk, nn.Mesa, nn.Hawk, nn.Mesa, nn.Hawk]
     assert runs(nn.hawk_mesa(**SMALL, blocks=2)) == [nn.Hawk, nn.Mesa]
 
 
+@pytest.mark.full
 def test_state_tracking():
     model = nn.state_tracking(**SMALL, blocks=1)
     assert runs(model) == [nn.Mesa]
@@ -152,6 +158,7 @@ def test_state_tracking():
     assert gates["forget"].max() > 0.5
 
 
+@pytest.mark.full
 def test_the_hybrid_of_the_thesis():
     model = nn.thesis_hybrid(**SMALL, blocks=3, nu=3, mixer="linear")
     assert runs(model) == [nn.Softmax, nn.LinearAttention, nn.LinearAttention]

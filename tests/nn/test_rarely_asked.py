@@ -33,6 +33,7 @@ def test_a_cache_grows_and_does_not_shrink(cache):
     np.testing.assert_array_equal(cache.grown(4).length, cache.length)
 
 
+@pytest.mark.full
 def test_a_network_that_learns_starts_somewhere():
     x = X[..., None, :2]
     w = RNG.normal(size=(1, 4, 2)).astype(np.float32)

@@ -74,6 +74,7 @@ def solvers_of(model):
     return [mixer.solver for mixer in nn.mixers_of(model) if mixer.solves()]
 
 
+@pytest.mark.full
 def test_solvers_change_and_come_back_from_files(tmp_path):
     model = model_of("fitted", "gla", "doubled")
     assert solvers_of(model) == [None, None]

@@ -12,8 +12,6 @@ from nn_cases import DIM, HEADS, ROWS
 from olsq import nn
 from tests.versions import quick
 
-pytestmark = pytest.mark.sparse
-
 ROW_OF = {row.mixer: row for row in reversed(ROWS)}
 each_mixer = pytest.mark.parametrize("row", ROW_OF.values(), ids=str)
 PLAIN = ("bias", "speed", "rate", "raw")  # parts of the names of what gates are made from
@@ -29,6 +27,7 @@ def enlarged(layer, value):
     return jax.tree_util.tree_map_with_path(at, layer)
 
 
+@pytest.mark.slow
 @each_mixer
 def test_gates_saturate(row):
     layer = nn.mixer(row.mixer, DIM, heads=HEADS, key=jax.random.key(0), **row.options)

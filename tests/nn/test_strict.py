@@ -11,8 +11,6 @@ from nn_cases import DIM, ROWS, VARIANTS, case
 
 from tests.tiers import leading
 
-pytestmark = pytest.mark.sparse
-
 
 def run(made):
     def output(arrays, x):
@@ -30,6 +28,7 @@ def total(f):
     return scored
 
 
+@pytest.mark.slow
 @leading(ROWS + VARIANTS)
 def test_strict_dtype_promotion(row):
     made = case(row)
@@ -41,6 +40,7 @@ def test_strict_dtype_promotion(row):
             assert y.dtype == dtype
 
 
+@pytest.mark.slow
 @leading(ROWS + VARIANTS)
 def test_a_batch_of_any_size(row):
     (batch,) = export.symbolic_shape("b")
@@ -48,6 +48,7 @@ def test_a_batch_of_any_size(row):
     assert jax.jit(run(made)).trace(made.arrays, x).out_info.shape == (batch, 7, DIM)
 
 
+@pytest.mark.slow
 @leading(ROWS + VARIANTS)
 def test_a_time_axis_of_any_length(row):
     batch, length = export.symbolic_shape("b, t")

@@ -12,7 +12,6 @@ from olsq.reference import regression as oracle
 EDGES = [1, 63, 64, 65, 127, 128, 129, 200]
 
 
-@pytest.mark.sparse
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("n", EDGES)
 @pytest.mark.parametrize(
@@ -86,7 +85,6 @@ WITHOUT_ROWS = {
 }
 
 
-@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [

@@ -76,6 +76,7 @@ TABLE = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "mode", "ridge", "intercept", "m", "regressors", "forgetting"), TABLE
 )
@@ -141,6 +142,7 @@ def test_statistics_are_those_of_complex_ordinary_least_squares(method, intercep
     np.testing.assert_allclose(est.score(X, y), 1 - ratio)
 
 
+@pytest.mark.full
 def test_intervals_cover_both_parts():
     rng = np.random.default_rng(3)
     hits = []
@@ -307,7 +309,7 @@ class TestProperties:
         np.testing.assert_allclose(prediction + residual, 1.0)
 
 
-@pytest.mark.sparse
+@pytest.mark.full
 @pytest.mark.parametrize("window_of", ["samples", "positions", "time"])
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("d", [2, 17])  # 17: blocks of real rows

@@ -31,7 +31,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: ", ".join(o) or "defaults")
 @pytest.mark.parametrize("m", [0, 2])
 def test_each_filter_is_an_estimator(m, options):

@@ -57,6 +57,7 @@ def estimator(method, ridge_mode, ridge, intercept, forget=1.0):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "ridge_mode", "dtype", "ridge", "intercept", "targets", "regressors", "forgetting"),
     CASES,
@@ -93,7 +94,7 @@ def test_agrees_with_oracle_after_every_sample(
             assert error <= allowed
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 @pytest.mark.parametrize(("method", "ridge_mode", "dtype"), METHODS)
 def test_every_property(method, ridge_mode, dtype, regressors):

@@ -153,6 +153,7 @@ NETS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:the duality gap")
 @pytest.mark.parametrize("way", NETS)
 @pytest.mark.parametrize("seed", range(24))

@@ -27,6 +27,7 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 def test_check_estimator(estimator):
     with warnings.catch_warnings():

@@ -127,7 +127,7 @@ def test_every_estimator_is_here():
     assert kinds == {name for name in names if not name.startswith("Grouped")}
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("start", [3, 40])
 @pytest.mark.parametrize("call", CALLS)

@@ -89,6 +89,7 @@ CONSTRAINTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("constraints", CONSTRAINTS)
 def test_constrained_coefficients_do_not_depend_on_when_they_were_read(constraints):
     """Few rows, equal columns and columns of zeros: the minimiser of least norm, at every row."""

@@ -90,7 +90,7 @@ CASES += [(by_path, design) for design in departed.DESIGNS if design != "white"]
 CASES += [(in_pieces, "complex"), (in_pieces, "offset"), (row_by_row, "nearly collinear")]
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(("door", "design"), CASES)
 def test_departed_rows_leave_no_trace(door, design, monkeypatch, tmp_path):
     more = (tmp_path,) if door is saved_between else ()
@@ -103,7 +103,7 @@ def test_departed_rows_leave_no_trace(door, design, monkeypatch, tmp_path):
     assert count > 30
 
 
-@pytest.mark.sparse
+@pytest.mark.full
 @pytest.mark.parametrize(
     "door", [by_path, row_by_row, in_pieces, saved_between, by_groups, by_polars]
 )
@@ -119,6 +119,7 @@ def test_windows_of_fewer_rows_than_coefficients(door, monkeypatch, tmp_path):
     assert count > 30
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("few", [False, True])
 def test_single_rows_are_those_of_one_call(few):
     """Also with copies, files and readings between them."""
@@ -150,6 +151,7 @@ def test_a_slope_that_rationals_give(door, monkeypatch):
     assert (departed.errors(stream, coef, intercept) < 1e-13).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("d", [32, 60])
 def test_many_coefficients(d, monkeypatch):
     stream = departed.make(d, "row", "white", d, rows=4)

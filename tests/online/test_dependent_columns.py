@@ -7,14 +7,13 @@ import pytest
 
 import olsq
 
-pytestmark = pytest.mark.sparse
-
 COLUMNS = {
     "dummies and intercept": (lambda X: np.eye(X.shape[1])[X.argmax(1)], True),
     "a sum of two others": (lambda X: np.column_stack([X[:, :2], 2 * X[:, 0] - X[:, 1]]), False),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forget", [0.5, 0.95])
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("method", ["covariance", "sqrt"])

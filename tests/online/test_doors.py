@@ -84,6 +84,7 @@ def same_path(actual, true, rows, what):
         same(getattr(actual, name)[rows], getattr(true, name), f"{what} {name}", scale)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(140))
 def test_one_stream(seed):
     X, y, weights, rng = draw(seed)
@@ -111,6 +112,7 @@ def test_one_stream(seed):
         same(together, getattr(path, name), f"pieces of the path {name}", scale)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(70))
 def test_several_streams(seed):
     X, y, weights, rng = draw(seed)
@@ -160,6 +162,7 @@ def window_of(n, rng):
     return options, times
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(70))
 def test_windows(seed):
     X, y, weights, rng = draw(seed)

@@ -33,6 +33,7 @@ def dense(X, y, weights, ridge):
     return theta, np.linalg.inv(A.T @ A), float(weights @ (y - X @ theta) ** 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("gates", ["factor", "half-life", "factors", "half-life in time"])
@@ -85,6 +86,7 @@ UNBOUNDED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows", ["complete", "holes", "targets apart", "complex", "float32"])
 @pytest.mark.parametrize("case", UNBOUNDED)
 def test_a_window_that_holds_every_row_is_forgetting(case, rows):
@@ -106,6 +108,7 @@ def test_a_window_that_holds_every_row_is_forgetting(case, rows):
         assert fits.all(), (name, np.argwhere(~fits)[:5])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("d", [2, 40])
 @pytest.mark.parametrize("options", [{"half_life": 9}, {"forget": 0.8, "ridge": 0.2}])
 def test_rows_one_by_one_are_those_of_one_call(options, d, tmp_path):

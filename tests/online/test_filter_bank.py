@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import olsq
 from olsq.online.many import merging as bank_merging
 from olsq.online.many.parallel import cores, in_pieces, share, uninterrupted
+from tests.tiers import examples
 
 from . import streams
 from .judge import check_optimal
@@ -117,6 +118,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 def test_each_filter_is_an_estimator(regressors, options):
@@ -170,7 +172,7 @@ def test_row_by_row_with_missing_values_is_each_stream_alone(regressors):
         agree(bank, i, est, X[i][fine[i]], y[i][fine[i]])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=8),
        st.integers(0, 100), st.sampled_from([0.0, 0.1]))  # fmt: skip
 def test_arms_that_are_not_chosen_do_not_change(calls, seed, ridge):
@@ -206,6 +208,7 @@ def test_precisions(data):
         np.testing.assert_allclose(bank.coef_[i], est.coef_, rtol=0, atol=tolerance)
 
 
+@pytest.mark.full
 def test_one_direction_for_ever():
     """1e5 rows that excite one direction: what is held stays, nothing overflows or drifts."""
     rng = np.random.default_rng(0)
@@ -575,6 +578,7 @@ EACH = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("m", [0, 2])
 @pytest.mark.parametrize("name", EACH)
 def test_one_filter_learns_with_its_own_parameters(name, m):

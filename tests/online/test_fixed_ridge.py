@@ -48,6 +48,7 @@ def exact(X, y, gates, ridge):
     return None if found is None else found[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_coefficients_and_residuals_are_those_of_rows_and_ridge(kind, intercept):

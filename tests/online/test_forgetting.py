@@ -81,6 +81,7 @@ def relative(found, true, spread):
     return float((np.abs(found - true) / (spread + np.abs(true))).max())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_dense_recursion(case, name):
@@ -110,6 +111,7 @@ def test_equals_the_dense_recursion(case, name):
     np.testing.assert_allclose(ratio, expected.astype(float), rtol=10 * tolerance)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("start", ["silent column", "silent columns", "equal columns", "few rows"])
 @pytest.mark.parametrize("case", CASES)
 def test_paths_are_the_estimator_where_coefficients_are_undetermined(case, start):
@@ -293,6 +295,7 @@ def test_the_steady_state_window_is_the_stated_one(strategy):
     assert 1 / (shifted.coef_[0] - 1.0) == pytest.approx(window, rel=1e-3)
 
 
+@pytest.mark.full
 def test_windows_of_the_error_driven():
     rng = np.random.default_rng(0)
     y = rng.standard_normal(4000)
@@ -372,6 +375,7 @@ def test_variable_forgetting_shortens_after_a_break_and_follows_the_noise():
     assert 0.3 < est.forgetting_["noise_variance"] < 1.1  # 3000 rows later, from .01
 
 
+@pytest.mark.full
 def test_sigma2_and_intervals_of_the_random_walk_are_the_models():
     rng = np.random.default_rng(8)
     n, q, sigma = 1500, 0.02, 0.5
@@ -432,6 +436,7 @@ def walk_over_holes(seed):
     return X, y, weights, times, given
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(40))
 def test_coefficients_walk_on_in_rows_that_cannot_be_learned(seed, tmp_path):
     """As in rows of weight 0, by every door, with the same bits however the rows are cut."""

@@ -329,6 +329,7 @@ def test_empty_calls_and_single_rows():
     assert row_index(frame("polars")) is None
 
 
+@pytest.mark.full
 def test_arrays_need_no_library_of_frames():
     code = """
 import sys, numpy as np, olsq
@@ -431,6 +432,7 @@ def test_target_names_are_saved(tmp_path):
         assert list(path.labels.targets) == names
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 @pytest.mark.parametrize("choice", ["default", "input"])
 @pytest.mark.parametrize("make", [olsq.RecursiveLeastSquares, olsq.RollingLeastSquares])

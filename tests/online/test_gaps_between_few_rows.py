@@ -64,6 +64,7 @@ def learn(make, way, X, y, factors):
     return est
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("proportional", [False, True], ids=["", "proportional"])
 @pytest.mark.parametrize("name", FACTORS)
 @pytest.mark.parametrize("way", WAYS)
@@ -101,6 +102,7 @@ def test_every_target_of_moments_has_its_own_past(residuals, name):
     np.testing.assert_allclose(est.coef_[2:], alone.coef_, rtol=0, atol=1e-9 * size)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ridge", [1e-3, 1e-8, 1e-11])
 @pytest.mark.parametrize("name", FACTORS)
 @pytest.mark.parametrize("way", WAYS)

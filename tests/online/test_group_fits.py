@@ -62,6 +62,7 @@ def test_fits_are_those_of_a_dense_solve(offset, collinear, options, weighted):
         np.testing.assert_allclose(found.stderr[g], stderr, rtol=max(1e-9, 100 * bound))
 
 
+@pytest.mark.full
 def test_which_groups_moments_determine():
     """Far from collinear they do, and a refinement keeps more digits than they have."""
     rng = np.random.default_rng(0)
@@ -124,6 +125,7 @@ def test_rows_are_predicted_by_their_own_group():
     np.testing.assert_allclose(found, own[:, 0] + np.sum(own[:, 1:] * X, axis=1))
 
 
+@pytest.mark.full
 def test_kernels_refuse_shapes_that_do_not_fit():
     X, y, lengths = groups([10, 10], 2)
     ends = np.cumsum(lengths)

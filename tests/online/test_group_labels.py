@@ -196,6 +196,7 @@ def large_integers(seed, n):
     return ids if len(set(ids)) == 5 else large_integers(seed + 1000, n)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_integers_are_labels_to_their_last_digit(kind, seed):
@@ -260,6 +261,7 @@ DATES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("second", DATES)
 @pytest.mark.parametrize("first", DATES)
 def test_a_day_is_one_label_in_every_library(first, second):

@@ -30,6 +30,7 @@ def agrees(path, alone, rows):
         np.testing.assert_allclose(got[rows], want, rtol=1e-8, atol=1e-9 * scale, err_msg=name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("statistics", [True, False])
 @pytest.mark.parametrize(
     "options",
@@ -71,6 +72,7 @@ def test_a_group_without_a_complete_row_and_several_targets():
     np.testing.assert_allclose(both.stderr[:, 1], 2 * path.stderr, rtol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3", "HAC"])
 @pytest.mark.parametrize(
     "options",

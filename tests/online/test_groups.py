@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import olsq
 from olsq.online.many.labels import read_key
+from tests.tiers import examples
 
 from . import streams
 
@@ -81,6 +82,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 def test_each_group_is_a_path_of_its_own(regressors, options):
@@ -208,7 +210,8 @@ def test_float32_data():
     np.testing.assert_allclose(found.coef, wanted.coef, atol=1e-4)
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.full
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.sampled_from(["a", "b", None, "c"]), min_size=1, max_size=30),
        st.integers(0, 99))  # fmt: skip
 def test_any_order_of_labels(labels, seed):
@@ -318,6 +321,7 @@ def fed(X, y, labels, parts, **options):
     return groups
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 def test_groups_grow_and_each_is_an_estimator(regressors):
     X, y, _, _, labels = mixed(regressors)
@@ -467,6 +471,7 @@ def test_a_refused_call_leaves_every_group_alone():
     assert groups.keys() == ["z"]
 
 
+@pytest.mark.full
 def test_the_page_runs_and_shows_what_comes_out():
     page = (Path(__file__).parents[2] / "docs" / "many-regressions.md").read_text()
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))

@@ -39,6 +39,7 @@ def alone(key, X, y, weights, by, times, **options):
     return est.partial_fit(X[own], y[own], weights[own], times=times[own])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{}, {"method": "sqrt"}, {"cov": "sandwich"}], ids=str)
 @pytest.mark.parametrize("m", [1, 2])
 @pytest.mark.parametrize("kind", HALF_LIVES)

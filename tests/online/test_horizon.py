@@ -224,6 +224,7 @@ def test_scores_that_cannot_be_given_are_refused(rows):
 # -- tuning ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_tuning_scores_forecasts_of_the_horizon(rows):
     X, y, _ = rows
     tuned = olsq.tune(X, y, horizon=4)
@@ -290,6 +291,7 @@ def times_with_holes(rng):
     return np.datetime64("2024-01-01") + np.cumsum(steps).astype("m8[h]")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["gradient", "mixture"])
 def test_tuning_of_a_horizon_in_time(rows, method):
     X, y, _ = rows
@@ -399,6 +401,7 @@ def test_the_gradient_in_time_equals_finite_differences(rows, timed, mode):
         assert exact == pytest.approx((8 * near - far) / (12 * step), rel=2e-6, abs=floor)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("horizon", "said"),
     [
@@ -431,6 +434,7 @@ def mixed_by_hand(y, weight, experts, scored, h, y_range):
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("h", [1, 3])
 def test_mixtures_of_a_horizon_know_the_errors_of_their_time(rows, h, gaps):
@@ -463,6 +467,7 @@ def test_mixtures_of_a_horizon_know_the_errors_of_their_time(rows, h, gaps):
     assert best.forget == forget[int(np.argmin(best.mixture.expert_loss))]
 
 
+@pytest.mark.full
 def test_by_default_a_forecast_rests_on_as_many_horizons_as_coefficients(rows):
     X, y = np.nan_to_num(rows[0]), np.nan_to_num(rows[1])
     for h, fewest in ((1, 3), (10, 30), (90, 150)):  # at most half of the rows
@@ -474,6 +479,7 @@ def test_by_default_a_forecast_rests_on_as_many_horizons_as_coefficients(rows):
         assert olsq.score_forecasts(path, y).n_scored == N - h - fewest + 1
 
 
+@pytest.mark.full
 def test_the_page_runs_and_shows_what_comes_out():
     page = (Path(__file__).parents[2] / "docs" / "forecasting.md").read_text()
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
@@ -494,6 +500,7 @@ ESTIMATORS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("horizon", [1, 5, "5D"])
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_delayed_targets_forecast_as_paths_do(rows, name, horizon):

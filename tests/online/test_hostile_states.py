@@ -13,6 +13,7 @@ import pytest
 
 import olsq
 from olsq import features
+from tests.tiers import nightly
 
 from .fuzz_states import content_of, fuzz
 from .random_parameters import VALUES
@@ -32,6 +33,7 @@ from .state_kinds import (  # fmt: skip
 kept = cache(saved)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_edited_states_are_refused_or_learn(kind):
     """A sample of what ``python -m tests.online.fuzz_states`` tries."""
@@ -42,8 +44,7 @@ def test_edited_states_are_refused_or_learn(kind):
     assert len(found) > 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", nightly(KINDS))
 def test_a_thousand_edited_states(kind):
     counts, broken = fuzz(kind, 1000, 0)
     assert broken == []
@@ -59,6 +60,7 @@ def spellings(value):
     return [kind(v) for v in numbers for kind in kinds if kind(v) == v]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_saved_after_a_change_of_parameters_is_loaded(kind):
     """Whatever the values: a change is refused before a file is written, or the file is read."""
@@ -112,6 +114,7 @@ def refused(content, most_seconds=1.0, most_bytes=50e6):
 COUNTS = [10**6, 10**8, 2**31, 2**53, 2**62, 2**63, 10**30, 10**300]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["n_features", "n_targets"])
 def test_counts_of_the_header_are_compared_with_the_arrays(kind, name):
@@ -124,6 +127,7 @@ def test_counts_of_the_header_are_compared_with_the_arrays(kind, name):
         assert name in refused(content)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", BANKS)
 def test_the_number_of_filters_is_compared_with_the_arrays(kind):
     parameters = take_apart(kept(kind))[0]["parameters"]
@@ -156,6 +160,7 @@ def test_the_most_that_a_builder_lists():
     assert len(features.Fourier([24, 168, 8766], [12, 84, 4383])._waves()) == 12 + 72 + 4380
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [

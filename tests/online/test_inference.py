@@ -33,6 +33,7 @@ def dense_leverage(stream, points, ridge):
     return np.where(known, ((inside / values) ** 2).sum(1), np.inf), values[0] / values[-1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("forgetting", streams.FORGETTING)
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
@@ -63,6 +64,7 @@ def data(seed=0, n=60):
     return X, X @ [1.0, 2.0, 3.0] + 4 + rng.standard_normal(n), rng.uniform(0.1, 3, n)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 def test_everything_is_that_of_statsmodels(method, weighted):
@@ -156,6 +158,7 @@ def test_a_window_is_a_regression_on_its_rows():
     assert ours.n_samples == 60
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["mean", "observation"])
 @pytest.mark.parametrize(
@@ -303,6 +306,7 @@ def test_targets_that_missed_different_rows(method):
     assert str(est.summary()).count("\ntarget ") == 2
 
 
+@pytest.mark.full
 def test_likelihood_is_the_same_however_rows_come(tmp_path):
     """The sum of the weights' logarithms is forgotten, saved and merged like the rest."""
     X, y, w = data()
@@ -448,6 +452,7 @@ def one_filter(forget, X, y):
     return bank[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("door", BELOW_ONE)
 def test_intervals_below_one_degree_of_freedom_are_infinite(door):
     """With k = 2: (1 + f) / (1 - f) - 2 degrees of freedom, which is 1 at f = 1/2."""
@@ -577,6 +582,7 @@ BANK_OPTIONS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize("targets", [0, 2])
 @pytest.mark.parametrize("options", BANK_OPTIONS, ids=repr)
@@ -647,6 +653,7 @@ PRIORS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["HC0", "HC3", "hac"])
 @pytest.mark.parametrize("forget", [1.0, 0.95])
 @pytest.mark.parametrize("method", METHODS)
@@ -697,6 +704,7 @@ STRATEGIES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("forget", STRATEGIES, ids=lambda f: type(f).__name__)
 def test_strategies_without_weights_of_rows_have_no_robust_covariance(forget):
     X, y, _ = data()

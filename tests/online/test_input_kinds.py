@@ -180,6 +180,7 @@ MISSING = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_refused(kind, call):
@@ -206,6 +207,7 @@ def numbers(array):
     return np.array(pd.DataFrame(array).astype(float)).reshape(np.shape(array))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", READ)
 def test_read(kind, call):
@@ -222,6 +224,7 @@ def test_read(kind, call):
         np.testing.assert_array_equal(CALLS[call](X, Y, make(weights)), want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", MISSING)
 def test_missing(kind, call):

@@ -55,7 +55,7 @@ def allowed(method: str, condition: float, H: np.ndarray, squares: float) -> np.
     return 300 * EPS * lost * np.sqrt(squares / H)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "size"), [c for c in CASES if "start" not in c[0] or c[1] < 20])
 @pytest.mark.parametrize("how", ["times", "factors"])
 @pytest.mark.parametrize("method", METHODS)
@@ -143,6 +143,7 @@ def test_a_power_of_two_in_a_column_is_exactly_one_in_its_coefficient(method, ki
 # -- finite, and in files --------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "size"), CASES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_state_is_finite_and_can_be_loaded(method, kind, size):
@@ -280,7 +281,7 @@ WITHIN = {"robust": 0.1}
 NARROW = {"sequence, JAX"}
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("door", "kind", "size"),
     [

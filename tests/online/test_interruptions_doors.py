@@ -192,7 +192,7 @@ NOT_FOR = {
 COMPILED = {"factor, JAX", "decoding, JAX"}  # anew for every length
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("door", "kind", "size"),
     [
@@ -215,6 +215,7 @@ def test_after_twenty_half_lives_the_past_is_over(door, kind, size):
     assert (error <= 1e-3 * np.abs(s.y[-20:]).max()).all(), error
 
 
+@pytest.mark.full
 def test_rows_that_leave_a_factor_leave_nothing_behind():
     """A window by updates and downdates over a stream whose noise falls 100 times."""
     s = interruption("noise falls", 100, rows=200)
@@ -279,7 +280,7 @@ ONE_BY_ONE = {
 }
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "size"), SHORT)
 @pytest.mark.parametrize("way", ONE_BY_ONE)
 def test_what_rows_determine_is_as_in_rational_arithmetic(way, kind, size):
@@ -304,6 +305,7 @@ def test_what_rows_determine_is_as_in_rational_arithmetic(way, kind, size):
     assert judged >= 8
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("kind", "size"), [("gap", 60), ("gap", 960), ("gap", 100_000),
                                             ("bursts", 300)])  # fmt: skip
@@ -344,7 +346,7 @@ SAVED = {
 }
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "size"), [*SHORT, ("silent start", 29), ("constant start", 60)])
 @pytest.mark.parametrize("name", SAVED)
 def test_every_state_is_finite_and_can_be_loaded(name, kind, size):

@@ -60,7 +60,7 @@ def theta(est):
     return np.concatenate([[est.intercept_], est.coef_])
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "size"), CASES)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_state_is_finite_and_can_be_loaded(name, kind, size):
@@ -103,6 +103,7 @@ SLOW = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "kind", "size"),
     [
@@ -126,8 +127,8 @@ def test_after_ten_k_rows_of_new_life_it_is_as_good_as_fresh(name, kind, size):
     assert ratio < FACTOR, ratio
 
 
-@pytest.mark.sparse
 # By its definition BoundedTrace forgets nothing while the trace is infinite, with a ridge near it.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "bounded trace"])
 @pytest.mark.parametrize("kind", ["silent start", "constant start"])
 def test_a_long_start_that_determines_little_is_forgotten(name, kind):
@@ -285,6 +286,7 @@ def test_rows_of_any_size_give_the_same_coefficients(name, power):
     np.testing.assert_allclose(other.coef_, one.coef_, rtol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("decades", [0, 3, 6, 9, 12, 16])
 @pytest.mark.parametrize("scaled", [True, False])
 def test_the_walk_is_the_exact_kalman_filter(scaled, decades):

@@ -96,6 +96,7 @@ def folders(tmp_path):
     return {p.name for p in (tmp_path / "cache").glob("tiny-kernels-*")}
 
 
+@pytest.mark.full
 def test_an_edit_anywhere_below_a_kernel_is_seen(tmp_path):
     tiny = Tiny(tmp_path)
     assert tiny.ask() == (20, 0, "")
@@ -202,6 +203,7 @@ print(killed)
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not FORKS, reason="SIGKILL and fork are POSIX's")
 def test_processes_killed_while_they_fill_a_folder_leave_it_usable(tmp_path):
     tiny = Tiny(tmp_path)
@@ -215,6 +217,7 @@ def test_processes_killed_while_they_fill_a_folder_leave_it_usable(tmp_path):
     assert tiny.ask() == (20, 1, "")
 
 
+@pytest.mark.full
 def test_another_processor_has_kernels_of_its_own(tmp_path):
     tiny = Tiny(tmp_path, warm=False)
     assert tiny.ask() == (20, 0, "")
@@ -238,6 +241,7 @@ def test_kernels_saved_at_once_keep_their_own_code(tmp_path):
     assert reader.load("integers") == b"code for integers"
 
 
+@pytest.mark.full
 def test_who_waits_is_told_once(tmp_path):
     tiny = Tiny(tmp_path)
     program = (
@@ -258,6 +262,7 @@ def test_who_waits_is_told_once(tmp_path):
     assert done.stderr.startswith("olsq olsq compiles its kernels (one and what it needs)")
 
 
+@pytest.mark.full
 def test_importing_compiles_nothing(tmp_path):
     program = (
         "import numba\n"
@@ -289,6 +294,7 @@ def test_old_folders_are_few(tmp_path):
     assert left == {"tiny-other", "tiny-kernels-9", *(f"tiny-kernels-{i}" for i in range(3))}
 
 
+@pytest.mark.full
 def test_every_kernel_file_of_the_package_counts():
     counted = _cache.kernel_sources(PACKAGE)
     for path in PACKAGE.rglob("*.py"):
@@ -350,6 +356,7 @@ print(sum(helper.stats.cache_hits.values()), sum(helper.inside.stats.cache_hits.
 """
 
 
+@pytest.mark.full
 def test_a_kernel_in_its_callers_is_the_one_that_python_calls(tmp_path):
     """Its errors too, whose texts hold a value; loaded from disk, and where a caller is missing."""
     tiny = Tiny(tmp_path)

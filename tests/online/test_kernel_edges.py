@@ -198,6 +198,7 @@ def arrays_of(argument):
 CALLS = [(traced, i) for traced in (False, True) for i in range(len(list(calls(traced))))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("traced", "which"), CALLS)
 def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
     kernel, arguments = list(calls(traced))[which]

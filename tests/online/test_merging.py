@@ -16,8 +16,6 @@ import olsq
 from olsq.online.forms.merging import without_ridge
 from olsq.reference import rational
 
-pytestmark = pytest.mark.sparse
-
 METHODS = ("covariance", "sqrt", "information")
 # What the first piece has forgotten, from a reset to what rounding cannot hide.
 FACTORS = (0.0, 1e-60, 1e-30, 1e-16, 1e-12, 1e-8, 1e-3)
@@ -45,6 +43,7 @@ def both_ways(make, X, y, factors, cut, n):
     return one, olsq.merge(*pieces)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("ridge", [1.0, 1e-3, 1e3])
 @pytest.mark.parametrize("factor", FACTORS)
@@ -76,6 +75,7 @@ def test_pieces_of_few_rows_give_what_one_stream_gives(method, factor, ridge, in
             np.testing.assert_allclose(merged.sigma2_, one.sigma2_, rtol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("method", METHODS)
@@ -160,6 +160,7 @@ def dense(X, y, weights, ridge, intercept):
     return A @ (coef / size), values[rank - 1] / values[0] if rank else 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [name for name in COLUMNS if name != "far apart"])
 @pytest.mark.parametrize("method", METHODS)
 def test_streams_cut_saved_and_merged_anywhere_give_the_dense_solution(method, columns):
@@ -189,6 +190,7 @@ def test_streams_cut_saved_and_merged_anywhere_give_the_dense_solution(method, c
             np.testing.assert_allclose(est.predict(X)[seen], want[seen], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [2.0, [2.0, 2.0], (2, 2), np.full(2, 2.0)], ids=str)
 def test_a_ridge_is_the_same_however_it_is_written(first):
     rng = np.random.default_rng(0)

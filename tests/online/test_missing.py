@@ -20,6 +20,7 @@ from olsq.online.files import frozen
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal
+from tests.tiers import examples
 
 RLS, ROLLING = olsq.RecursiveLeastSquares, olsq.RollingLeastSquares
 WINDOW = 12
@@ -78,6 +79,7 @@ def test_positions_are_pandas_windows():
     np.testing.assert_allclose(mean.coef[:, 0], y.rolling(**windows).mean(), rtol=1e-9)
 
 
+@pytest.mark.full
 def test_windows_count_samples_for_data_of_every_kind(tmp_path):
     """Frames of pandas, Polars and Arrow, lists, groups, the streams' pieces, Polars' own door."""
     X, Y = gappy(seed=2)
@@ -146,6 +148,7 @@ def test_what_windows_may_count():
         olsq.coefficient_path(X, y, window_of="samples")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("window_of", ["samples", "positions"])
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("targets", [1, 2])
@@ -285,7 +288,7 @@ def test_one_factor_until_targets_miss_different_rows():
         RLS(missing="skip_target").fit(X, np.full((90, 2), np.nan))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     n=st.integers(1, 12), m=st.integers(1, 3), seed=st.integers(0, 2**32 - 1),
     cut=st.integers(0, 12), gate=st.sampled_from([1.0, 0.7, 0.0]),
@@ -403,6 +406,7 @@ def test_a_missing_weight_is_a_missing_value(est):
         other.partial_fit(X, y, np.where(np.isnan(lacking), np.inf, w))
 
 
+@pytest.mark.full
 def test_a_missing_weight_is_a_missing_value_for_many_filters():
     X, y, lacking, without, w = weighted_rows()
     labels = np.arange(60) % 3

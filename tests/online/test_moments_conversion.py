@@ -30,6 +30,7 @@ SLOW = pytest.mark.slow
 online_lstsq = in_one_program(olsq.sequence.jax.online_lstsq)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("targets", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("intercept", [True, False])
@@ -108,6 +109,7 @@ def as_ridge(ridge, d, intercept):
     return np.r_[np.zeros(int(intercept)), np.full(d, ridge)]
 
 
+@pytest.mark.full
 @INTERCEPT
 @pytest.mark.parametrize(("method", "ridge_mode"), MODES)
 def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept):
@@ -128,7 +130,7 @@ def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept)
         np.testing.assert_allclose(answer, est.predict(x[None])[0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=SLOW)])
 @INTERCEPT
 @pytest.mark.parametrize(("method", "ridge_mode"), MODES)

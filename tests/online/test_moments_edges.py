@@ -13,6 +13,7 @@ from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.converting import METHODS, MODES, RLS, split_fit, weights_at
 from tests.online.judge import check_optimal
+from tests.tiers import examples
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -187,7 +188,7 @@ def test_not_fitted_has_no_moments():
 
 
 @pytest.mark.parametrize(("method", "ridge_mode"), MODES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     n=st.integers(2, 14), d=st.integers(1, 4), m=st.integers(1, 2), intercept=st.booleans(),
     ridge=st.sampled_from([0.0, 0.1]), cut=st.integers(1, 13), seed=st.integers(0, 2**32 - 1),

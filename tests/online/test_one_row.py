@@ -38,7 +38,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_by_row_is_the_general_way(kind, options):
@@ -121,6 +121,7 @@ ESTIMATORS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimators_rows_go_the_short_way(name, several, monkeypatch):

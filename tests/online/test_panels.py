@@ -58,6 +58,7 @@ def dense(X, Y, weights, group, within, cov):
     return slopes.T, np.array(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cov", ["nonrobust", "cluster"])
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import pytest
 import olsq
 from benchmarks.support import collinear_cases as collinear
 
-pytestmark = pytest.mark.sparse
-
 RLS = olsq.RecursiveLeastSquares
 EPS32 = float(np.finfo(np.float32).eps)
 TRUTH = np.array([1.0, -2.0, 0.5])
@@ -25,6 +23,7 @@ def rows(n, offset, seed=0):
         yield X, y.astype(np.float32)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("forget", [1.0, 0.99999])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 @pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
@@ -84,6 +83,7 @@ def test_every_way_to_ask_gives_float64s_answer_rounded(make, tmp_path):
         np.testing.assert_allclose(got, want, rtol=EPS32, atol=few, err_msg=name)
 
 
+@pytest.mark.full
 def test_float32_rows_are_not_copied_whole():
     import tracemalloc
 
@@ -102,6 +102,7 @@ def test_float32_rows_are_not_copied_whole():
 # -- dependent columns --------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(40))
 def test_float32_rows_with_dependent_columns(seed):
     """40 seeds; benchmarks/reports/collinear_float32.py has the thousand."""

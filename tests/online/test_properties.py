@@ -33,6 +33,7 @@ METHODS = [("covariance", "discounted"), ("sqrt", "discounted"), ("information",
            ("information", "fixed")]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("method", "ridge_mode"), METHODS)
 @given(problem=problems())
 def test_every_estimate_is_optimal(method, ridge_mode, problem):
@@ -68,6 +69,7 @@ def test_every_window_is_optimal(problem, window):
         )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("method", "ridge_mode"), METHODS)
 @given(problem=problems(), cut=st.integers(1, 13))
 def test_merging_equals_seeing_both(method, ridge_mode, problem, cut):

@@ -23,6 +23,7 @@ from olsq.river import RecursiveLeastSquares as RiverLeastSquares
 from tests.online import random_calls_of_others as others
 from tests.online import state_kinds, twins
 from tests.online.random_calls import Walk
+from tests.tiers import nightly
 
 RLS, Rolling = olsq.RecursiveLeastSquares, olsq.RollingLeastSquares
 MORE = {
@@ -131,14 +132,14 @@ def walk(kind: str, seed: int, calls: int) -> None:
     require(alike(*last), "another state at the end")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_depend_on_the_state_alone(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     walk(kind, 0, 150)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("seed", nightly(range(1, 11)))
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_calls_depend_on_the_state_alone(kind, seed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ from olsq.online.estimators.growing import with_features
 from olsq.river import RecursiveLeastSquares
 
 
-@pytest.mark.sparse
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "sqrt"])
 def test_passes_rivers_checks(method):
     checks.check_estimator(RecursiveLeastSquares(method=method, forget=0.999))

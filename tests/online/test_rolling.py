@@ -12,6 +12,7 @@ from tests.online import streams
 from tests.online.judge import check_optimal, coefficient_error, tolerance
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
@@ -221,6 +222,7 @@ def test_the_squares_of_columns_are_the_windows(nearly_collinear):
     assert made < 30  # one in some hundred rows
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 def test_a_target_without_rows_in_the_window_leaves_the_others_alone(seed):
     """It reads NaN; the others read as by themselves, in the estimator, by group and in paths."""

@@ -39,6 +39,7 @@ def learned(kind, X, Y, weights, cuts):
     return est, np.concatenate(residual)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 @pytest.mark.parametrize("kind", OPTIONS)

@@ -44,6 +44,7 @@ def rows(kind, seed=0):
     return X, Y if kind == "two targets" else Y[:, 0], by, more
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_pieces_are_the_whole_path(kind):
     X, y, by, more = rows(kind)
@@ -151,6 +152,7 @@ def test_a_file_that_is_not_of_such_groups_is_refused(damage):
         olsq.loads(files.packed(header, arrays))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_merged_groups_have_learned_the_rows_of_both(kind):
     """Keys of both, of the first and of the second alone; nothing of the two changes."""

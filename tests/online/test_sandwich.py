@@ -40,6 +40,7 @@ def by_definition(X, y, gates, weights, ridge, ridge_mode, intercept):
     return sigma2, np.sqrt(sigma2 * (M**2).sum(1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize(
     "forgetting", ["gates 1", "gates .95", "gates vary", "resets", "weights 0"]
@@ -109,6 +110,7 @@ def test_undetermined_coefficients_have_no_error(method, ridge_mode):
     np.testing.assert_allclose(path.stderr[-1, 3], stderr[3], rtol=1e-8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("forget", [1.0, 0.99, 0.95])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_coverage(forget, weighted):

@@ -40,6 +40,7 @@ def assert_same(one, other, scale, rtol=1e-7):
     np.testing.assert_allclose(one.coef_stderr_, other.coef_stderr_, rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", STREAMS)
 @pytest.mark.parametrize(("d", "m"), [(24, 0), (25, 2)])
 @pytest.mark.parametrize("forget", [1.0, 0.9, 0.5])

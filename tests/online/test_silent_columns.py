@@ -34,6 +34,7 @@ def stream(seed):
     return X, Y, weights, times, begins, given
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(25))
 def test_windows_are_those_of_their_rows(seed):
     X, Y, weights, times, begins, given = stream(seed)

@@ -62,6 +62,7 @@ def same(found, wanted, rtol=1e-9):
             np.testing.assert_allclose(value, wanted[name], rtol=rtol, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_answers_like_a_row_of_weight_0(kind):
     est = KINDS[kind]().partial_fit(NOTHING, np.ones(3))
@@ -180,6 +181,7 @@ def test_river():
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ridge", [0.0, 0.5])
 @pytest.mark.parametrize("d", [1, 3])
 def test_forgetting_goes_on_after_a_reset_at_a_silent_row(d, ridge):

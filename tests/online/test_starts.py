@@ -80,6 +80,7 @@ def test_the_first_rows_give_the_shortest_coefficients(kind, intercept):
         np.testing.assert_allclose(path.intercept[-1], constant, atol=1e-11 * size)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_starts_agree_with_the_general_way(kind, intercept):
@@ -204,6 +205,7 @@ GROUP_OPTIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", GROUP_OPTIONS.values(), ids=GROUP_OPTIONS)
 @pytest.mark.parametrize("kind", [*KINDS, "gaps"])
 def test_groups_start_as_estimators_do(kind, options):

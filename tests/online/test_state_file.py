@@ -130,6 +130,7 @@ def test_rolling_resumes_bit_for_bit(tmp_path):
             assert array.tobytes() == loaded._engine.arrays()[name].tobytes(), name
 
 
+@pytest.mark.full
 def test_a_window_that_shrinks_by_rounding_can_be_saved(tmp_path):
     """Sums of what came into the window and left it are not negative, whatever rounding does."""
     rng = np.random.default_rng(0)
@@ -244,6 +245,7 @@ WRONG_ENTRIES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("field", WRONG_ENTRIES)
 def test_every_wrong_field_of_every_array(files, tmp_path, kind, field):
@@ -308,6 +310,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @given(draw=st.data())
 def test_any_change_of_a_field_is_refused_or_harmless(files, tmp_path_factory, kind, draw):

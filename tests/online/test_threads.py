@@ -46,6 +46,7 @@ def together(*tasks):
         raise errors[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [1, 20])
 @pytest.mark.parametrize(
     "make",
@@ -71,6 +72,7 @@ def test_no_update_is_lost(make, size):
     np.testing.assert_allclose(est.sigma2_, once.sigma2_, rtol=1e-7)
 
 
+@pytest.mark.full
 def test_readers_see_whole_states(tmp_path):
     """Targets are exact, so whatever a reader sees, the coefficients are the true ones."""
     est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False, forget=0.99)

@@ -19,6 +19,7 @@ from olsq.online.rows.times import read_times
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal, coefficient_error, tolerance
+from tests.tiers import examples
 
 DAY = np.timedelta64(1, "D")
 RLS, ROLLING = olsq.RecursiveLeastSquares, olsq.RollingLeastSquares
@@ -39,6 +40,7 @@ def window_of(times, t, length):
 # -- the dense oracle ---------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 @pytest.mark.parametrize(
     ("days", "ridge", "intercept", "targets"),
@@ -69,7 +71,7 @@ def test_windows_agree_with_the_oracle_after_every_row(regressors, days, ridge, 
             assert error <= allowed + 1e-9  # the bound that rebuilding keeps
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_times_any_window(data):
     """Numbers as times, gaps, rows together, missing rows, rows of weight 0, pieces of any size."""
@@ -221,6 +223,7 @@ def make(kind, **more):
     return RLS(half_life="20D", ridge=0.1, **more)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["window", "half_life"])
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 def test_ways_of_feeding_agree(kind, regressors, tmp_path):
@@ -275,6 +278,7 @@ def test_the_ring_grows_and_forgets(dtype):
         np.testing.assert_allclose(path.coef[t], truth, rtol=tol, atol=tol)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("collinear", [False, True])
 def test_never_drifts(collinear):
     rng = np.random.default_rng(0)
@@ -565,6 +569,7 @@ def test_calls_follow_each_other_in_time():
         RLS(half_life=30).fit(X, y, times=DATES)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("start", [0.0, 1.7e9])
 @pytest.mark.parametrize("size", [1, 7, 400])
 def test_rounded_times_put_as_many_rows_into_each_window(start, size):
@@ -715,6 +720,7 @@ def test_a_gap_of_centuries_forgets_what_it_should(half_life, first):
         np.testing.assert_allclose(coef, [want], rtol=1e-12)
 
 
+@pytest.mark.full
 def test_whole_numbers_are_times_to_their_last_digit():
     """Shown as they are; where float64 would round times that count, they are refused."""
     first = 1_700_000_000_000_000_001

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import olsq
 from olsq import progress
 from olsq.tuning.objective import ForecastLoss
-
-pytestmark = pytest.mark.sparse
+from tests.tiers import examples
 
 MODES = ("discounted", "fixed")
 
@@ -79,6 +78,7 @@ def test_the_loss_is_its_definition(mode, intercept):
         assert tuned.message == "forget was given; ridge was given"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("d", [1, 3, 30])
@@ -131,6 +131,7 @@ def test_one_row_has_no_slope():
     assert problem.slope(0.9, 1.0) == (0.25, 0.0, 0.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("q", [0.01, 0.1, 1.0])
 def test_a_walking_level_is_forgotten_as_its_closed_form_says(q):
     n = 6000
@@ -183,6 +184,7 @@ def test_the_estimator_has_the_loss_that_was_found():
         assert np.mean(half.fit(X, y).residual_[4:] ** 2) == pytest.approx(tuned.loss, rel=1e-12)
 
 
+@pytest.mark.full
 def test_constant_coefficients_are_not_forgotten():
     rng = np.random.default_rng(5)
     X = rng.standard_normal((3000, 3))
@@ -208,6 +210,7 @@ def test_constant_targets(value):
     assert tuned.loss <= 1e-25 * max(value * value, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("power", [-440, -3, 5, 440])
 def test_units_change_nothing_but_the_ridge(mode, power):
@@ -284,6 +287,7 @@ def test_bounds_are_kept_and_named():
     assert (point.half_life, point.ridge) == (pytest.approx(20), pytest.approx(2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [5, 6, 9])
 @pytest.mark.parametrize("mode", MODES)
 def test_few_rows(n, mode):
@@ -296,6 +300,7 @@ def test_few_rows(n, mode):
         assert tuned.loss == pytest.approx(truth, rel=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_hard_streams_end_somewhere_sensible(mode):
     rng = np.random.default_rng(2)
@@ -361,9 +366,10 @@ def test_bad_arguments_are_named():
 # -- the mixture ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["aggregating", "average"])
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_regret_is_within_its_bound(rule, data):
     """On any stream: also adversarial ones, weights, predictions outside the interval."""
     n = data.draw(st.integers(3, 40))
@@ -502,6 +508,7 @@ def test_targets_outside_the_interval_are_reported():
     assert tuned.mixture.regret <= tuned.mixture.regret_bound
 
 
+@pytest.mark.full
 def test_the_pages_blocks_print_what_it_shows():
     page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text()
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))

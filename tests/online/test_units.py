@@ -155,6 +155,7 @@ TABLE = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("estimator", "rescale", "names"),
     [
@@ -180,6 +181,7 @@ def columns_of_all_sizes(seed, rows, kind):
     return Z * size, Z @ rng.standard_normal(size.size) + 0.1 * rng.standard_normal(rows), size
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("forget", [1.0, 0.98])
 @pytest.mark.parametrize("ridge", [1e-9, 1e-3, 1.0])
 @pytest.mark.parametrize("kind", ["white", "a column begins late"])
@@ -232,6 +234,7 @@ FAINT_DOORS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("power", [-10, -26, -30, -60, -100])
 @pytest.mark.parametrize("door", FAINT_DOORS)
 def test_a_faint_column_beside_dependent_ones(door, power):

@@ -29,6 +29,7 @@ IN_PASSING = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("estimator", "expected"),
     [

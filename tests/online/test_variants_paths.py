@@ -44,6 +44,7 @@ def stream(kind):
     return X, y, weight, forget
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("estimator", WALKED, ids=repr)
 def test_a_path_is_the_rows_one_by_one(estimator):
     for kind in KINDS:

@@ -23,6 +23,7 @@ def stream(start: str, rows: int, intercept: bool, life: int = 1500):
     return X, y + noise
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("loss", ["huber", "student"])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("start", ["zeros", "constant", "noise-free"])
@@ -125,6 +126,7 @@ def test_robust_finds_the_plane_on_which_all_rows_lie_but_outliers(seed, loss):
     assert (est.weights_[lost[300:]] < 1e-9).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("loss", ["huber", "student"])
 @pytest.mark.parametrize("fault", [5.0, 0.0, 1e6])
 @pytest.mark.parametrize("max_run", [None, 20, 300])

@@ -181,6 +181,7 @@ def best_of_all_faces(R, z, constraints):
     return best
 
 
+@pytest.mark.full
 def test_the_search_leaves_a_degenerate_corner():
     """Every variable at a bound, on the equation: freeing what wants to move went in a circle."""
     constraints = Constraints(np.ones((1, 4)), np.ones(1), np.full(4, -0.5), np.ones(4))

@@ -24,8 +24,6 @@ from tests.sequence.sequence_cases import (
 )
 from tests.versions import x64
 
-pytestmark = pytest.mark.sparse
-
 RNG = np.random.default_rng(4)
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
 MODES = pytest.mark.parametrize("mode", ["fixed", "discounted"])
@@ -60,6 +58,7 @@ def double_precision():
         yield
 
 
+@pytest.mark.full
 @DTYPES
 @MODES
 @pytest.mark.parametrize("resumed", [False, True], ids=["new", "state"])
@@ -100,6 +99,7 @@ def long(name, dtype, heads=3, t=700, d=24, m=2):
     return {n: a.astype(dtype) for n, a in arrays.items()}
 
 
+@pytest.mark.full
 @DTYPES
 @pytest.mark.parametrize("name", ["zipf", "one token", "runs"])
 def test_streams_of_many_chunks_match_the_oracle(name, dtype):
@@ -145,6 +145,7 @@ def spoilt(dtype):
     return {n: np.stack(a) for n, a in rows.items()}
 
 
+@pytest.mark.slow
 @MODES
 def test_non_finite_samples_do_what_they_do_in_jax(double_precision, mode):
     arrays = spoilt(np.float64)
@@ -254,6 +255,7 @@ def test_arguments_are_left_alone():
     np.testing.assert_equal((arrays, list(state)), kept)
 
 
+@pytest.mark.slow
 @MODES
 def test_a_stream_may_be_cut_anywhere_and_go_on_in_jax(double_precision, mode):
     arrays = stack(streams()[0])

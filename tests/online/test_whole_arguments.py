@@ -78,6 +78,7 @@ def test_errors_are_raised_before_anything_changes(change, says):
         np.testing.assert_array_equal(arguments[n], a)
 
 
+@pytest.mark.full
 def test_jax_solves_what_is_jaxs_and_nothing_else(monkeypatch):
     class Taken(Exception):
         pass
@@ -114,6 +115,7 @@ def test_jax_solves_what_is_jaxs_and_nothing_else(monkeypatch):
             )
 
 
+@pytest.mark.full
 def test_numpy_users_do_not_pay_for_jax():
     code = """
 import sys, numpy as np, olsq

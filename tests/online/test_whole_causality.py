@@ -71,6 +71,7 @@ def solve(arrays, ridge, mode):
     return fit.value, fit.stats.residual, fit.stats.steps
 
 
+@pytest.mark.full
 @given(
     kind=st.sampled_from(["plain", "repeats", "scales", "one direction", "zeros"]),
     d=st.sampled_from([1, 5, 20]),

@@ -13,8 +13,6 @@ from olsq.online.forms.limits import limits_for
 from olsq.reference import wind_up as oracle
 from olsq.reference.regression import solve
 
-pytestmark = pytest.mark.sparse
-
 TRUTH = np.array([1.0, -2.0, 3.0, 0.5])
 
 
@@ -92,6 +90,7 @@ def test_without_noise_nothing_moves(method, intercept, dtype, stream):
     assert est.determined_.all()
 
 
+@pytest.mark.slow
 @FORMS
 @EXCITED
 def test_with_noise_what_nothing_excites_is_held(method, intercept, dtype, stream):
@@ -122,6 +121,7 @@ def test_with_noise_what_nothing_excites_is_held(method, intercept, dtype, strea
     np.testing.assert_allclose(est.coef_, TRUTH, rtol=0, atol=noise * GATE**400 + 100 * eps)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("ridge_mode", ["discounted", "fixed"])
 def test_information_form_stays_finite_and_says_what_it_lost(dtype, ridge_mode):
@@ -176,6 +176,7 @@ def test_extreme_magnitudes(method, scale):
     np.testing.assert_allclose(est.coef_ * scale, TRUTH, rtol=1e-10)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("factor", [1e-2, 1e-3, 1e-5, 1e-8])
 @pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
 def test_hardly_any_memory_never_ends_in_nan(method, factor):

@@ -13,8 +13,6 @@ import pytest
 import olsq
 from olsq.sequence import jax as in_jax
 
-pytestmark = pytest.mark.sparse
-
 D, T = 4, 24
 SOLVERS = {
     "default": None,
@@ -71,6 +69,7 @@ def check(function, *arguments):
 UNROLLED = [(name, "unrolled") for name in SOLVERS if name not in ("corrections", "cg, chunk")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "adjoint"), [*((name, "implicit") for name in SOLVERS), *UNROLLED]
 )
@@ -99,6 +98,7 @@ def test_decoding():
     check(decode, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "options"),
     [

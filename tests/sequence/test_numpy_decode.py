@@ -9,8 +9,6 @@ import olsq
 from olsq.sequence import DecodeState, start_decoding
 from olsq.sequence.numpy import decode
 
-pytestmark = pytest.mark.sparse
-
 D, M = 5, 2
 
 
@@ -25,6 +23,7 @@ def generally(state, key, value, gate, weight):
     return olsq.update(state, key, value, forget=np.array(gate), weight=np.array(weight))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("carried", [True, False], ids=["carried", "moments"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_both_ways_agree_token_by_token(dtype, carried):

@@ -110,6 +110,7 @@ def test_lost_samples_silence_outputs_until_the_next_reset(lost, d):
     assert_close(got, want, without=23)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("gate", [0.999, 1.0])
 @pytest.mark.parametrize("own", [False, True], ids=["one ridge", "a ridge per token"])
 def test_the_kernel_of_a_chunk_solves_all_of_its_tokens(own, gate):

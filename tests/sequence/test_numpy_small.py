@@ -70,6 +70,7 @@ HARD = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", HARD)
 def test_every_solver_is_right_and_bounds_its_error_as_documented(name):
     arrays, options = stream(**HARD[name])
@@ -128,6 +129,7 @@ def test_streams_without_features_have_answers_and_gradients_of_their_shapes():
         assert not slopes.values.any()
 
 
+@pytest.mark.full
 @DTYPES
 def test_decoding_begins_fresh_and_takes_queries_of_any_size(dtype):
     arrays, options = stream(0.9, dtype=dtype)
@@ -271,6 +273,7 @@ def test_the_ridge_that_is_left_is_bounded_from_both_sides():
         assert bound == pytest.approx(min(1, rows, np.linalg.norm(want)), rel=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_corrections_are_the_chebyshev_iterates_of_the_plain_loop(steps):
     count, rng = 3, np.random.default_rng(9)
@@ -295,6 +298,7 @@ def test_corrections_are_the_chebyshev_iterates_of_the_plain_loop(steps):
         np.testing.assert_allclose(plain[t], x, rtol=1e-9)
 
 
+@pytest.mark.full
 def test_residuals_and_backward_errors_are_those_of_the_dense_system():
     count, rng = 4, np.random.default_rng(8)
     X, x = rng.normal(size=(2 * count, D)), rng.normal(size=(count, D))

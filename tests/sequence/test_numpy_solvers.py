@@ -31,8 +31,6 @@ from olsq.sequence import DecodeState, merge_moments, start_decoding
 from olsq.sequence import jax as in_jax
 from olsq.testing import check_solver
 
-pytestmark = pytest.mark.sparse
-
 ROWS = pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
 SLOW = pytest.mark.slow
 # 4,000 terms of Neumann's series take a second a stream: the discounted problem runs them here.
@@ -47,6 +45,7 @@ def given(s, mode, state=None):
     return (s["keys"], s["values"], s["queries"]), {**options, "state": state}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "mode", "dtype"),
     [pytest.param(row, mode, dtype, id=f"{name}-{bits}", marks=marks)
@@ -62,6 +61,7 @@ def test_every_property(row, mode, dtype):
         )  # fmt: skip
 
 
+@pytest.mark.slow
 @ROWS
 def test_errors_are_within_their_bounds(row, mode):
     for group in filter(None, claims(row, mode)):  # in float64 the oracle is no better
@@ -89,6 +89,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:ChunkExact.corrections")
 @pytest.mark.parametrize("solver", STEPS, ids=repr)
 def test_the_same_steps_give_the_same_iterates_on_both_sides(solver):
@@ -107,6 +108,7 @@ def test_the_same_steps_give_the_same_iterates_on_both_sides(solver):
             assert (got.stats.steps == np.asarray(want.stats.steps)).all(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [0, 1, 2, 3, 5])
 def test_k_steps_are_those_of_the_plain_loops(k):
     s = streams()[0]["walk .99"]
@@ -150,6 +152,7 @@ def test_every_token_stops_at_its_own_tolerance():
     assert len(set(want)) > 2
 
 
+@pytest.mark.full
 def test_the_vjp_is_jax_s():
     import jax
 
@@ -210,6 +213,7 @@ def test_streams_may_be_cut_and_lose_samples(solver):
         assert error(rest.value[4:], whole.value[20:]) < 1e-8
 
 
+@pytest.mark.slow
 @DTYPES
 @pytest.mark.parametrize("carried", [True, False], ids=["carried factor", "moments"])
 def test_prefill_then_decode_is_prefill_of_everything(dtype, carried):
@@ -270,6 +274,7 @@ def test_decoding_refuses_what_jax_refuses():
         olsq.update(state, np.ones(2) * 1j, np.ones(1))
 
 
+@pytest.mark.full
 def test_nothing_here_imports_jax():
     program = """
 import sys, numpy as np, olsq

@@ -13,13 +13,12 @@ from olsq.reference import sequence as oracle
 from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.sequence.jax.platform import target, tuned_for
 
-pytestmark = pytest.mark.sparse
-
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, 2, 3, 20, D)))
 V = RNG.normal(size=(2, 3, 20, M))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ridge_shape", [(), (D,), (3, 1), (2, 3, D), (2, 3, 1, D), (1, 1, 20, D), (2, 3, 20, 1)]
 )
@@ -34,6 +33,7 @@ def test_ridge_may_be_a_number_per_feature_per_head_or_per_token(ridge_shape):
         assert error(sol.value[i], path.value) < 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fixed", "discounted"])
 @pytest.mark.parametrize("length", [0, 1, 2])
 def test_short_and_empty_streams(length, mode):
@@ -61,6 +61,7 @@ def test_short_and_empty_streams(length, mode):
     assert none.state.gram.shape == (0, 3, D, D)
 
 
+@pytest.mark.full
 def test_leading_axes_broadcast_and_log_gates_are_gates():
     gates = RNG.uniform(0.8, 1, (3, 20))
     one = online_lstsq(K[0, 0], V, Q, forget=gates, ridge=0.5)
@@ -71,6 +72,7 @@ def test_leading_axes_broadcast_and_log_gates_are_gates():
     np.testing.assert_allclose(slow.value, reset.value, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_inputs_under_scan_and_jit():
     def layer(state, kvq):
         sol = online_lstsq(*kvq, forget=0.95, ridge=0.5, state=state)
@@ -165,6 +167,7 @@ def dense(k, v, q, g, w, r):
     return jax.lax.scan(step, zero, (k, v, q, g, w))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "chunk"), [(3, 32), (64, 32), (65, 64)])
 def test_solvers_that_do_not_say_have_chunks_that_suit_the_width(d, chunk):
     k, v, q = np.random.default_rng(0).standard_normal((3, 130, d)).astype(np.float32)
@@ -209,6 +212,7 @@ def few_steps(k, q):
     return online_lstsq(k, k, q, **options).value
 
 
+@pytest.mark.full
 def test_steps_that_leave_nothing_to_solve_have_finite_derivatives():
     slope = jax.jit(jax.grad(lambda k, q: few_steps(k, q).sum(), (0, 1)))
     for seed in range(12):
@@ -284,6 +288,7 @@ def test_unrolled_recursive_is_the_thesis_backward():
             assert error(a, b) < 1e-8
 
 
+@pytest.mark.full
 def test_truncated_solvers_differ_between_adjoints():
     _, args = stream("plain")
 
@@ -358,6 +363,7 @@ def test_conjugate_gradient_is_exact_after_d_steps():
     assert error(run(olsq.ConjugateGradient(D - 2, 0.0), "walk .99").value, want) > 1e-5
 
 
+@pytest.mark.full
 def test_easy_tokens_stop_early_and_the_preconditioner_needs_two_or_three_steps():
     rng = np.random.default_rng(0)
     t, d = 600, 32

@@ -12,8 +12,6 @@ from olsq.reference import sequence as reference
 from olsq.sequence.jax import online_lstsq
 from tests.versions import x64
 
-pytestmark = pytest.mark.sparse
-
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, T, D))).astype(np.float32)
 V = RNG.normal(size=(T, M)).astype(np.float32)
@@ -58,6 +56,7 @@ def test_dense_answers_whatever_the_units_of_the_coordinates(solve, mode, low, h
     np.testing.assert_allclose(fit.value, want, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("adjoint", ["implicit", "unrolled"])
 def test_derivatives_of_dense_beyond_float32_are_finite_and_else_exact(mode, adjoint):
@@ -82,6 +81,7 @@ def test_derivatives_of_dense_beyond_float32_are_finite_and_else_exact(mode, adj
         np.testing.assert_allclose(ours * unit_, theirs, atol=1e-4 * largest, rtol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_a_solver_that_stops_early_is_told_by_its_bound(steps):
     fit = online_lstsq(
@@ -148,6 +148,7 @@ def test_check_needs_numbers():
         jax.jit(lambda k: online_lstsq(k, V, Q, ridge=1.0).check().value)(K)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("corrections", [1, 2])
 def test_too_few_corrections_warn_where_gates_are_seen_and_tell_where_they_are_not(corrections):
     solver = olsq.ChunkExact(corrections=corrections)
@@ -172,6 +173,7 @@ def test_iterations_that_start_from_factors_are_not_unrolled(solver):
         online_lstsq(K, V, Q, forget=0.9999, ridge=1.0, solver=solver, adjoint="unrolled")
 
 
+@pytest.mark.full
 def test_shards_keep_the_digits_of_log_forget():
     logs = np.full(4096, -3e-8, np.float32)
     keys = np.ones((4096, 1), np.float32)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, olsq
 rng = np.random.default_rng(0)
@@ -20,6 +22,7 @@ for _ in range(20):
 """
 
 
+@pytest.mark.full
 def test_four_solves_in_one_program_finish():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=300

@@ -34,8 +34,6 @@ from olsq.reference import sequence as oracle
 from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.testing import check_solver
 
-pytestmark = pytest.mark.sparse
-
 NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
 
 
@@ -102,6 +100,7 @@ def cases():
                 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("row", "mode", "dtype", "adjoint"), list(cases()))
 def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
     tight = dtype == np.float64
@@ -149,6 +148,7 @@ def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
             assert error(got_state[1][i], want["cross"]) < tol, (name, "cross")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("row", "mode"), LED)
 def test_every_property(row, mode):
     group = {n: s for group in claims(row, mode) for n, s in group.items()}
@@ -159,6 +159,7 @@ def test_every_property(row, mode):
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("power", [-27, 27])
 @pytest.mark.parametrize(("row", "mode"), LED)
 def test_values_and_gradients_follow_the_scale(row, mode, power):
@@ -195,6 +196,7 @@ def test_values_and_gradients_follow_the_scale(row, mode, power):
             assert np.abs(scaled - grads[0][n][i]).max() <= 3 * tol * size, n
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16], ids=["bf16", "f16"])
 def test_half_precision_inputs_are_solved_in_float32(dtype):
     group = claims(PAIRS[0][0], "fixed")[0]

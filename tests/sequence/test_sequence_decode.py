@@ -12,9 +12,8 @@ import olsq
 from olsq.problem import DecodeState
 from olsq.sequence.jax import online_lstsq, solve_query, start_decoding
 
-pytestmark = pytest.mark.sparse
 
-
+@pytest.mark.slow
 @pytest.mark.parametrize("carried", [True, False], ids=["carried factor", "moments"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
 def test_prefill_then_decode_is_prefill_of_everything(dtype, carried):
@@ -56,6 +55,7 @@ def test_prefill_then_decode_is_prefill_of_everything(dtype, carried):
         assert error(final.gram, path.grams[-1]) < 100 * np.finfo(dtype).eps, name
 
 
+@pytest.mark.full
 def test_one_token_costs_about_two_steps():
     rng = np.random.default_rng(0)
     d, n = 16, 100
@@ -86,6 +86,7 @@ def test_batches_resets_and_absent_samples():
             assert error(value[i], want) < 1e-12
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scale", [1e-15, 1e15])
 def test_a_carried_factor_does_not_notice_the_scale_of_keys(scale):
     rng = np.random.default_rng(2)
@@ -170,6 +171,7 @@ def test_errors():
         olsq.query((np.ones((D, 2)), np.ones((M, D))), np.ones(D))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_token_outside_of_jit_compiles_nothing_anew(carried):
     """A loop or branch whose body is a closure would be compiled at every call, and kept."""

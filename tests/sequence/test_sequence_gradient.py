@@ -23,8 +23,6 @@ from olsq.sequence.jax.primitive import solve_by_primitive
 from olsq.sequence.jax.tiles import Grid
 from olsq.sequence.jax.walk import solve_by_jax
 
-pytestmark = pytest.mark.sparse
-
 B, T, D, M, CHUNK = 4, 150, 3, 2, 8  # 19 chunks are two tiles
 
 MILD = {"low": 0.95, "solver": olsq.ChunkExact(chunk=CHUNK, corrections=2), "by_token": True}
@@ -54,6 +52,7 @@ def problem(low, mode="fixed", by_token=False, zeros=False, **_):
     return stream._replace(floor=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [MILD, RESETS, DISCOUNTED], ids=["mild", "resets", "discounted"])
 def test_gradient_and_tangent_are_those_of_autodiff(case, monkeypatch):
     monkeypatch.setattr(tiles, "CACHED", 2 * T * CHUNK)  # two streams a group
@@ -95,6 +94,7 @@ def primitives(program):
                 yield from primitives(inner)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["plain", "vmap", "checkpointed scan"])
 def test_reverse_mode_runs_the_gradient_by_hand(way):
     def value(x):
@@ -112,6 +112,7 @@ def test_reverse_mode_runs_the_gradient_by_hand(way):
     assert "online_lstsq_tangent" not in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jacobian", [jax.jacrev, jax.jacfwd])
 def test_derivatives_of_many_directions_use_the_tiles_of_the_one_solve(jacobian):
     """``vmap`` of a derivative makes a larger batch, which would be cut into smaller tiles."""
@@ -166,6 +167,7 @@ def test_gradient_of_gates_by_hand_is_that_of_their_products():
     np.testing.assert_allclose(*both(gates, given), rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"forget": 0.9, "weight": 0.5}])
 def test_the_outputs_are_transposed_as_a_linear_map_of_the_values(options):
     rng = np.random.default_rng(0)

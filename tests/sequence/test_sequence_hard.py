@@ -16,9 +16,8 @@ from sequence_cases import unit
 import olsq
 from olsq.reference import sequence as reference
 from olsq.sequence.jax import online_lstsq
+from tests.tiers import examples
 from tests.versions import x64
-
-pytestmark = pytest.mark.sparse
 
 T, D, M = 41, 5, 2  # with chunks of 16: two whole ones and a part
 MULTIPLE = 20  # of condition number times eps: what "a small multiple" is here
@@ -119,9 +118,10 @@ def judge(mode, arrays, dtype, solution):
         assert (wrong <= solution.stats.value_bound)[told].all()
 
 
+@pytest.mark.slow
 @DTYPES
 def test_each_token_is_as_accurate_as_its_own_system_allows(dtype):
-    @settings(max_examples=150, deadline=None, derandomize=True)
+    @settings(max_examples=examples(150), deadline=None, derandomize=True)
     @given(SPECS)
     def check(spec):
         arrays = build(spec, dtype)
@@ -131,9 +131,10 @@ def test_each_token_is_as_accurate_as_its_own_system_allows(dtype):
     check()
 
 
+@pytest.mark.full
 @DTYPES
 def test_numpy_too(dtype):
-    @settings(max_examples=150, deadline=None, derandomize=True)
+    @settings(max_examples=examples(150), deadline=None, derandomize=True)
     @given(SPECS)
     def check(spec):
         arrays = keys, values, queries, gates, weight, ridge = build(spec, dtype)
@@ -145,6 +146,7 @@ def test_numpy_too(dtype):
     check()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "dtype",
     [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)],  # the same program
@@ -156,7 +158,7 @@ def test_gradients_of_well_conditioned_tokens_do_not_see_the_hard_ones(dtype):
 
     gradient = jax.jit(jax.grad(loss, argnums=(1, 2, 3, 4, 5, 6)))
 
-    @settings(max_examples=40, deadline=None, derandomize=True)
+    @settings(max_examples=examples(40), deadline=None, derandomize=True)
     @given(SPECS)
     def check(spec):
         arrays = build({**spec, "mode": "fixed"}, dtype)
@@ -182,6 +184,7 @@ def test_gradients_of_well_conditioned_tokens_do_not_see_the_hard_ones(dtype):
     check()
 
 
+@pytest.mark.full
 def test_a_huge_key_leaves_the_tokens_before_it_alone():
     keys = np.array([[1, 0], [0, 1e4], [0, 1e4]], np.float32)
     for solve, rule in product((online_lstsq, olsq.online_lstsq), (keys, jnp.asarray(keys))):
@@ -189,6 +192,7 @@ def test_a_huge_key_leaves_the_tokens_before_it_alone():
         np.testing.assert_allclose(np.ravel(value), [0.5, 1, 1], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_one_token_for_ever_at_a_tiny_ridge():
     rng = np.random.default_rng(0)
     keys = unit(rng.normal(size=(64, 16))).astype(np.float32)

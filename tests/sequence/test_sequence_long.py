@@ -55,6 +55,7 @@ def test_gradients_of_long_sequences_are_those_of_short_ones(monkeypatch):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.full
 def test_the_gradient_of_a_long_sequence_solves_again(monkeypatch):
     monkeypatch.setattr(walk, "LONG", 20)
     rng = np.random.default_rng(1)

@@ -28,6 +28,7 @@ EACH = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("row", "mode"), EACH)
 @pytest.mark.parametrize("adjoint", ["implicit", pytest.param("unrolled", marks=pytest.mark.slow)])
 def test_a_solver_is_portable(row, mode, adjoint):
@@ -44,6 +45,7 @@ def test_a_solver_is_portable(row, mode, adjoint):
     check_portable(solve, X, exact=True)
 
 
+@pytest.mark.full
 def test_decoding_is_portable():
     moments = jax.ShapeDtypeStruct((2, D, D), jnp.float32)
     token = jax.ShapeDtypeStruct((2, D), jnp.float32)
@@ -56,6 +58,7 @@ def test_decoding_is_portable():
     check_portable(decode, moments, moments, token, exact=True)
 
 
+@pytest.mark.full
 def test_a_program_is_traced_where_it_is_lowered(monkeypatch):
     """A gradient's trace has the shapes of both platforms' results, and solves nothing."""
     targets, solve = [], JaxChunkExact.solve
@@ -84,6 +87,7 @@ def test_factors_loop_over_rows_on_a_cpu_only():
         assert ("stablehlo.while" in text) == (platform == "cpu"), platform
 
 
+@pytest.mark.full
 def test_factors_of_an_accelerators_program_are_the_same():
     rng = np.random.default_rng(0)
     half = rng.normal(size=(5, 24, 30))
@@ -134,6 +138,7 @@ def test_states_before_many_pieces_are_joined_run_by_run():
     assert abs(last - state).max() < 1e-13
 
 
+@pytest.mark.full
 def test_a_target_set_later_changes_the_program(monkeypatch):
     """A program traced before for the same shapes and solver, but another target, is not taken."""
     k, v, q = np.random.default_rng(1).normal(size=(3, 1, 24, 8)).astype(np.float32)

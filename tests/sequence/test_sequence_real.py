@@ -106,6 +106,7 @@ def refused(call, good, name, wrong):
         call(**{**good, name.replace(".", "_"): wrong})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("function", "name"), CASES)
 def test_only_real_numbers(function, name):
     call, good, named = FUNCTIONS[function]
@@ -121,6 +122,7 @@ def test_only_real_numbers(function, name):
             jax.eval_shape(lambda x: call(**{**good, name.replace(".", "_"): x}), wrong)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_lists_and_every_real_dtype(function):
     call, good, named = FUNCTIONS[function]

@@ -13,8 +13,6 @@ from olsq.reference import sequence as reference
 from olsq.reference.regression import row_weights
 from olsq.sequence.jax import online_lstsq
 
-pytestmark = pytest.mark.sparse
-
 RNG = np.random.default_rng(11)
 KEYS, QUERIES = unit(RNG.normal(size=(2, T, D)))
 VALUES, WEIGHT = RNG.normal(size=(T, M)), RNG.uniform(0.5, 1, T)
@@ -63,6 +61,7 @@ def well_determined():
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solver", "dtype"), [(SOLVERS[0], np.float32), *((s, np.float64) for s in SOLVERS)]
 )
@@ -83,6 +82,7 @@ def test_nan_until_d_samples_came_and_exact_from_then_on(solver, dtype):
     np.testing.assert_allclose(sol.state.gram, gram, atol=30 * EPS[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [SOLVERS[0], SOLVERS[2]])
 def test_gradients_are_those_of_the_tokens_that_have_a_fit(solver):
     good = jnp.asarray(well_determined())[:, None]
@@ -98,11 +98,13 @@ def test_gradients_are_those_of_the_tokens_that_have_a_fit(solver):
     np.testing.assert_allclose((gradient * direction).sum(), change, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_the_fixed_problem_keeps_its_ridge():
     sol = online_lstsq(KEYS, VALUES, QUERIES, forget=GATES, weight=WEIGHT, ridge=RIDGE)
     assert np.isfinite(sol.value).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", [0.5, 0.05])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ridges_that_decay_like_the_data_are_no_nan(gate, dtype):
@@ -125,6 +127,7 @@ def test_ridges_that_decay_like_the_data_are_no_nan(gate, dtype):
             assert (error <= bound * np.abs(want.value).max(1)).all(), solver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     "name", ["half .9", "strong .7", "any gate", "mixed gates", "small ridge .9"]
@@ -148,6 +151,7 @@ def test_the_discounted_problem_under_harsh_gates(name, dtype):
         assert (wrong <= bound * size).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", [0.9, 0.5, 0.05])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ridges_far_apart_by_key_keep_every_digit_under_harsh_gates(gate, dtype):

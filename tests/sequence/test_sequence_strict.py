@@ -11,8 +11,6 @@ from jax import export
 import olsq
 from tests.sequence.sequence_cases import LED, PAIRS, D, M
 
-pytestmark = pytest.mark.sparse
-
 T = 9
 DTYPES = (jnp.bfloat16, jnp.float64)  # a constant in single precision is refused beside either
 WIDTHS = {"keys": (T, D), "values": (T, M), "queries": (T, D), "forget": (T,), "weight": (T,)}
@@ -38,6 +36,7 @@ def total(f):
     return lambda a: f(a).astype(jnp.float32).sum()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("row", "mode"), LED)
 def test_strict_dtype_promotion(row, mode):
     with jax.numpy_dtype_promotion("strict"):
@@ -52,6 +51,7 @@ def test_strict_dtype_promotion(row, mode):
         assert jax.eval_shape(run(row, mode), mixed).dtype == jnp.bfloat16
 
 
+@pytest.mark.full
 def test_strict_dtype_promotion_of_decoding():
     def two(a):
         state = olsq.Moments(jnp.eye(D, dtype=a["key"].dtype), a["cross"])
@@ -69,6 +69,7 @@ def test_strict_dtype_promotion_of_decoding():
             jax.eval_shape(jax.value_and_grad(two), given)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("row", "mode"), LED)
 def test_a_batch_of_any_size(row, mode):
     (batch,) = export.symbolic_shape("b")
@@ -89,6 +90,7 @@ def test_an_exported_solver_serves_every_batch():
         np.testing.assert_allclose(exported.call(given), plain(given), rtol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("row", "mode"), LED)
 def test_a_time_axis_of_any_length(row, mode):
     batch, length = export.symbolic_shape("b, t")
@@ -96,6 +98,7 @@ def test_a_time_axis_of_any_length(row, mode):
     assert exported.out_avals[0].shape == (batch, length, M)
 
 
+@pytest.mark.full
 def test_local_regression_of_any_length():
     batch, length = export.symbolic_shape("b, t")
     x = jax.ShapeDtypeStruct((batch, length, D), jnp.float32)

@@ -33,6 +33,7 @@ def far_off(got, want):
     return np.abs(got - want).max() / np.abs(want).max()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("side", SIDES)
 def test_decoding_with_a_factor(side, scales):
@@ -50,6 +51,7 @@ def test_decoding_with_a_factor(side, scales):
     assert far_off(outputs, want) < 1e-5
 
 
+@pytest.mark.full
 def test_one_token_of_mesa():
     keys, values, queries, want = drawn(SCALES["one large"])
     moments = olsq.Moments(jnp.zeros((1, 1, D, D)), jnp.zeros((1, 1, M, D)))
@@ -61,6 +63,7 @@ def test_one_token_of_mesa():
     assert far_off(outputs, want) < 1e-5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("side", SIDES)
 def test_recursive_least_squares(side, scales):

@@ -68,6 +68,7 @@ def test_partially_observed_sequences():
     np.testing.assert_array_equal(data.inputs[:, 1:], data.labels[:, :-1])
 
 
+@pytest.mark.full
 def test_published_losses_on_linear_dynamics():
     data = linear_dynamics(8000, 0)
     assert 0.5 * (data.labels**2).sum(-1).mean() == pytest.approx(10 / 3 / 2, rel=0.02)

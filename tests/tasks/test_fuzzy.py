@@ -86,6 +86,7 @@ def test_fuzzy_test_targets_against_a_dictionary(vocab):
         np.testing.assert_array_equal(target, [IGNORE] * (pad - 1) + expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("test", "length"), [(False, 128), (True, 128), (False, 20), (True, 20)])
 def test_fuzzy_statistics_are_those_of_the_loop(test, length):
     rng = np.random.default_rng(0)
@@ -117,6 +118,7 @@ def last_key_came(data, vocab=16):
     return np.array(came)
 
 
+@pytest.mark.full
 def test_fuzzy_numbers_are_pinned():
     test, train = fuzzy_recall(8000, 0, test=True), fuzzy_recall(8000, 0)
     # means over 40,000 other sequences, and at least three standard errors of 8000

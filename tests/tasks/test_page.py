@@ -24,6 +24,7 @@ def test_blocks_print_what_the_page_shows():
     assert failed == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", [task for task in mad.BASELINES if task != "compression"])
 def test_controls_are_those_of_the_page(task):
     cells = re.search(rf"\| {task.replace('_', '.')} \|(.*)\|\n", PAGE).group(1).split("|")

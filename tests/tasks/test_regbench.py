@@ -104,6 +104,7 @@ def test_states_are_numbered_breadth_first():
         assert order == list(range(len(order)))
 
 
+@pytest.mark.full
 def test_automata_are_distinct_or_refused():
     automata = random_automata(60, 4, max_states=4, n_letters=4, max_edges=1)
     assert len(np.unique(automata.next_state, axis=0)) == 60
@@ -224,6 +225,7 @@ def test_metric_is_validity_counted_by_hand():
         regbench_accuracy(scores[:, :, :9], data)
 
 
+@pytest.mark.full
 def test_controls_are_ordered():
     (data,) = regbench_splits([250], 10)
     oracle = oracle_probabilities(data)
@@ -300,6 +302,7 @@ def test_automata_are_a_tuple_of_arrays_and_seeded():
         np.testing.assert_array_equal(field, same)
 
 
+@pytest.mark.full
 def test_the_loss_counts_letters_only():
     """Nothing is learned from padding and ends of words with the number that losses leave out."""
     (data,) = regbench_splits([20], 3, **SMALL)

@@ -23,7 +23,7 @@ ESTIMATORS = [
 ]
 
 
-@pytest.mark.sparse
+@pytest.mark.full
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 def test_estimators_have_every_property(estimator):
     check_estimator_stream(estimator, max_examples=10)
@@ -135,10 +135,12 @@ class LearnsLightRowsLess(RecursiveLeastSquares):
         return super().partial_fit(X, y, weight, forget=forget)
 
 
+@pytest.mark.full
 def test_the_plain_estimator_is_sound():
     check_estimator_stream(Plain())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("estimator", "names"),
     [

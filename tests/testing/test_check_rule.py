@@ -13,8 +13,6 @@ from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
 from olsq.testing import check_rule
 
-pytestmark = pytest.mark.sparse
-
 RULES = {
     "linear": (oracle.linear, {}),
     "gla": (oracle.gla, {}),
@@ -23,6 +21,7 @@ RULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in ("gla", "mesa") else pytest.mark.slow) for n in RULES]
 )
@@ -106,12 +105,14 @@ def leaks_segments(q, k, v, *, forget=1.0, state=None, segment_ids=None):
 LOST = "causality of gradients"  # a plain scan multiplies 0 by what is not finite
 
 
+@pytest.mark.full
 def test_the_plain_rule_is_sound_but_for_gradients_of_what_is_not_finite():
     check_rule(plain, one_token, known, dtypes=[np.float64], max_examples=3, skip=[LOST])
     with pytest.raises(AssertionError, match=f"lacks 1 of 13 properties\n  {LOST}: "):
         check_rule(plain, None, known, dtypes=[np.float64], max_examples=0, length=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "step", "names"),
     [
@@ -139,6 +140,7 @@ def test_each_break_is_named(rule, step, names):
         assert f"lacks {len(names)} of 12 properties" in message
 
 
+@pytest.mark.full
 def test_what_is_not_claimed_is_skipped():
     check_rule(
         leaks_segments, one_token, known, dtypes=[np.float64], max_examples=0, length=20,

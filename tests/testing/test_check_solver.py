@@ -16,8 +16,6 @@ from olsq.solvers import Solver
 from olsq.testing import check_solver
 from olsq.testing.kinds import seeded
 
-pytestmark = pytest.mark.sparse
-
 
 def chebyshev(steps):
     """The error that its docstring states, times the condition of the iterate."""
@@ -56,12 +54,14 @@ SOLVERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOLVERS)
 def test_shipped_solvers_have_every_property_on_numpy_arrays(name):
     solver, claims = SOLVERS[name]
     check_solver(solver, backends=["numpy"], **claims)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "mode"),
     [("few terms", "discounted")],  # others: tests/sequence
@@ -76,6 +76,7 @@ def test_shipped_solvers_have_every_property_in_jax(name, mode):
     assert jax.config.jax_enable_x64 == before
 
 
+@pytest.mark.full
 def test_a_derivative_in_float32_stays_finite_where_nothing_is_left_to_solve():
     check_solver(
         olsq.ConjugateGradient(2, 0.0), backends=["jax"], ridge_modes=["fixed"],
@@ -161,6 +162,7 @@ def lacking(solver, **options):
     return str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("solver", "names"),
     [
@@ -183,11 +185,13 @@ def test_each_break_is_named(solver, names):
     assert "permutation of targets" not in message
 
 
+@pytest.mark.full
 def test_a_wrong_gradient_is_the_only_thing_that_is_wrong():
     assert "lacks 1 of 15 properties" in lacking(WrongGradient())
     check_solver(WrongGradient(), skip=["VJP against oracle"], max_examples=2)
 
 
+@pytest.mark.full
 def test_a_call_that_works_on_the_arrays_of_its_caller(monkeypatch):
     def without_copies(name, x, shape, dtype, meaning):
         x = np.asarray(x, dtype)
@@ -228,6 +232,7 @@ def test_a_failure_that_hypothesis_finds_is_small():
     assert "stream 'zeros'" in message
 
 
+@pytest.mark.full
 def test_streams_of_ones_own():
     mine = seeded(13, 2, 1, ["ordinary", "runs"])
     check_solver(olsq.Dense(), backends=["numpy"], streams=mine)

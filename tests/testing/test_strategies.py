@@ -40,6 +40,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_breaks_what_it_says(kind):
     stream = find(
@@ -48,6 +49,7 @@ def test_every_kind_breaks_what_it_says(kind):
     assert stream.kind == kind
 
 
+@pytest.mark.full
 def test_all_kinds_are_drawn():
     seen = set()
 
@@ -64,6 +66,7 @@ def test_all_kinds_are_drawn():
     assert seen == set(KINDS)
 
 
+@pytest.mark.full
 def test_non_finite_regressions_are_so_where_estimators_look():
     @settings(max_examples=50, derandomize=True, database=None)
     @given(regressions(["non-finite"]))
@@ -86,6 +89,7 @@ def test_what_fails_shrinks_to_a_small_stream():
     np.testing.assert_array_equal(stream.ridge, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_sizes_and_dtypes_are_those_asked_for(dtype):
     kinds = [k for k in KINDS if k != "dtype mixes"]
@@ -99,6 +103,7 @@ def test_sizes_and_dtypes_are_those_asked_for(dtype):
     look()
 
 
+@pytest.mark.full
 def test_gates_and_ridges():
     @settings(max_examples=100, derandomize=True, database=None)
     @given(gates((2, 5)), gates(4, resets=True), ridges((1, 2), smallest=0.25))

@@ -20,6 +20,7 @@ from olsq.testing import (
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
 
+@pytest.mark.full
 def test_blocks_print_what_the_page_shows():
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL))
     test = doctest.DocTestParser().get_doctest(blocks, {}, "testing.md", "docs/testing.md", 0)

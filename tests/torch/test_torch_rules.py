@@ -29,7 +29,6 @@ def ids(row):
     return row.name
 
 
-@pytest.mark.sparse
 @pytest.mark.parametrize("row", ROWS, ids=ids)
 def test_values_and_states_are_those_of_the_rule(row):
     arrays = plain(row, 9)
@@ -48,7 +47,6 @@ def tensors_of_jax(tree):
     return [x for part in tree for x in tensors_of_jax(part)] if isinstance(tree, tuple) else [tree]
 
 
-@pytest.mark.sparse
 @pytest.mark.parametrize("row", FIRST, ids=ids)
 def test_gradients_also_through_states(row):
     arrays = {n: x.requires_grad_() for n, x in plain(row, 4).items()}
@@ -80,7 +78,6 @@ def test_second_derivatives(row):
     assert torch.autograd.gradgradcheck(output, tuple(arrays.values()), fast_mode=True)
 
 
-@pytest.mark.sparse
 @pytest.mark.parametrize("row", FIRST, ids=ids)
 def test_one_token_goes_on_from_a_sequence(row):
     if getattr(attention, f"{row.rule}_step", None) is None:

@@ -40,6 +40,7 @@ def everything(run):
     return [*weights(run.model), *(np.asarray(x) for x in found.values())], run.log.as_csv()
 
 
+@pytest.mark.full
 def test_stopped_anywhere_and_resumed_is_the_same_run(tmp_path):
     whole = trainer(tmp_path / "whole")
     list(whole.run())
@@ -125,6 +126,7 @@ def test_other_text_is_refused(tmp_path):
         other.resume()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -162,6 +164,7 @@ def damage(path, how):
         safetensors.numpy.save_file({"a": np.zeros(3)}, path, {"olsq train": '{"version": 99}'})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -188,6 +191,7 @@ def test_unusable_checkpoint_is_named_and_left_alone(tmp_path, how, message):
     assert path.read_bytes() == before
 
 
+@pytest.mark.full
 def test_failed_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     run = stopped_after(tmp_path, 3)
     path = tmp_path / "checkpoint.safetensors"

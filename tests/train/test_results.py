@@ -67,6 +67,7 @@ def test_the_figure_of_the_perplexity_has_means_and_bars():
     assert axes.texts[0].get_text() == f"all\n{np.exp(LOSSES.mean(dtype=float)):.2f}"
 
 
+@pytest.mark.full
 def test_results_of_a_run_are_written(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

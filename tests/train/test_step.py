@@ -54,6 +54,7 @@ def test_targets_outside_the_vocabulary_are_refused(wrong):
             np.testing.assert_allclose(take(LOGITS.astype("f"), targets, **given), want, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_losses_are_in_float32_or_better():
     assert token_losses(jnp.asarray(LOGITS, jnp.bfloat16), TARGETS).dtype == jnp.float32
     with x64(True):
@@ -104,6 +105,7 @@ def test_a_step_is_the_optimiser_s():
     assert not metrics.skipped
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{"accumulate": 2}, {"accumulate": 4}, {"donate": True}])
 def test_saving_memory_changes_nothing_else(options):
     want, _, _ = stepped(optax.sgd(0.1))
@@ -117,6 +119,7 @@ def mean_of(scores, targets):
     return token_loss(scores, targets, ignore=IGNORE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(
     "loss",
@@ -148,6 +151,7 @@ def test_parts_weigh_the_targets_that_count(loss, dtype):
     np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "loss",
     [
@@ -170,6 +174,7 @@ def test_parts_whose_targets_cannot_be_counted_are_refused(loss):
     np.testing.assert_allclose(as_told, step(1), rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "bad",
     [
@@ -185,6 +190,7 @@ def test_a_step_that_is_not_finite_changes_nothing(bad):
     assert all(not np.any(x) for x in jax.tree.leaves(state))
 
 
+@pytest.mark.full
 def test_the_optimiser_is_given_the_keywords():
     def update(updates, state, params=None, *, size, **_):
         return jax.tree.map(lambda u: -size * u, updates), state

@@ -89,6 +89,7 @@ def _join(tokens, pair, new):
     return joined
 
 
+@pytest.mark.full
 def test_a_megabyte_is_quick_even_without_spaces():
     start = time.perf_counter()
     for text in (austen(), b"a" * 1_000_000, bytes(range(256)) * 4000):

@@ -66,6 +66,7 @@ def make(directory=None, batches=rows, **options):
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batches", [rows, [rows(step) for step in range(11)]])
 def test_stopped_and_resumed_is_the_same_run(tmp_path, batches):
     """With momentum, an average, accumulation, dropout and evaluations; from an iterable too."""
@@ -101,6 +102,7 @@ def test_the_log_has_every_score(tmp_path):
     assert run.score()["first"] == float(run.averaged.slope[0])
 
 
+@pytest.mark.full
 def test_numbers_are_fetched_when_the_next_step_has_begun():
     asked, seen = [], []
 

@@ -32,6 +32,7 @@ def model(mixer, **options):
     return LanguageModel(32, mixer=mixer, key=jax.random.key(0), **sizes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mixer", CAUSAL)
 def test_matrices_decay_and_nothing_else(mixer):
     weights = eqx.filter_eval_shape(lambda: eqx.filter(model(mixer), eqx.is_inexact_array))
@@ -46,12 +47,14 @@ def test_matrices_decay_and_nothing_else(mixer):
     assert {"embedding", "weight", "scale"} <= seen
 
 
+@pytest.mark.full
 def test_logits_of_their_own_decay():
     weights = eqx.filter(model("linear", tied=False), eqx.is_inexact_array)
     assert decay_mask(weights).head is True
     assert decay_mask(weights).embedding is False
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mixer", ["mesa", "hawk", "softmax"])
 def test_step_gives_back_the_types_it_was_given(mixer):
     """Otherwise the second step is compiled again."""
