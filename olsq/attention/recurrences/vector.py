@@ -76,8 +76,7 @@ def _vector_gated(
     """Run :func:`vector_gated` on a whole stream, not in pieces."""
     rule = ChunkedRule(partial(_prepare_keys, before=before), advance, read, states_between)
     streams = {"q": q, "k": k, "v": v, "gates": (gates, 1.0)}
-    # Twice: the associative scan holds the sums of all its levels.
-    return run_chunks(rule, memory, streams, 2 * widest_array(*memory.shape[1:]))
+    return run_chunks(rule, memory, streams, widest_array(*memory.shape[1:]))
 
 
 def _prepare_keys(x: Any, at_once: bool, before: bool) -> tuple[Any, Any]:
@@ -189,8 +188,7 @@ def _row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tup
     """Run :func:`row_gated` on a whole stream, not in pieces."""
     rule = ChunkedRule(_prepare_values, advance, read, states_between)
     streams = {"q": q, "k": k, "v": v, "gates": (gates, 1.0)}
-    # Twice: the associative scan holds the sums of all its levels.
-    return run_chunks(rule, memory, streams, 2 * widest_array(*memory.shape[1:]))
+    return run_chunks(rule, memory, streams, widest_array(*memory.shape[1:]))
 
 
 def _prepare_values(x: Any, at_once: bool) -> tuple[Any, Any]:
