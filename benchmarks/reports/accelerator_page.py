@@ -12,7 +12,9 @@ from benchmarks.support.accelerators import DEVICES, SOLVES
 COUNTS = Path(__file__).parents[1] / "results" / "accelerator_counts.json"
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
-PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "softmax")
+PREDICTED = (
+    "mesa", "mesa cg", "gla", "gated_delta", "kda", "rwkv7", "gsa", "rg_lru", "mamba", "softmax",
+)  # fmt: skip
 
 
 def number(value: float, unit: float = 1) -> str:
@@ -75,12 +77,15 @@ def measured_table(stored: dict[str, Any]) -> str:
     counts = json.loads(COUNTS.read_text())["counts"] if COUNTS.exists() else {}
     device = next((n for n in DEVICES if n.split()[-1] in stored["device"]), None)
     lines = [
-        f"| {stored['device']} | error | forward, ms | forward + backward, ms | predicted, ms |",
-        "|---|---|---|---|---|",
+        f"| {stored['device']} | error | forward, ms | forward + backward, ms | predicted, ms "
+        "| compile, s |",
+        "|---|---|---|---|---|---|",
     ]
     for key, row in stored["rows"].items():
         if "refused" in row:
-            lines.append(f"| {key} | {row.get('error', float('nan')):.1e} | {row['refused']} | | |")
+            lines.append(
+                f"| {key} | {row.get('error', float('nan')):.1e} | {row['refused']} | | | |"
+            )
             continue
         method, rule = key.split(", ")[0].split(" ", 1)
         found = [counts.get(f"{rule}, {way}, {key.split(', ')[2]}") for way in WAYS]
@@ -89,7 +94,8 @@ def measured_table(stored: dict[str, Any]) -> str:
             made = [accelerators.predict(one, device, rule in SOLVES)[0] for one in found]
             guess = " / ".join(number(1e3 * seconds) for seconds in made)
         times = " | ".join(number(1e3 * row[way]) for way in WAYS)
-        lines.append(f"| {key} | {row['error']:.1e} | {times} | {guess} |")
+        compiling = number(row["compile"]) if "compile" in row else ""
+        lines.append(f"| {key} | {row['error']:.1e} | {times} | {guess} | {compiling} |")
     return "\n".join(lines)
 
 

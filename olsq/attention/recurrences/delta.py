@@ -17,16 +17,16 @@ before it must not notice: such a token is left out, and reported as lost.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.lax.linalg import triangular_solve
 
+from olsq.attention.recurrences.chunked import CHUNK, ChunkedRule, run_chunks
 from olsq.attention.recurrences.linear import gate_tables
-from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units, shifts_before
-from olsq.attention.recurrences.scan import scan_chunks
+from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.sequence.jax.control import (
     compile_once,
     cond,
@@ -108,42 +108,127 @@ def _delta_rule(
     dtype: Any = None,
 ) -> tuple[tuple[Array, Array], Array]:
     """Run :func:`delta_rule` on a whole stream, not in pieces, in the units of the shifts."""
-
-    @in_shifted_units
-    def step(memory: Array, x: Any) -> tuple[Array, tuple[Array, Array]]:
-        table, zeta = gate_tables(x["gates"], None, x["k"].shape[1], memory.dtype)
-        weight = 1.0 if x["weight"] is None else x["weight"][..., None]
-        decay = 1.0 if zeta is None else zeta[..., None]
-        w = x["k"] if x["written"] is None else x["written"]
-        reach, faded = _previous(table, decay) if before else (table, decay)
-        below = jnp.tril(reach * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
-        error = x["v"] - faded * jnp.einsum("ntk,nvk->ntv", x["k"], memory)
-        # (I + B) U = diag(beta) (V - diag(zeta) K S_0^T)
-        u, overflown = solve_errors(weight * below, weight * error)
-        # O = (Q W^T * D) U + diag(zeta) Q S_0^T;  S = zeta_C S_0 + U^T diag(D[C, :]) W
-        scores = table * jnp.einsum("ntk,nik->nti", x["q"], w)
-        out = jnp.einsum("nti,niv->ntv", scores, u)
-        out = out + decay * jnp.einsum("ntk,nvk->ntv", x["q"], memory)
-        kept = memory if zeta is None else zeta[:, -1, None, None] * memory
-        kept = kept + jnp.einsum("niv,nik->nvk", u, w * table[:, -1, :, None])
-        return kept, (out, overflown)
-
+    rule = ChunkedRule(partial(_prepare, before=before), advance, read, fails=has_unsolved)
     streams: dict[str, Any] = {"q": q, "k": k, "written": written, "v": v}
     gates = None if gates is None else (gates, 1.0)
     # Without weights, padding tokens have no effect because their keys are zero.
     streams |= {"gates": gates, "weight": weight, "shift": shift}
-    return scan_chunks(step, memory, streams, valid=valid, dtype=dtype)
+    values, keys = memory.shape[1:]
+    widest = max(values * keys, CHUNK * (values + keys), CHUNK**2)
+    return run_chunks(rule, memory, streams, widest, valid=valid, dtype=dtype)
+
+
+class Errors(NamedTuple):
+    """What the errors of a chunk and the next memory are computed from.
+
+    ``errors = aim - faded * keys S_0^T``, and where these are not solved yet,
+    ``(I + below) u = weight * errors``. None stands for a factor of 1, and for nothing to add.
+    """
+
+    aim: Array  # (N, C, V)
+    keys: Array  # (N, C, K)
+    written: Array  # (N, C, K), faded to the end of the chunk
+    decay: Any  # (N, 1, 1 or K), of the whole chunk
+    faded: Any = None  # (N, C, 1)
+    weight: Any = None  # (N, C, 1)
+    added: Any = None  # (N, V, K), to the memory
+    below: Any = None  # (N, C, C); None: solved
+    lost: Any = None  # (N, C) mask of the tokens that cannot be solved before the memory is known
+
+
+class Reads(NamedTuple):
+    """What the outputs of a chunk are computed from, with the memory and the errors."""
+
+    queries: Array  # (N, C, K)
+    scores: Array  # (N, C, C)
+    decay: Any = None  # (N, C, 1)
+    added: Any = None  # (N, C, V), to the outputs
+
+
+def _scale(factor: Any, x: Array) -> Array:
+    return x if factor is None else factor * x
+
+
+def _add(x: Array, more: Any) -> Array:
+    return x if more is None else x + more
+
+
+def _prepare(x: Any, at_once: bool, before: bool) -> tuple[Errors, Reads]:
+    """Prepare chunks: their gate tables, the products of their keys, and what they write."""
+    table, zeta = gate_tables(x["gates"], None, x["k"].shape[1], x["k"].dtype)
+    weight = None if x["weight"] is None else x["weight"][..., None]
+    decay = None if zeta is None else zeta[..., None]
+    w = x["k"] if x["written"] is None else x["written"]
+    reach, faded = _previous(table, decay) if before else (table, decay)
+    below = jnp.tril(reach * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
+    scores = table * jnp.einsum("ntk,nik->nti", x["q"], w)
+    errors = Errors(
+        aim=x["v"],
+        keys=x["k"],
+        written=w * table[:, -1, :, None],
+        decay=None if decay is None else decay[:, -1:],
+        faded=faded,
+        weight=weight,
+        below=_scale(weight, below),
+    )
+    return solve_ahead(errors) if at_once else errors, Reads(x["q"], scores, decay)
+
+
+def solve_ahead(errors: Errors) -> Errors:
+    """Solve for the aims and the keys: ``u = aim - keys S_0^T`` without knowing the memory."""
+    right = jnp.concatenate([errors.aim, _scale(errors.faded, errors.keys)], -1)
+    solved, lost = solve_errors(errors.below, _scale(errors.weight, right), at_once=True)
+    aim, keys = jnp.split(solved, [errors.aim.shape[-1]], -1)
+    return errors._replace(aim=aim, keys=keys, faded=None, weight=None, below=None, lost=lost)
+
+
+def has_unsolved(errors: Errors) -> Array:
+    """Test whether a solution of :func:`solve_ahead` overflows, as that for a memory may not."""
+    return errors.lost.any()
+
+
+def advance(memory: Array, errors: Errors) -> tuple[Array, tuple[Array, Any]]:
+    """Compute the memory after a chunk; also its errors, and which overflow if that is known."""
+    error = errors.aim - _scale(errors.faded, jnp.einsum("ntk,nvk->ntv", errors.keys, memory))
+    # (I + B) U = diag(beta) (V - diag(zeta) K S_0^T)
+    passed = error, None
+    if errors.below is not None:
+        passed = solve_errors(errors.below, _scale(errors.weight, error))
+    # S = zeta_C S_0 + U^T diag(D[C, :]) W
+    new = jnp.einsum("niv,nik->nvk", drop_overflowing(*passed)[0], errors.written)
+    return _add(_scale(errors.decay, memory) + new, errors.added), passed
+
+
+def read(reads: Reads, memory: Array, passed: tuple[Array, Any]) -> tuple[Array, Array]:
+    """Compute the outputs of chunks from the memory before them; also which tokens overflow."""
+    u, overflown = drop_overflowing(*passed)
+    # O = (Q W^T * D) U + diag(zeta) Q S_0^T
+    out = jnp.einsum("nti,niv->ntv", reads.scores, u)
+    out = out + _scale(reads.decay, jnp.einsum("ntk,nvk->ntv", reads.queries, memory))
+    return _add(out, reads.added), overflown
+
+
+def drop_overflowing(error: Array, overflown: Array | None) -> tuple[Array, Array]:
+    """Set errors (N, C, V) that overflow to 0, unless ``overflown`` says that this was done.
+
+    Also returns the mask (N, C) of their tokens. Whatever rests on such a token is lost, so that
+    the errors after it need not be computed without it.
+    """
+    if overflown is not None:
+        return error, overflown
+    fits = jnp.abs(error) <= largest_square(error.dtype) ** 0.5
+    return jnp.where(fits, error, 0), ~fits.all(-1)
 
 
 def _previous(table: Array, decay: Any) -> tuple[Array, Any]:
-    """Shift D and zeta (N, C, 1), or 1 where nothing is forgotten, to the token before each."""
+    """Shift D and zeta (N, C, 1), None where nothing is forgotten, to the token before each."""
     table = jnp.pad(table[:, :-1], ((0, 0), (1, 0), (0, 0)))
-    if isinstance(decay, float):
-        return table, decay
+    if decay is None:
+        return table, None
     return table, jnp.pad(decay[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=1)
 
 
-def solve_errors(below: Array, right: Array) -> tuple[Array, Array]:
+def solve_errors(below: Array, right: Array, at_once: bool = False) -> tuple[Array, Array]:
     """Solve ``(I + below) u = right`` by rows: u (N, C, V), and which rows (N, C) overflow.
 
     ``below`` (N, C, C) is strictly lower triangular.  A row that overflows is 0 and counts as
@@ -152,7 +237,7 @@ def solve_errors(below: Array, right: Array) -> tuple[Array, Array]:
     """
     below, right = vary_together((below, right))
     fixed = jax.lax.stop_gradient(below)
-    inverse = unit_inverse(fixed)
+    inverse = unit_inverse(fixed, together=at_once)
     most = largest_square(right.dtype) ** 0.5  # the errors are written as values are
 
     def product(x: Any) -> Any:
@@ -189,12 +274,14 @@ def _solve_by_rows(below: Array, right: Array, marks: Array, most: float) -> tup
     return fori_loop(0, below.shape[1], row, (jnp.zeros_like(right), marks))
 
 
-@compile_once  # traced once for the blocks of one size
+@partial(compile_once, static_argnames="together")  # traced once for the blocks of one size
 @in_full_precision
-def unit_inverse(below: Array) -> Array:
+def unit_inverse(below: Array, together: bool = False) -> Array:
     """Invert ``I + below``, below (N, C, C) strictly lower triangular, by halving.
 
     Its products are full float32 whatever the device's default: entries grow from level to level.
+    ``together``: all blocks of one size at once. An accelerator then starts fewer kernels; a CPU
+    takes twice as long.
     """
     c = below.shape[-1]
     if c <= SMALLEST:
@@ -206,7 +293,11 @@ def unit_inverse(below: Array) -> Array:
             rows.append(eye[t] - (lanes[t, :t, None] * inverse_rows).sum(0))
         return jnp.moveaxis(jnp.stack(rows), -1, 0)
     half = c // 2
-    first, second = unit_inverse(below[:, :half, :half]), unit_inverse(below[:, half:, half:])
+    halves = below[:, :half, :half], below[:, half:, half:]
+    if together and 2 * half == c:
+        first, second = jnp.split(unit_inverse(jnp.concatenate(halves), True), 2)
+    else:
+        first, second = map(unit_inverse, halves)
     # [[A, 0], [B, C]]^{-1} = [[A^-1, 0], [-C^-1 B A^-1, C^-1]]
     corner = -jnp.einsum("nab,nbc,ncd->nad", second, below[:, half:, :half], first)
     zero = jnp.zeros((below.shape[0], half, c - half), below.dtype)

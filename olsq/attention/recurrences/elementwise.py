@@ -2,7 +2,9 @@
 
 The factors have no structure that a chunk could turn into matrix products, so the work is that of
 the recurrence.  They are made inside the scan: all of them at once would be T memories.  (Measured
-on CPU, an associative scan inside chunks takes four times as long, forward and backward.)
+on CPU, an associative scan inside chunks takes four times as long, forward and backward.)  An
+accelerator starts kernels for every token, and so runs many spans of time side by side, twice: for
+what each does to the memory before it, and from that memory.
 
 Writes and reads of a token are written as matrix products. These save nothing by themselves, but
 their derivatives are then products with the memories too. Derivatives of broadcasts are sums over
@@ -11,6 +13,7 @@ one axis, which took longer on a CPU than the rest of a token's backward pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.recurrences.chunked import CHUNK, compose
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.pieces import (
@@ -28,6 +32,10 @@ from olsq.sequence.jax.pieces import (
     pieces_of,
     scan_pieces,
 )
+from olsq.sequence.jax.platform import Target, by_platform
+from olsq.sequence.jax.tiles import WIDEST
+
+FEWEST = 4  # spans that are worth passing through twice
 
 product = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)  # as exact as a sum
 
@@ -71,36 +79,54 @@ def elementwise(
         memory = decay * carry[0] + written(x)
         return (memory, decay * carry[1]), x["q"][:, 0]
 
-    def along(token: Any, carry: Any, streams: dict[str, Any]) -> tuple[Array, Any]:
+    def along(token: Any, carry: Any, streams: dict[str, Any], chunk: Any = None) -> Any:
         def step(carry: Any, x: Any) -> tuple[Any, Array]:
             rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items() if s is not None}
             carry, out = scan(jax.checkpoint(token, prevent_cse=False), carry, rows)
             return carry, jnp.moveaxis(out, 0, 1)
 
-        begun = streams["start"]
-        return scan_chunks(
-            step, carry, {**streams, "start": None if begun is None else (begun, False)}
-        )
+        begun = None if streams["start"] is None else (streams["start"], False)
+        return scan_chunks(step, carry, {**streams, "start": begun}, chunk=chunk)
 
     # Keys before values: the read then adds rows, which vectorises, instead of within them.
     memory = jnp.swapaxes(memory, 1, 2)
     inputs: dict[str, Any] = {**streams, "q": q, "k": k, "v": v, "start": start}
-    pieces = pieces_of(q.shape[1])
-    if pieces == 1:
-        out, memory = along(token, memory, inputs)
-    else:
-        # By vmap: ``parameters`` may belong to each of the N streams.
-        def by_piece(x: Any) -> Array:
-            return x.reshape(pieces, -1, *x.shape[1:])
+    length, pieces = q.shape[1], pieces_of(q.shape[1])
 
-        inputs = jax.tree.map(lambda x: by_piece(cut_into_pieces(x, pieces)), inputs)
-        zero = jnp.zeros((pieces, *memory.shape), memory.dtype)
+    def side_by_side(spans: int, chunk: int | None = None) -> tuple[Array, Array]:
+        """Run ``spans`` of equal length; ``chunk`` tokens are computed again together."""
+
+        # By vmap: ``parameters`` may belong to each of the N streams.
+        def by_span(x: Any) -> Array:
+            return x.reshape(spans, -1, *x.shape[1:])
+
+        def cut(x: Array) -> Array:
+            spare = [(0, 0), (0, -length % spans)] + [(0, 0)] * (x.ndim - 2)
+            return by_span(cut_into_pieces(jnp.pad(x, spare) if -length % spans else x, spans))
+
+        cuts = jax.tree.map(cut, inputs)
+        zero = jnp.zeros((spans, *memory.shape), memory.dtype)
         first = (zero, jnp.ones_like(zero))
-        ends = jax.vmap(lambda carry, x: along(summary, carry, x)[1])(first, inputs)
+        ends = jax.vmap(lambda carry, x: along(summary, carry, x, chunk)[1])(first, cuts)
         add, factor = (x.reshape(-1, *x.shape[2:]) for x in ends)
-        before, memory = scan_pieces(factor, add, memory)
-        out = jax.vmap(lambda carry, x: along(token, carry, x)[0])(by_piece(before), inputs)
-        out = join_pieces(out.reshape(-1, *out.shape[2:]), pieces)
+        before, last = scan_pieces(factor, add, memory)
+        out = jax.vmap(lambda carry, x: along(token, carry, x, chunk)[0])(by_span(before), cuts)
+        return join_pieces(out.reshape(-1, *out.shape[2:]), spans)[:, :length], last
+
+    def choose(target: Target) -> int:
+        if target.cpu or not isinstance(length, int) or not isinstance(memory.shape[0], int):
+            return 1
+        # the state of a span is a memory and its factors
+        spans = min(length // CHUNK, target.tile_bytes // (2 * WIDEST * memory.size))
+        return spans if spans >= FEWEST else 1
+
+    def run(spans: int) -> tuple[Array, Array]:
+        if spans == 1:
+            return along(token, memory, inputs)
+        # The backward pass keeps the states of a chunk, and those before every chunk: the fewest.
+        return side_by_side(spans, max(8, math.isqrt(length // spans) // 8 * 8))
+
+    out, memory = by_platform(choose, run) if pieces == 1 else side_by_side(pieces)
     return out, jnp.swapaxes(memory, 1, 2)
 
 
@@ -119,11 +145,22 @@ def diagonal(
         hidden, out = scan(token, hidden, rows)
         return hidden, jnp.moveaxis(out, 0, 1)
 
+    def choose(target: Target) -> bool:
+        return not target.cpu and isinstance(length, int) and length > 1
+
+    def run(at_once: bool) -> tuple[Array, Array]:
+        if not at_once:
+            return scan_chunks(step, hidden, {"factors": (factors, 1.0), "add": add})
+        products, sums = jax.lax.associative_scan(compose, (factors, add), axis=1)
+        out = products * hidden[:, None] + sums
+        return out, out[:, -1]
+
     if start is not None:
         factors = jnp.where(start[..., None], 0, factors)
-    pieces = pieces_of(add.shape[1])
+    length = add.shape[1]
+    pieces = pieces_of(length)
     if pieces == 1:
-        return scan_chunks(step, hidden, {"factors": (factors, 1.0), "add": add})
+        return by_platform(choose, run)
     streams = {
         "factors": (cut_into_pieces(factors, pieces), 1.0),
         "add": cut_into_pieces(add, pieces),

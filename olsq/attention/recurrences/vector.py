@@ -22,8 +22,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.recurrences.chunked import CHUNK, ChunkedRule, run_chunks, states_between
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
-from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
@@ -34,6 +34,7 @@ from olsq.sequence.jax.pieces import (
 )
 
 SMALLEST = 8  # blocks up to this length are scored pair by pair
+TOGETHER = 2  # the same where all chunks of a tile are scored at once, for a smaller array of pairs
 
 
 @partial(compile_once, static_argnames="before")
@@ -73,20 +74,35 @@ def _vector_gated(
     q: Array, k: Array, v: Array, gates: Array, memory: Array, before: bool
 ) -> tuple[Array, Array]:
     """Run :func:`vector_gated` on a whole stream, not in pieces."""
+    rule = ChunkedRule(partial(_prepare_keys, before=before), advance, read, states_between)
+    streams = {"q": q, "k": k, "v": v, "gates": (gates, 1.0)}
+    return run_chunks(rule, memory, streams, widest_array(*memory.shape[1:]))
 
-    def step(memory: Array, x: Any) -> tuple[Array, Array]:
-        [[scores]], [read], kept = scores_and_reach([(x["q"], before)], [x["k"]], x["gates"])
-        out = jnp.einsum("nti,niv->ntv", scores, x["v"])
-        out = out + jnp.einsum("ntk,nvk->ntv", x["q"] * read, memory)
-        total = x["gates"][:, 0] * kept[:, 0]  # the first gate, and all after the first key
-        new = jnp.einsum("niv,nik->nvk", x["v"], x["k"] * kept)
-        return memory * total[:, None, :] + new, out
 
-    return scan_chunks(step, memory, {"q": q, "k": k, "v": v, "gates": (gates, 1.0)})
+def _prepare_keys(x: Any, at_once: bool, before: bool) -> tuple[Any, Any]:
+    """Prepare chunks of a memory with a gate for each key dimension."""
+    [[scores]], [reach], kept = scores_and_reach([(x["q"], before)], [x["k"]], x["gates"], at_once)
+    total = x["gates"][:, 0] * kept[:, 0]  # the first gate, and all after the first key
+    new = jnp.einsum("niv,nik->nvk", x["v"], x["k"] * kept)
+    own = jnp.einsum("nti,niv->ntv", scores, x["v"])
+    return (total[:, None, :], new), (x["q"] * reach, own, None)
+
+
+def advance(memory: Array, change: tuple[Array, Array]) -> tuple[Array, None]:
+    """Compute ``factor * memory + add``."""
+    factor, add = change
+    return memory * factor + add, None
+
+
+def read(reads: Any, memory: Array, _: None) -> Array:
+    """Add what the queries (N, C, K) read from the memory before, (N, V, K), to the chunk's own."""
+    queries, own, scale = reads
+    past = jnp.einsum("ntk,nvk->ntv", queries, memory)
+    return own + (past if scale is None else scale * past)
 
 
 def scores_and_reach(
-    readers: Sequence[tuple[Array, bool]], keys: Sequence[Array], gates: Array
+    readers: Sequence[tuple[Array, bool]], keys: Sequence[Array], gates: Array, at_once: bool
 ) -> tuple[list[list[Array]], list[Array], Array]:
     """Compute scores (N, C, C) of every reader with every key, and the gates between them.
 
@@ -95,9 +111,7 @@ def scores_and_reach(
     C, K); and those after each key, (N, C, K).
     """
     n, c, width = gates.shape
-    size = c
-    while size > SMALLEST and size % 2 == 0:
-        size //= 2
+    size = smallest_block(c, at_once)
     blocks = (n, c // size, size, width)
     a = gates.reshape(blocks)
     upto = [jnp.ones_like(a[:, :, 0])]  # product of gates 0 .. t-1
@@ -127,6 +141,18 @@ def scores_and_reach(
         total = total[:, 0::2] * total[:, 1::2]
         size *= 2
     return [[s[:, 0] for s in line] for line in scores], [r[:, 0] for r in reads], after[:, 0]
+
+
+def widest_array(values: int, keys: int) -> int:
+    """Return how many numbers the largest array of a chunk has: a memory, or all pairs."""
+    return max(values * keys, TOGETHER * CHUNK * max(values, keys))
+
+
+def smallest_block(size: int, at_once: bool) -> int:
+    """Halve the length of a chunk down to blocks that are scored pair by pair."""
+    while size > (TOGETHER if at_once else SMALLEST) and size % 2 == 0:
+        size //= 2
+    return size
 
 
 def _joined(scores: Array, q: Array, k: Array) -> Array:
@@ -160,24 +186,26 @@ def row_gated(
 
 def _row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tuple[Array, Array]:
     """Run :func:`row_gated` on a whole stream, not in pieces."""
-
-    def step(memory: Array, x: Any) -> tuple[Array, Array]:
-        out, upto, after = _inside(x["q"], x["k"], x["v"], x["gates"])
-        out = out + upto * jnp.einsum("ntk,nvk->ntv", x["q"], memory)
-        new = jnp.einsum("niv,nik->nvk", x["v"] * after, x["k"])
-        return memory * upto[:, -1, :, None] + new, out
-
-    return scan_chunks(step, memory, {"q": q, "k": k, "v": v, "gates": (gates, 1.0)})
+    rule = ChunkedRule(_prepare_values, advance, read, states_between)
+    streams = {"q": q, "k": k, "v": v, "gates": (gates, 1.0)}
+    return run_chunks(rule, memory, streams, widest_array(*memory.shape[1:]))
 
 
-def _inside(q: Array, k: Array, v: Array, gates: Array) -> tuple[Array, Array, Array]:
+def _prepare_values(x: Any, at_once: bool) -> tuple[Any, Any]:
+    """Prepare chunks of a memory with a gate for each value dimension."""
+    own, upto, after = _inside(x["q"], x["k"], x["v"], x["gates"], at_once)
+    new = jnp.einsum("niv,nik->nvk", x["v"] * after, x["k"])
+    return (upto[:, -1, :, None], new), (x["q"], own, upto)
+
+
+def _inside(
+    q: Array, k: Array, v: Array, gates: Array, at_once: bool
+) -> tuple[Array, Array, Array]:
     """Compute a chunk's reads of its own tokens (N, C, ...), and the gates up to and after each
     token.
     """
     n, c, width = gates.shape
-    size = c
-    while size > SMALLEST and size % 2 == 0:
-        size //= 2
+    size = smallest_block(c, at_once)
 
     def blocks(x: Array, *shape: int) -> Array:
         return x.reshape(n, c // math.prod(shape), *shape, x.shape[-1])

@@ -17,10 +17,18 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.delta import delta_rule, solve_errors
+from olsq.attention.recurrences.chunked import ChunkedRule, run_chunks
+from olsq.attention.recurrences.delta import (
+    Errors,
+    Reads,
+    advance,
+    delta_rule,
+    has_unsolved,
+    solve_ahead,
+)
+from olsq.attention.recurrences.delta import read as read_errors
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
-from olsq.attention.recurrences.scan import scan_chunks
-from olsq.attention.recurrences.vector import scores_and_reach
+from olsq.attention.recurrences.vector import scores_and_reach, widest_array
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
 
@@ -113,26 +121,29 @@ def _vector_delta(
     streams: dict[str, Any] = {"q": q, "read": read, "written": written, "target": target}
     streams["gates"] = (gates, 1.0)
     streams["k"], streams["v"] = (None, None) if added is None else added
+    rule = ChunkedRule(_prepare, advance, read_errors, fails=has_unsolved)
+    return run_chunks(rule, memory, streams, widest_array(*memory.shape[1:]))
 
-    def step(memory: Array, x: Any) -> tuple[Array, tuple[Array, Array]]:
-        keys = [x["written"]] if added is None else [x["written"], x["k"]]
-        readers = [(x["q"], False), (x["read"], True)]
-        (scores, below), (upto, reach), after = scores_and_reach(readers, keys, x["gates"])
-        error = -jnp.einsum("ntk,nvk->ntv", x["read"] * reach, memory)
-        if x["target"] is not None:
-            error = error + x["target"]
-        if added is not None:
-            error = error - jnp.einsum("nti,niv->ntv", below[1], x["v"])
-        # (I + A_rw) U = X - (R * g) S_0^T - A_rk V;  O = Z_qw U + Z_qk V + (Q * g) S_0^T
-        u, overflown = solve_errors(below[0], error)
-        out = jnp.einsum("nti,niv->ntv", scores[0], u)
-        out = out + jnp.einsum("ntk,nvk->ntv", x["q"] * upto, memory)
-        total = x["gates"][:, 0] * after[:, 0]
-        kept = memory * total[:, None, :]
-        kept = kept + jnp.einsum("niv,nik->nvk", u, x["written"] * after)
-        if added is not None:
-            out = out + jnp.einsum("nti,niv->ntv", scores[1], x["v"])
-            kept = kept + jnp.einsum("niv,nik->nvk", x["v"], x["k"] * after)
-        return kept, (out, overflown)
 
-    return scan_chunks(step, memory, streams)
+def _prepare(x: Any, at_once: bool) -> tuple[Errors, Reads]:
+    """Prepare chunks: scores of all readers with all keys, and the gates between them."""
+    added = x["k"] is not None
+    keys = [x["written"], x["k"]] if added else [x["written"]]
+    readers = [(x["q"], False), (x["read"], True)]
+    (scores, below), (upto, reach), after = scores_and_reach(readers, keys, x["gates"], at_once)
+    # (I + A_rw) U = X - (R * g) S_0^T - A_rk V;  O = Z_qw U + Z_qk V + (Q * g) S_0^T
+    aim = x["target"]
+    if added:
+        own = jnp.einsum("nti,niv->ntv", below[1], x["v"])
+        aim = -own if aim is None else aim - own
+    errors = Errors(
+        aim=aim,
+        keys=x["read"] * reach,
+        written=x["written"] * after,
+        decay=(x["gates"][:, 0] * after[:, 0])[:, None],
+        added=jnp.einsum("niv,nik->nvk", x["v"], x["k"] * after) if added else None,
+        below=below[0],
+    )
+    own = jnp.einsum("nti,niv->ntv", scores[1], x["v"]) if added else None
+    reads = Reads(x["q"] * upto, scores[0], added=own)
+    return solve_ahead(errors) if at_once else errors, reads

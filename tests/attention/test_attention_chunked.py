@@ -1,0 +1,97 @@
+"""Programs for an accelerator, where all chunks of a tile are prepared at once, run on the CPU."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import test_attention_overflow as overflow
+from attention_cases import ROWS, arrays_of, call
+
+from olsq.attention.recurrences.delta import unit_inverse
+from olsq.sequence.jax.platform import Target, tuned_for
+from tests.tiers import leading
+from tests.versions import quick, x64
+
+pytestmark = pytest.mark.sparse
+
+CPU = Target(cpu=True)
+ACCELERATOR = Target(cpu=False, tile_bytes=2**14)  # some chunks a tile, and several tiles
+T = 330  # five chunks and some tokens; several spans of a memory with a factor for each entry
+CHUNKED = {
+    "delta", "gated_delta", "gated_delta signed", "gated_delta_product", "comba", "kda",
+    "preconditioned_delta", "rwkv7", "gsa", "hgrn2", "hgrn2 log", "rwkv6", "gla vector", "longhorn",
+    "mamba", "rg_lru", "hawk",
+}  # fmt: skip
+LEADING = {"gated_delta", "comba", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
+each_rule = leading([row for row in ROWS if row.name in CHUNKED], LEADING)
+diverging = leading([row for row in ROWS if row.name in overflow.DIVERGING], {"gated_delta", "kda"})
+
+
+def derivatives(row, arrays):
+    """Outputs and state, the gradient, and its derivative along the arrays themselves."""
+
+    def loss(arrays):
+        return (jnp.nan_to_num(call(row, arrays)[0]) ** 2).sum()
+
+    slopes, curvature = jax.jvp(jax.grad(loss), (arrays,), (arrays,))
+    return call(row, arrays), slopes, curvature
+
+
+@each_rule
+def test_an_accelerator_computes_the_same_outputs_and_derivatives(row):
+    arrays = arrays_of(row, T)[0]
+    with x64(True):
+        found = []
+        for target in (CPU, ACCELERATOR):
+            with tuned_for(target):
+                found.append(quick(lambda arrays: derivatives(row, arrays))(arrays))
+    for want, got in zip(*map(jax.tree.leaves, found), strict=True):
+        want, got = np.asarray(want), np.asarray(got)
+        assert (np.isfinite(want) == np.isfinite(got)).all()
+        want, got = np.nan_to_num(want), np.nan_to_num(got)
+        assert np.abs(got - want).max() <= 1e-9 * max(1, np.abs(want).max())
+
+
+@diverging
+def test_divergence_on_an_accelerator(row):
+    with tuned_for(ACCELERATOR):
+        overflow.test_a_rule_that_diverges_is_right_until_it_overflows(row)
+
+
+def test_a_gate_of_0_ends_a_divergence_on_an_accelerator():
+    with tuned_for(ACCELERATOR):
+        overflow.test_a_gate_of_0_ends_a_divergence()
+
+
+@each_rule
+def test_an_accelerator_keeps_overflow_from_earlier_tokens(row, monkeypatch):
+    monkeypatch.setattr(overflow, "program", overflow.program.__wrapped__)
+    with tuned_for(ACCELERATOR):
+        overflow.test_what_overflows_later_reaches_neither_outputs_nor_gradients(row, 69)
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_keys_that_would_diverge_read_an_empty_memory(start):
+    """Errors of values that a memory would have overflow; those of zeros and no memory are 0."""
+    row = next(row for row in ROWS if row.name == "gated_delta")
+    arrays = {n: a.astype(np.float32) for n, a in arrays_of(row)[0].items()}
+    arrays["forget"], arrays["weight"] = (np.ones_like(arrays[n]) for n in ("forget", "weight"))
+    arrays["k"], arrays["v"] = np.nan_to_num(30 * arrays["k"]), 0 * np.nan_to_num(arrays["v"])
+    arrays["v"][:, -2:] = start
+    with tuned_for(ACCELERATOR):
+        out = quick(lambda arrays: call(row, arrays)[0])(arrays)
+    assert (out[:, :-2] == 0).all()
+    assert (np.abs(out[:, -2:]).max() > 0) == (start > 0)
+
+
+@pytest.mark.parametrize("width", [1, 5, 8, 24, 40, 64])
+def test_blocks_inverted_together_are_the_same(width):
+    below = np.tril(np.random.default_rng(0).normal(size=(3, width, width)), -1)
+    below = jnp.asarray(0.3 * below, jnp.float32)
+    apart, together = unit_inverse(below), unit_inverse(below, together=True)
+    assert (apart == together).all()
+    eye = np.eye(width)
+    inside = np.abs(np.asarray(together) @ (eye + np.asarray(below)) - eye)
+    assert inside.max() < 1e-4 * max(1, np.abs(np.asarray(together)).max())
