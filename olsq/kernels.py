@@ -9,6 +9,7 @@ from typing import Any
 
 import llvmlite.binding
 from numba import config, njit, types
+from numba.core import event
 from numba.core.ccallback import CFunc
 
 from olsq import first_call, kernel_references
@@ -94,6 +95,30 @@ def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]
         return types.ExternalFunction(symbol, signature)
 
     return decorate
+
+
+class _Compilations(event.Listener):
+    """Tell those who wait while Numba compiles kernels of this package."""
+
+    def on_start(self, event: Any) -> None:
+        if (name := _kernel_of(event)) is not None:
+            first_call.begin(name)
+
+    def on_end(self, event: Any) -> None:
+        if _kernel_of(event) is not None:
+            first_call.end()
+
+
+def _kernel_of(happening: Any) -> str | None:
+    """Return the name of the kernel of this package that an event is about, or None."""
+    function: Any = getattr((happening.data or {}).get("dispatcher"), "py_func", None)
+    module = getattr(function, "__module__", None) or ""
+    if module.partition(".")[0] != __name__.partition(".")[0]:
+        return None
+    return f"{module.rpartition('.')[2]}.{function.__name__}"
+
+
+event.register("numba:compile", _Compilations())
 
 
 class ExternalKernel:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
+from olsq import first_call
 from tests.tiers import examples
 
 
@@ -16,3 +17,4 @@ def pytest_configure():
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("olsq")
+    first_call.say_nothing()  # what is compiled in a test is no part of what it prints

@@ -102,7 +102,7 @@ ROOMS = {
     "linalg": BASE,
     "forgetting": BASE,
     # sequence only to merge moments that are JAX arrays
-    "online": {*BASE, "forgetting", "linalg", "solvers", "sequence"},
+    "online": {*BASE, "forgetting", "linalg", "solvers", "sequence", "progress"},
     "compiled": {*BASE, "forgetting", "online"},
     "sequence": {*BASE, "solvers"},
     "local": {*BASE, "sequence"},
@@ -118,7 +118,7 @@ ROOMS = {
     "polars": {*BASE, "forgetting", "online"},
     "torch": {*BASE, "local", "sequence", "solvers", "attention", "nn"},
     "progress": set(),
-    "drift": {*BASE, "forgetting", "online"},
+    "drift": {*BASE, "forgetting", "online", "progress"},
     "tuning": {*BASE, "solvers", "online", "sequence", "progress"},
 }
 

@@ -1,9 +1,13 @@
 """Seconds until the first answer, with an empty cache and with a full one.
 
     python -m benchmarks.reports.first_call [--only fit] [--before CHECKOUT]
+    python -m benchmarks.reports.first_call --programs [--before CHECKOUT]
 
 Each call is made in a process of its own, which compiles a small reference kernel first: a unit in
 which machines, and a machine at two times, can be compared.  What a call imports counts.
+
+With ``--programs`` calls of JAX arrays are measured instead, plainly and inside of ``jax.jit``: the
+processor's seconds and the number of programs, of this version and of an older one in turn.
 """
 
 from __future__ import annotations
@@ -76,6 +80,48 @@ CALLS = {
     "the same, float32": ("K = K.astype(np.float32)", "olsq.online_lstsq(K, K, K, ridge=1.0)"),
 }  # fmt: skip
 
+JAX_PROGRAM = """
+import json, time
+import jax, jax.numpy as jnp, numpy as np, olsq
+from olsq import attention
+counts = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **__: counts.append(1) if event.endswith("backend_compile_duration") else None
+)
+x = np.random.default_rng(0).standard_normal((3, 1, 256, 2, 32)).astype(np.float32)
+q, k, v = (jax.device_put(a) for a in x)
+t = tuple(jax.device_put(a[:, 0]) for a in x)
+s = tuple(jax.device_put(a[0, :, 0]) for a in x)
+one = jax.device_put(x[0, 0, 0, 0]), jax.device_put(x[1, 0, 0, 0, :4])
+moments = olsq.Moments(*(jax.device_put(a) for a in (np.eye(32, dtype="f4"), x[0, 0, :4, 0])))
+call = {call}
+found = []
+for function in (call, jax.jit(call)):
+    counts.clear()
+    start = time.process_time()
+    jax.block_until_ready(function(0.99))
+    found += [time.process_time() - start, len(counts)]
+    again = []
+    for _ in range(9):
+        start = time.perf_counter()
+        jax.block_until_ready(function(0.99))
+        again.append(time.perf_counter() - start)
+    found.append(1e3 * min(again))
+print(json.dumps(found))
+"""
+JAX_CALLS = {
+    "`attention.gla`": "lambda g: attention.gla(q, k, v, forget=g)",
+    "`attention.gla_step`": "lambda g: attention.gla_step(*t, forget=g)",
+    "`attention.softmax`": "lambda g: attention.softmax(q, k, v, scale=0.1)",
+    "`attention.gated_delta`": "lambda g: attention.gated_delta(q, k, v, forget=g)",
+    "`attention.mesa`": "lambda g: attention.mesa(q, k, v, ridge=1.0, forget=g)",
+    "`online_lstsq`, JAX": "lambda g: olsq.online_lstsq(*s, ridge=1.0, forget=g)",
+    "`local_lstsq`, JAX": "lambda g: olsq.local_lstsq(*s, ridge=1.0)",
+    "`update`, JAX": "lambda g: olsq.update(moments, *one, forget=g)",
+}
+PROGRAMS_RESULTS = RESULTS.with_name("first_programs.json")
+FIELDS = "seconds", "programs", "ms"
+
 
 def measure(name: str, cache: str, checkout: Path = ROOT) -> tuple[float, float]:
     """Seconds of the reference kernel and of the call, in a process of its own."""
@@ -118,6 +164,59 @@ def first_calls(only: str | None, checkout: Path) -> dict[str, dict[str, float]]
     return calls
 
 
+def count_programs(name: str, checkout: Path) -> dict[str, dict[str, float]]:
+    """Seconds of the processor, programs, and milliseconds again: of a plain and a jitted call."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", JAX_PROGRAM.format(call=JAX_CALLS[name])],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+    )
+    found = json.loads(done.stdout)
+    plain, jitted = (dict(zip(FIELDS, part, strict=True)) for part in (found[:3], found[3:]))
+    return {"plain": plain, "jitted": jitted}
+
+
+def programs_table(results: dict) -> str:
+    """The Markdown table of calls of JAX arrays."""
+    lines = [
+        "| first call | programs | processor, s | in `jax.jit`, s | again, ms | in `jax.jit`, ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, by_version in results["calls"].items():
+        versions = [by_version[v] for v in ("before", "after") if v in by_version]
+
+        def cell(how: str, field: str, digits: int, versions: list = versions) -> str:
+            return " → ".join(f"{version[how][field]:.{digits}f}" for version in versions)
+
+        cells = cell("plain", "programs", 0), cell("plain", "seconds", 1)
+        cells += cell("jitted", "seconds", 1), cell("plain", "ms", 2), cell("jitted", "ms", 2)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def report_programs(only: str | None, before: Path | None) -> None:
+    """Measure calls of JAX arrays, of an older version too if there is one, store and show.
+
+    Without one, the stored measurements of an older version stay.
+    """
+    stored = json.loads(PROGRAMS_RESULTS.read_text()) if PROGRAMS_RESULTS.exists() else {}
+    calls = {}
+    for name in JAX_CALLS:
+        if only is not None and only not in name:
+            continue
+        versions = {"before": before, "after": ROOT}
+        calls[name] = stored.get("calls", {}).get(name, {})
+        calls[name] |= {v: count_programs(name, path) for v, path in versions.items() if path}
+        print(name, json.dumps(calls[name]), flush=True)
+    if only is None:
+        results = {"machine": machine.describe(), "calls": calls}
+        PROGRAMS_RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        replace_between(PAGE, "first programs", programs_table(results))
+
+
 def main() -> None:
     """Measure every first call, store and show."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -125,7 +224,11 @@ def main() -> None:
     parser.add_argument(
         "--before", type=Path, metavar="CHECKOUT", help="store the first calls of an older version"
     )
+    parser.add_argument("--programs", action="store_true", help="measure calls of JAX arrays")
     arguments = parser.parse_args()
+    if arguments.programs:
+        report_programs(arguments.only, arguments.before)
+        return
     calls = first_calls(arguments.only, arguments.before or ROOT)
     if arguments.only is not None:
         return

@@ -118,6 +118,12 @@ def first_call(found: dict) -> Blocks:
     return {(SPEED_PAGE, "first call"): without(table(found), unshown)}
 
 
+def first_programs(found: dict) -> Blocks:
+    from .first_call import programs_table
+
+    return {(SPEED_PAGE, "first programs"): programs_table(found)}
+
+
 def polars_expressions(found: dict) -> Blocks:
     from .polars_expressions import text
 
@@ -340,6 +346,7 @@ REPORTS = (
         "busy", ("busy",), busy, 0.3, 4
     ),
     Report("first_call", ("first_call",), first_call, 0.5, 8),
+    Report("first_programs", ("first_call --programs",), first_programs, 0.5, 4),
     Report(
         "many", ("many",), text_of("many", ROWS_PAGE, "many"),
         0.4, 2,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.masked import is_masked
+from olsq.arrays.questions import ask, is_traced
 from olsq.problem import RIDGE_MODES
 
 _PLAIN = {np.ndarray, np.int32, float, type(None)}  # common types that are known not to be JAX's
@@ -54,28 +55,26 @@ def check_real(name: str, x: Any) -> None:
 
 def concrete(x: Any) -> NDArray | None:
     """Return the numbers of ``x`` as NumPy, or None while JAX is only tracing them."""
-    jax = sys.modules.get("jax")
-    if jax is not None and isinstance(x, jax.core.Tracer):
-        return None
-    return np.asarray(x)
+    return None if is_traced(x) else np.asarray(x)
 
 
 def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) -> None:
-    """Raise ValueError if ``wrong`` is True for any concrete entry, naming the first and its place.
+    """Raise ValueError if ``wrong`` is True for any known entry, naming the first and its place.
 
     ``wrong`` receives float64. TypeError if these are not real numbers, which is checked for traced
     ones too.
     """
     check_real(name, x)
-    values = concrete(x)
-    if values is None:
-        return
-    faults = np.asarray(wrong(values.astype(np.float64)))
-    if not faults.any():
-        return
-    first = np.unravel_index(int(np.argmax(faults)), faults.shape)
-    where = f" at [{', '.join(map(str, first))}]" if first else ""
-    raise ValueError(f"{name} must {rule}; got {float(values[first])!r}{where}")
+
+    def check(values: NDArray[Any]) -> None:
+        faults = np.asarray(wrong(values.astype(np.float64)))
+        if not faults.any():
+            return
+        first = np.unravel_index(int(np.argmax(faults)), faults.shape)
+        where = f" at [{', '.join(map(str, first))}]" if first else ""
+        raise ValueError(f"{name} must {rule}; got {float(values[first])!r}{where}")
+
+    ask(x, check)
 
 
 def shape_error(
@@ -145,6 +144,18 @@ def check_weight(weight: Any, *, name: str = "weight", of: str = "sample") -> No
     """Raise if a weight of a sample, or the strength of a token, is negative."""
     if weight is not None:
         refuse(name, weight, lambda w: w < 0, f"be >= 0 (0 leaves a {of} out)")
+
+
+def check_order(segment_ids: Any) -> None:
+    """Raise if segment ids (..., T), where they are known, decrease along time."""
+
+    def check(ids: NDArray[Any]) -> None:
+        if (np.diff(ids.astype(np.int64), axis=-1) < 0).any():
+            raise ValueError(
+                "segment_ids must not decrease along time: packed sequences follow one another"
+            )
+
+    ask(segment_ids, check)
 
 
 def check_ridge(ridge: Any) -> None:

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from olsq.arrays import checks
-from olsq.arrays.checks import check_forget, check_real, concrete, refuse, shown
+from olsq.arrays.checks import check_forget, check_real, refuse, shown
 from olsq.sequence.jax.gates import largest_square
 from olsq.sequence.jax.inputs import all_ones, output_dtype, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delay
@@ -206,11 +205,7 @@ def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
             f"segment_ids must be integers of shape {shape} (batch, time), or {longer}, with the "
             f"id of the token before the call in front, got {ids.dtype} {ids.shape}"
         )
-    concrete_ids = concrete(segment_ids)
-    if concrete_ids is not None and (np.diff(concrete_ids.astype(np.int64), axis=1) < 0).any():
-        raise ValueError(
-            "segment_ids must not decrease along time: packed sequences follow one another"
-        )
+    checks.check_order(segment_ids)
     before, ids = ids[:, :1], ids[:, ids.shape[1] - layout.length :]
     start = ids != delay(ids, before)
     return jnp.repeat(start, layout.heads, axis=0)

@@ -7,8 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import NDArray
 
-from olsq.arrays.checks import concrete
+from olsq.arrays.questions import ask
 from olsq.attention.arguments import Layout
 from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, rotate_pieces
@@ -35,21 +36,22 @@ def capacity_of(state: Any, capacity: int | None, t: int) -> int:
     return capacity
 
 
-def next_place(length: Array, t: int, room: int) -> Array:
-    """Return the place where t more tokens go, after those of the longest stream.
-
-    Raises if they do not fit.
+def check_room(state: Any, t: int, room: int) -> None:
+    """Raise if t more tokens do not fit a cache, empty if None, after those of the longest stream.
 
     Under ``jax.jit`` the length is not known, and tokens that do not fit read NaN.
     """
-    taken = length.max(initial=0)
-    longest = concrete(taken)
-    if longest is not None and int(longest) + t > room:
-        raise ValueError(
-            f"state is full: it has room for {room} tokens and holds {int(longest)}; {t} "
-            "more do not fit: pass state.grown(capacity)"
-        )
-    return taken
+
+    def check(lengths: NDArray[Any]) -> None:
+        longest = int(lengths.max(initial=0))
+        if longest + t > room:
+            raise ValueError(
+                f"state is full: it has room for {room} tokens and holds {longest}; {t} "
+                "more do not fit: pass state.grown(capacity)"
+            )
+
+    if state is not None:
+        ask(state.length, check)
 
 
 def write_cache(old: Array | None, new: Array, taken: Array, room: int) -> Array:

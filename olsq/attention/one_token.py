@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.checks import check_real
+from olsq.arrays.questions import is_traced, known_through
 from olsq.sequence.jax.meshes import takes_arrays
 
 P = ParamSpec("P")
@@ -74,11 +75,16 @@ def run_one_token(
         if name in tokens or x is not None:
             check_real(name, x)
     arguments: dict[str, Any]
-    arguments = {name: jnp.expand_dims(jnp.asarray(x), 1) for name, x in tokens.items()}
+    arguments = {name: _with_time(x) for name, x in tokens.items()}
     for name, x in timed.items():
-        arguments[name] = x if x is None or jnp.ndim(x) < 2 else jnp.expand_dims(x, 1)
+        arguments[name] = x if x is None or jnp.ndim(x) < 2 else _with_time(x)
     output, state = rule(**arguments, **options)
     return output[:, 0], state
+
+
+def _with_time(x: Any) -> Any:
+    """Return an array (B, ...) as (B, 1, ...), of which a rule can check the values."""
+    return known_through(lambda x: x[:, None], x if is_traced(x) else jnp.asarray(x))
 
 
 WIDEST = 92  # characters of a line in the example

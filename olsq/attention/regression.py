@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from olsq.arrays.checks import check_forget, check_real
+from olsq.arrays.questions import known_as
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -60,15 +63,22 @@ def check_regression_inputs(
     gates = check_gates(forget, log_forget, layout, signed=signed)
     weight = check_weight("weight", weight, layout)
 
-    def heads(x: Array | None) -> Array | None:
-        return None if x is None else x.reshape(b, h, t)
+    def heads(x: Array | None, given: Any = None) -> Array | None:
+        if x is None or given is None:
+            return None if x is None else x.reshape(b, h, t)
+        per_head = partial(np.broadcast_to, shape=(b, t, h))
+        return known_as(x.reshape(b, h, t), given, lambda x: np.moveaxis(per_head(x), 2, 1))
 
     options: dict[str, Any] = {"weight": heads(weight)}
     if log_forget is None:
-        options["forget"] = heads(with_resets(gates, start, layout.working))
+        given = forget if start is None else None
+        options["forget"] = heads(with_resets(gates, start, layout.working), given)
     else:  # kept as logs, which may resolve more than factors do
         logs = per_token("log_forget", log_forget, layout)
-        options["log_forget"] = heads(logs if start is None else jnp.where(start, -jnp.inf, logs))
+        if start is None:
+            options["log_forget"] = heads(logs, log_forget)
+        else:
+            options["log_forget"] = heads(jnp.where(start, -jnp.inf, logs))
     streams = tuple(jnp.moveaxis(checked[name], 2, 1) for name in "kvq")
     return streams, options, layout  # pyright: ignore[reportReturnType]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
@@ -14,7 +15,10 @@ from olsq.drift.result import TimeVaryingFit
 from olsq.forgetting import RandomWalk
 from olsq.online import CoefficientPath, RecursiveLeastSquares
 from olsq.online.many.labels import group_rows, taken_out
+from olsq.progress import PassProgress, count_groups
 from olsq.threads import one_blas_thread
+
+EXPECTED_PASSES = 40  # evaluations of the likelihood: 20 to 46 of 1 to 6 regressors
 
 
 @overload
@@ -145,12 +149,13 @@ def time_varying(
     walk = read_drift(drift, data.X.shape[1] + bool(fit_intercept))
     variance = read_noise(noise)
     if by is None:
-        return _fit(data, walk, variance)
+        with PassProgress("time-varying coefficients", EXPECTED_PASSES) as progress:
+            return _fit(data, walk, variance, progress.advance)
     groups = group_rows(by, len(data.y))
     if not groups:
         raise ValueError("by has no label in any row: no group is left to fit")
     fits = {}
-    for key, rows in groups.items():
+    for key, rows in count_groups(groups.items(), "time-varying coefficients", len(groups)):
         try:
             fits[key] = _fit(data.take(rows), walk, variance)
         except ValueError as error:
@@ -159,7 +164,12 @@ def time_varying(
 
 
 @one_blas_thread
-def _fit(data: Data, drift: Array, noise: float | None) -> TimeVaryingFit:
+def _fit(
+    data: Data,
+    drift: Array,
+    noise: float | None,
+    after_pass: Callable[[], None] = lambda: None,
+) -> TimeVaryingFit:
     """Fit the drifts and the noise of one series by maximum likelihood, then smooth it."""
     constant = _constant_coefficients(data, len(drift), noise, bool(np.isnan(drift).any()))
     rows = data.rows(constant)
@@ -167,7 +177,7 @@ def _fit(data: Data, drift: Array, noise: float | None) -> TimeVaryingFit:
         raise ValueError(
             "times must differ for a drift to be estimated, but all rows have one time"
         )
-    walk = most_likely_drift(rows, drift, noise)
+    walk = most_likely_drift(rows, drift, noise, after_pass)
     at = evaluate(rows, walk, noise)
     coef, variance = smooth(rows, walk, at)
     estimator, filtered = _online(data, walk, at.s2)

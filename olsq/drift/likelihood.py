@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -122,8 +123,13 @@ GAIN = 1e-6  # in the log likelihood, for which a constant coefficient drifts af
 ROUNDING = 1e-7  # of the log likelihood of 1e5 rows, generously
 
 
-def most_likely_drift(rows: Rows, drift: Array, noise: float | None) -> Array:
-    """Return ``drift`` (k,) with its NaN entries at their maximum-likelihood values."""
+def most_likely_drift(
+    rows: Rows, drift: Array, noise: float | None, after_pass: Callable[[], None] = lambda: None
+) -> Array:
+    """Return ``drift`` (k,) with its NaN entries at their maximum-likelihood values.
+
+    ``after_pass`` is called after every evaluation of the likelihood.
+    """
     free = np.isnan(drift)
     if not free.any():
         return drift
@@ -132,15 +138,23 @@ def most_likely_drift(rows: Rows, drift: Array, noise: float | None) -> Array:
     pace = rows.steps.sum() / max(len(rows.steps) - 1, 1)
     units = scale**2 * pace
     unit_rows = rows._replace(X=rows.X / scale, steps=rows.steps / pace)
-    best = _Search(unit_rows, noise, free, int(usable.sum())).run(np.where(free, 0, drift) * units)
+    search = _Search(unit_rows, noise, free, int(usable.sum()), after_pass)
+    best = search.run(np.where(free, 0, drift) * units)
     return np.where(free, best / units, drift)
 
 
 class _Search:
     """Maximisation over the logarithms of the free drifts, with those that end at 0 taken out."""
 
-    def __init__(self, rows: Rows, noise: float | None, free: NDArray[np.bool_], n: int) -> None:
-        self.rows, self.noise, self.free = rows, noise, free
+    def __init__(
+        self,
+        rows: Rows,
+        noise: float | None,
+        free: NDArray[np.bool_],
+        n: int,
+        after_pass: Callable[[], None],
+    ) -> None:
+        self.rows, self.noise, self.free, self.after_pass = rows, noise, free, after_pass
         self.least = LEAST / n**2
         self.grid = np.geomspace(1e3 * self.least, 10.0, GRID)
 
@@ -164,7 +178,9 @@ class _Search:
         return drift
 
     def _at(self, drift: Array) -> Likelihood:
-        return evaluate(self.rows, drift, self.noise)
+        likelihood = evaluate(self.rows, drift, self.noise)
+        self.after_pass()
+        return likelihood
 
     def _best_of_grid(self, drift: Array, which: NDArray[np.bool_]) -> tuple[Array, float]:
         """Return the drift with some entries at the best value of the grid, and what it gains."""

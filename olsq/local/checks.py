@@ -9,9 +9,9 @@ import numpy as np
 from olsq.arrays.checks import (
     broadcast_shapes,
     check_forget,
+    check_order,
     check_real,
     check_ridge,
-    concrete,
     refuse,
 )
 
@@ -116,11 +116,7 @@ def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
             f"segment_ids has shape {np.shape(ids)}, which does not broadcast to {shape} "
             "(batch and time)"
         ) from None
-    values = concrete(ids)
-    if values is not None and (np.diff(values.astype(np.int64), axis=-1) < 0).any():
-        raise ValueError(
-            "segment_ids must not decrease along time: packed sequences follow one another"
-        )
+    check_order(ids)
 
 
 def largest_squares(dtype: Any) -> tuple[float, float]:

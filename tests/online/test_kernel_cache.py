@@ -241,25 +241,46 @@ def test_kernels_saved_at_once_keep_their_own_code(tmp_path):
     assert reader.load("integers") == b"code for integers"
 
 
+WAITING = """
+import logging, sys, time
+from olsq import first_call
+first_call.PATIENCE = 0.05
+if sys.argv[1:] == ["logs"]:
+    logging.basicConfig(level=logging.INFO, format="%(name)s logs %(message)s")
+scope = {"__name__": "olsq.online.imagined"}
+exec("def fit(compile, name): compile(name)\\ndef predict(compile, name): compile(name)", scope)
+
+def compile(name):
+    with first_call.waiting(name):
+        with first_call.waiting("needed by it"):
+            time.sleep(0.3)
+
+for name in ("one", "two"):
+    scope["fit"](compile, name)
+scope["predict"](compile, "three")
+with first_call.waiting("four", first_call.PROGRAM):
+    time.sleep(0.3)
+"""
+
+
 @pytest.mark.full
-def test_who_waits_is_told_once(tmp_path):
+@pytest.mark.parametrize("how", ["", "logs"])
+def test_who_waits_is_told_once_per_function(tmp_path, how):
+    """On standard error, terminal or not, or by the logger of a program that shows its messages."""
     tiny = Tiny(tmp_path)
-    program = (
-        "import logging, sys, time\n"
-        "logging.basicConfig(level=logging.INFO, format='%(name)s %(message)s')\n"
-        "from olsq import first_call\n"
-        "first_call.PATIENCE = 0.05\n"
-        "for kernel in ('one', 'two'):\n"
-        "    with first_call.waiting(kernel):\n"
-        "        with first_call.waiting('needed by it'):\n"
-        "            time.sleep(0.3)\n"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=tiny.environment
+        [sys.executable, "-c", WAITING, how], capture_output=True, text=True, env=tiny.environment
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("`olsq compile`") == 1
-    assert done.stderr.startswith("olsq olsq compiles its kernels (one and what it needs)")
+    assert done.stdout == ""
+    begin = "olsq logs " if how else "olsq: "
+    kernels = "compiled, which happens once: they are kept on disk. `olsq compile` compiles"
+    lines = done.stderr.splitlines()
+    assert [line.startswith(begin + name) for line, name in zip(
+        lines, ("fit waits until one", "predict waits until three", "four waits until JAX"),
+        strict=True,
+    )] == [True] * 3  # fmt: skip
+    assert [kernels in line for line in lines] == [True, True, False]
 
 
 @pytest.mark.full

@@ -549,15 +549,43 @@ class Terminal(io.StringIO):
         return True
 
 
+TUNED = np.random.default_rng(0).standard_normal((200, 1))
+KEYS = np.arange(200) % 4
+LONG_CALLS = {
+    "gradient": (lambda: olsq.tune(TUNED, TUNED[:, 0] + 1), "passes"),
+    "mixture": (lambda: olsq.tune(TUNED, TUNED[:, 0] + 1, method="mixture"), "passes"),
+    "time_varying": (lambda: olsq.time_varying(TUNED, np.cumsum(TUNED[:, 0])), "passes"),
+    "time_varying by key": (
+        lambda: olsq.time_varying(TUNED, np.cumsum(TUNED[:, 0]), by=KEYS), "groups",
+    ),
+    "a path by key": (
+        lambda: olsq.coefficient_path(TUNED, TUNED[:, 0], by=KEYS, ridge_mode="fixed"), "groups",
+    ),
+    "windows by key": (
+        lambda: olsq.GroupedRollingLeastSquares(9).fit(TUNED, TUNED[:, 0], by=KEYS), "groups",
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("stream", "after", "shows"),
-    [(Terminal, 0.0, True), (Terminal, 1e9, False), (io.StringIO, 0.0, False)],
+    [
+        (Terminal, 0.0, True),
+        (Terminal, 1e9, False),
+        (io.StringIO, 0.0, True),
+        (io.StringIO, 1e9, False),
+    ],
 )
-@pytest.mark.parametrize("method", ["gradient", "mixture"])
-def test_a_long_call_shows_its_progress_on_a_terminal(monkeypatch, method, stream, after, shows):
+@pytest.mark.parametrize("call", LONG_CALLS)
+def test_a_long_call_shows_its_progress(monkeypatch, capsys, call, stream, after, shows):
+    """A bar on a terminal, elsewhere one line and none soon after; nothing on standard output."""
     monkeypatch.setattr(progress, "SHOWN_AFTER", after)
     monkeypatch.setattr(sys, "stderr", stream())
     monkeypatch.setenv("TERM", "xterm")
-    x = np.random.default_rng(0).standard_normal((200, 1))
-    olsq.tune(x, x[:, 0] + 1, method=method)
-    assert ("passes" in sys.stderr.getvalue()) == shows
+    run, unit = LONG_CALLS[call]
+    run()
+    shown = sys.stderr.getvalue()
+    assert (unit in shown) == shows
+    if stream is io.StringIO:
+        assert shown.count("\n") == shows
+    assert capsys.readouterr().out == ""

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_forget
 from olsq.attention.arguments import Layout, check_segments, check_streams, per_token
-from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
+from olsq.attention.caches import attend, capacity_of, check_room, unfold, write_cache
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces
 from olsq.attention.recurrences.window import map_blocks
@@ -149,7 +149,8 @@ def forgetting(
         jnp.zeros(shape[:2], jnp.int32),
     )
     cache: ForgettingKeyValues = fold_state(state, zero, layout)
-    taken = next_place(cache.length, t, room)
+    check_room(state, t, room)
+    taken = cache.length.max(initial=0)
     order = running_sum(reset)
     k = jnp.where(unknown[..., None], jnp.nan, k)
     held = (cache.keys, cache.values, cache.present) if state is not None else (None, None, None)

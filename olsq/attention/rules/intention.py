@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.checks import concrete
+from olsq.arrays.questions import ask
 from olsq.attention.arguments import (
     check_heads,
     check_positive,
@@ -160,7 +160,7 @@ def intention(
 def _most_segments(segment_ids: Any, segments: int | None) -> int:
     if segments is not None:
         return segments
-    concrete_ids = concrete(segment_ids)
-    if concrete_ids is None:
+    count = ask(segment_ids, lambda ids: 1 + int((np.diff(ids, axis=1) != 0).sum(1).max(initial=0)))
+    if count is None:
         raise ValueError("segments is needed where segment_ids is traced: the most of any row")
-    return 1 + int((np.diff(concrete_ids, axis=1) != 0).sum(1).max(initial=0))
+    return count

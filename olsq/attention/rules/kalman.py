@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.checks import concrete, refuse
+from olsq.arrays.checks import refuse
+from olsq.arrays.questions import ask
 from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.linear import gated_linear
@@ -129,8 +130,7 @@ def kalman(
     # Without any sample, any ridge gives the same output: 0.
     ridge = jnp.where(norms == 0, 1, ratio * norms).reshape(*streams[0].shape[:3], 1)
     # with a traced ratio the bound is the trace of H, which needs more steps
-    concrete_ratio = concrete(ratio)
-    ratio_bound = None if concrete_ratio is None else 1.001 / float(concrete_ratio)
+    ratio_bound = ask(ratio, lambda ratio: 1.001 / float(ratio))
     inner_solver: Any = Chebyshev(30, eigenvalue_ratio=ratio_bound) if solver is None else solver
     streams = [x.astype(layout.working) for x in streams]  # rounded once, after the mix
     lost = tokens.sample_lost.reshape(*streams[0].shape[:3], 1)  # the same samples for both

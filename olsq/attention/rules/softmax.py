@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import Layout, check_segments, check_streams
-from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
+from olsq.attention.caches import attend, capacity_of, check_room, unfold, write_cache
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
@@ -101,7 +101,8 @@ def append_tokens(
         jnp.zeros(shape[:2], jnp.int32),
     )
     cache: KeyValues = fold_state(state, zero, layout)
-    taken = next_place(cache.length, t, room)
+    check_room(state, t, room)
+    taken = cache.length.max(initial=0)
     order = jnp.zeros((n, t), jnp.int32) if start is None else running_sum(start)
     held = tuple(cache[:3]) if state is not None else (None, None, None)
     now = k, v, jnp.ones((n, t), bool)

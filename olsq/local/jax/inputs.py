@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import check_real, concrete
+from olsq.arrays.checks import check_real
 from olsq.local.checks import (
     KEY_AXES,
     QUERY_AXES,
@@ -16,7 +16,7 @@ from olsq.local.checks import (
     check_numbers,
     check_segment_ids,
 )
-from olsq.sequence.jax.inputs import flatten, output_dtype, working_dtype
+from olsq.sequence.jax.inputs import all_ones, flatten, output_dtype, working_dtype
 from olsq.sequence.jax.pieces import cumulate
 
 
@@ -72,8 +72,7 @@ def check(
         start = logs == -jnp.inf
     elif forget is not None:
         gates = per_query("forget", forget)
-        known_gates = concrete(forget)
-        if known_gates is None or not (known_gates == 1).all():
+        if not all_ones(forget):
             start = gates == 0
             logs = jnp.log(jnp.where(start, 1, gates))
     if segment_ids is not None:

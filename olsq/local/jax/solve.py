@@ -23,11 +23,13 @@ from olsq.sequence.jax.inputs import flatten
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.pieces import count_as_number
 from olsq.sequence.jax.platform import Target, by_platform, in_full_precision
+from olsq.sequence.jax.programs import one_program
 
 NO_SOLVE = Rule(None, 0, "none", 0)  # where the direction is given
 
 
 @on_automatic_axes
+@one_program
 def local_lstsq(
     keys: ArrayLike,
     values: ArrayLike,

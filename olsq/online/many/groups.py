@@ -37,6 +37,7 @@ from olsq.online.rows.times import (
     of_frames,
     times_and_zone,
 )
+from olsq.progress import count_groups
 
 
 def grouped_path(
@@ -319,7 +320,8 @@ def _one_by_one(
     learnable_so_far = np.concatenate([[0], np.cumsum(usable[order])])
     can_learn = learnable_so_far[ends] > learnable_so_far[begins]
     in_line = order.size == n and bool((order == np.arange(n)).all())
-    for begin, end, learnable in zip(begins, ends, can_learn, strict=True):
+    groups = zip(begins, ends, can_learn, strict=True)
+    for begin, end, learnable in count_groups(groups, "paths by group", len(begins)):
         rows = slice(begin, end) if in_line else order[begin:end]
         of_rows = {name: array[rows] for name, array in per_row.items()}
         if not learnable and options["missing"] != "raise":

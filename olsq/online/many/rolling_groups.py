@@ -18,6 +18,7 @@ from olsq.online.rows import inputs
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_weight, factors_of_rows
 from olsq.online.rows.times import check_times_shape, of_frames, same_clock, times_and_zone
+from olsq.progress import count_groups
 
 
 def _of_each_window(name: str, empty: float = np.nan) -> Any:
@@ -139,7 +140,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         windows, arrays = dict(earlier), None
         residual = np.full(y.shape, np.nan, np.result_type(X, np.float32))
         order = np.argsort(codes, kind="stable")
-        for code, rows in _runs(codes, order):
+        runs = _runs(codes, order)
+        for code, rows in count_groups(runs, "windows by group", len(keys)):
             key = keys[code]
             # A copy: of a call that fails nothing may stay.
             window = _copy_to_learn(earlier.get(key, alone), parameters)

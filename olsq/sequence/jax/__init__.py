@@ -11,9 +11,10 @@ from olsq.sequence.jax.decode import (
     update,
 )
 from olsq.sequence.jax.meshes import on_automatic_axes
+from olsq.sequence.jax.programs import one_program
 from olsq.sequence.jax.solve import online_lstsq as _online_lstsq
 
-online_lstsq = on_automatic_axes(_online_lstsq)
+online_lstsq = on_automatic_axes(one_program(_online_lstsq))
 
 __all__ = [
     "merge_moments",

@@ -28,6 +28,7 @@ from olsq.sequence.jax.inputs import check_moments, promoted
 from olsq.sequence.jax.iterations import conjugate_gradient
 from olsq.sequence.jax.meshes import on_automatic_axes
 from olsq.sequence.jax.platform import in_full_precision
+from olsq.sequence.jax.programs import one_program
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky, inverse_from_factor
 
 # With an inverse refreshed this often a query takes about 2 steps to 1e-4, instead of 19 from a
@@ -43,6 +44,7 @@ AnyState = TypeVar("AnyState", Moments, DecodeState)
 
 
 @on_automatic_axes
+@one_program
 @in_full_precision
 def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState[Array]:
     """Run :func:`olsq.sequence.start_decoding` in JAX, for arrays of any kind."""
@@ -60,6 +62,7 @@ def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeS
 
 
 @on_automatic_axes
+@one_program
 @in_full_precision
 def update(
     state: AnyState,
@@ -97,6 +100,7 @@ def update(
 
 
 @on_automatic_axes
+@one_program
 @in_full_precision
 def query(
     state: Moments | DecodeState,
@@ -139,6 +143,7 @@ def _solve_by_factor(system: Array, bounded: Array, cross: Array, q: Array) -> A
 
 
 @on_automatic_axes
+@one_program
 @in_full_precision
 def solve_query(
     state: DecodeState, query: ArrayLike, tol: float | None = None
@@ -190,6 +195,7 @@ _compiled_solve = compile_once(_solve_by_iteration, static_argnames="tol")
 
 
 @on_automatic_axes
+@one_program
 def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments[Array]:
     """Run :func:`olsq.sequence.merge_moments` in JAX, for arrays of any kind."""
     check_forget(forget)

@@ -14,10 +14,10 @@ from olsq.arrays.checks import (
     check_real,
     check_streams,
     check_weight,
-    concrete,
     sequence_ridge_axes,
     shape_error,
 )
+from olsq.arrays.questions import ask
 from olsq.problem import Moments
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.triangular import inverse_cholesky
@@ -81,8 +81,7 @@ def flatten(
 
 def all_ones(x: Any) -> bool:
     """Test whether every entry of ``x`` is known to be 1; False while it is traced."""
-    values = concrete(x)
-    return values is not None and bool((values == 1).all())
+    return bool(ask(x, lambda values: bool((values == 1).all())))
 
 
 def check_gates(

@@ -11,6 +11,7 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 from olsq.arrays.masked import fill_arguments
+from olsq.sequence.jax.programs import one_program
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -40,10 +41,11 @@ def on_automatic_axes(
 
 
 def takes_arrays(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Decorate a rule: masked entries of its arguments are missing values, NaN, and explicit axes
-    of a mesh are automatic while it runs, as with :func:`on_automatic_axes`.
+    """Decorate a rule: it compiles as one program (:func:`one_program`), masked entries of its
+    arguments are missing values, NaN, and explicit axes of a mesh are automatic while it runs, as
+    with :func:`on_automatic_axes`.
     """
-    return on_automatic_axes(function, masked=True)
+    return on_automatic_axes(one_program(function), masked=True)
 
 
 _WHOLE = PartitionSpec()

@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice, concrete
+from olsq.arrays.checks import check_choice
+from olsq.arrays.questions import ask
 from olsq.problem import Moments, Sizes, Solution, Stats, certificate, error_bounds
 from olsq.sequence.jax.control import in_shard_map
 from olsq.sequence.jax.gates import lost_tokens
@@ -76,12 +78,11 @@ def online_lstsq(
     )
     algorithm = ChunkExact() if solver is None else solver
     algorithm.check_ridge_mode(ridge_mode, forgets=stream.gates is not None)
-    sized = algorithm.sized(chunk_length(stream.keys.shape[2]))
-    sized.review(*(None if g is None else concrete(g) for g in (stream.logs, stream.gates)))
+    count, length, d = stream.keys.shape
+    review_gates(algorithm.sized(chunk_length(d)), forget, log_forget, (*batch, length))
     unrolls = adjoint == "unrolled" and algorithm.truncates
     if unrolls:
         algorithm.check_unrolled()
-    count, length, _ = stream.values.shape
     if 0 in (count, length):
         empty = jnp.zeros((count, length))
         stats = Stats(empty.astype(jnp.int32), empty, empty, empty)
@@ -89,6 +90,24 @@ def online_lstsq(
     shards = max(algorithm.shards, pieces_of(length))
     value, final, sizes = solve_stream(stream, algorithm, unrolls, shards, given_target())
     return restore_batch(value, final, certify(stream, value, sizes, dtype), batch, dtype)
+
+
+def review_gates(solver: Solver, forget: Any, log_forget: Any, shape: tuple[int, ...]) -> None:
+    """Warn if gates of ``shape`` (..., T), where they are known, are outside the range that a
+    solver is accurate for.
+    """
+    given = forget if log_forget is None else log_forget
+    if given is None:
+        return
+
+    def review(gates: NDArray[Any]) -> None:
+        gates = np.broadcast_to(gates, shape).astype(np.float64).reshape(-1, shape[-1])
+        if log_forget is None:
+            solver.review(np.log(np.where(gates == 0, 1, gates)), gates)
+        else:
+            solver.review(gates, np.exp(gates))
+
+    ask(given, review)
 
 
 def restore_batch(
