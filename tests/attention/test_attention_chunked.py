@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import test_attention_overflow as overflow
 from attention_cases import ROWS, arrays_of, call
+from jax import export
 
+from olsq import attention
 from olsq.attention.recurrences.delta import unit_inverse
 from olsq.sequence.jax.platform import Target, tuned_for
 from tests.tiers import leading
@@ -84,6 +86,17 @@ def test_keys_that_would_diverge_read_an_empty_memory(start):
         out = quick(lambda arrays: call(row, arrays)[0])(arrays)
     assert (out[:, :-2] == 0).all()
     assert (np.abs(out[:, -2:]).max() > 0) == (start > 0)
+
+
+def test_a_batch_of_any_size_is_exported_for_an_accelerator():
+    (b,) = export.symbolic_shape("b")
+    x, gates = (jax.ShapeDtypeStruct((b, 200, *s), jnp.float32) for s in ((2, 4), (2,)))
+
+    def both(x, gates):
+        forget = jnp.broadcast_to(gates[..., None], x.shape)
+        return attention.gated_delta(x, x, x, forget=gates), attention.kda(x, x, x, forget=forget)
+
+    assert export.export(jax.jit(both), platforms=["cuda"])(x, gates).platforms == ("cuda",)
 
 
 @pytest.mark.parametrize("width", [1, 5, 8, 24, 40, 64])
