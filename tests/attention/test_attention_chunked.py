@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import test_attention_overflow as overflow
 from attention_cases import ROWS, arrays_of, call
+from jax import export
 
+from olsq import attention
 from olsq.attention.recurrences.delta import unit_inverse
 from olsq.sequence.jax.platform import Target, tuned_for
 from tests.tiers import leading
@@ -72,18 +74,54 @@ def test_an_accelerator_keeps_overflow_from_earlier_tokens(row, monkeypatch):
         overflow.test_what_overflows_later_reaches_neither_outputs_nor_gradients(row, 69)
 
 
-@pytest.mark.parametrize("start", [0.0, 1.0])
-def test_keys_that_would_diverge_read_an_empty_memory(start):
-    """Errors of values that a memory would have overflow; those of zeros and no memory are 0."""
-    row = next(row for row in ROWS if row.name == "gated_delta")
-    arrays = {n: a.astype(np.float32) for n, a in arrays_of(row)[0].items()}
-    arrays["forget"], arrays["weight"] = (np.ones_like(arrays[n]) for n in ("forget", "weight"))
-    arrays["k"], arrays["v"] = np.nan_to_num(30 * arrays["k"]), 0 * np.nan_to_num(arrays["v"])
-    arrays["v"][:, -2:] = start
-    with tuned_for(ACCELERATOR):
-        out = quick(lambda arrays: call(row, arrays)[0])(arrays)
-    assert (out[:, :-2] == 0).all()
-    assert (np.abs(out[:, -2:]).max() > 0) == (start > 0)
+def outputs_of_equal_keys(target, key, values, forget, memory):
+    """Outputs of one stream of equal keys from a memory, in the program for a target."""
+    n = len(values)
+    k = jnp.full((1, n, 1, 3), key, jnp.float32)
+    v, forget = (jnp.asarray(x, jnp.float32).reshape(1, n, 1) for x in (values, forget))
+    state = attention.Memory(jnp.full((1, 1, 1, 3), memory, jnp.float32))
+
+    def run(k, v, forget, state):
+        # Queries are small, so that what they read from the memory does not overflow.
+        return attention.gated_delta(k / 1e3, k, v[..., None], forget=forget, state=state)[0]
+
+    with tuned_for(target):
+        return np.asarray(quick(lambda *x: run(*x))(k, v, forget, state))[0, :, 0, 0]
+
+
+def test_errors_of_a_small_memory_are_finite_where_those_of_any_memory_overflow():
+    """Every error is 899 times the one before: the memory's stay below 1e16, a unit's do not."""
+    n, keys = 100, 16
+    forget = np.ones(n)
+    forget[keys] = 0
+    want, out = (
+        outputs_of_equal_keys(target, 30 / 3**0.5, np.zeros(n), forget, 1e-34)
+        for target in (CPU, ACCELERATOR)
+    )
+    np.testing.assert_allclose(out, want, rtol=1e-3)
+    assert np.isfinite(out).all()
+    assert np.abs(out[keys - 1]) > 1e7
+    assert (out[keys:] == 0).all()
+
+
+def test_a_reset_ends_errors_that_overflow_with_the_memory_alone():
+    n, reset = 100, 20
+    values, forget = np.ones(n), np.ones(n)
+    forget[reset] = 0
+    out = outputs_of_equal_keys(ACCELERATOR, 3**-0.5, values, forget, 3e38)
+    assert np.isnan(out[:reset]).all()
+    assert np.abs(1e3 * out[reset:] - 1).max() < 1e-5
+
+
+def test_a_batch_of_any_size_is_exported_for_an_accelerator():
+    (b,) = export.symbolic_shape("b")
+    x, gates = (jax.ShapeDtypeStruct((b, 200, *s), jnp.float32) for s in ((2, 4), (2,)))
+
+    def both(x, gates):
+        forget = jnp.broadcast_to(gates[..., None], x.shape)
+        return attention.gated_delta(x, x, x, forget=gates), attention.kda(x, x, x, forget=forget)
+
+    assert export.export(jax.jit(both), platforms=["cuda"])(x, gates).platforms == ("cuda",)
 
 
 @pytest.mark.parametrize("width", [1, 5, 8, 24, 40, 64])

@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.recurrences.chunked import CHUNK
 from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
 from olsq.attention.recurrences.scan import chunk_size, scan_chunks
 from olsq.sequence.jax.control import compile_once
@@ -29,8 +30,6 @@ from olsq.sequence.jax.pieces import (
 )
 from olsq.sequence.jax.platform import Target, by_platform, chunk_length, in_full_precision
 from olsq.sequence.jax.tiles import WIDEST
-
-CHUNK = 64  # tokens of a chunk on an accelerator
 
 
 def gate_tables(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:

@@ -66,8 +66,9 @@ def mamba(
 
     Notes
     -----
-    O(T V K) exponentials; nothing of size T V K is kept, the backward pass makes 64 memories at a
-    time again.  The input is discretised as in the paper's code, ``step * k`` (Euler), not by the
+    O(T V K) exponentials; nothing of size T V K is kept.  The backward pass makes 64 memories at a
+    time again on a CPU, and as many as fit an accelerator, which runs spans of time side by side.
+    The input is discretised as in the paper's code, ``step * k`` (Euler), not by the
     exact integral of eq. 4.  Differentiable to any order in both modes.
 
     References
