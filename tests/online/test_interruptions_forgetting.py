@@ -381,7 +381,8 @@ def test_a_skipped_row_lets_time_pass():
     kept = np.isfinite(missing)
     one = estimator(strategy).fit(X, missing, times=times)
     other = estimator(strategy).fit(X[kept], y[kept], times=times[kept])
-    np.testing.assert_array_equal(theta(one), theta(other))
+    # Two steps of a walk are one step of their time, except for rounding.
+    np.testing.assert_allclose(theta(one), theta(other), rtol=1e-14)
 
 
 def test_a_night_widens_the_errors_of_a_walk():
