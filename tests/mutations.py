@@ -142,33 +142,35 @@ def drawn() -> list[Change]:
     return list(first.values())[:NUMBER]
 
 
+def pieces(text: str) -> list[str]:
+    """Return the words that names are made of, in lower case."""
+    return [piece.lower() for piece in re.findall(r"[A-Z]?[a-z]{3,}", text)]
+
+
 @cache
 def texts() -> dict[str, Counter[str]]:
     """Return how often each word occurs, by test file."""
     return {
-        str(path.relative_to(ROOT)): Counter(re.findall(r"\w+", path.read_text()))
+        str(path.relative_to(ROOT)): Counter(pieces(path.read_text()))
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
     }
 
 
 def nearest(change: Change) -> list[str]:
     """Return the test files that speak of the changed place most often, the nearest first."""
-    module, room = Path(change.path), Path(change.path).parts[1]
-    words = {change.function, module.stem, *public_users(module)}
+    module = Path(change.path)
+    tree = ast.parse((ROOT / module).read_text())
+    defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    words = Counter(pieces(" ".join([change.function, *module.parts[1:], *defined])))
+    files = {word: sum(word in text for text in texts().values()) for word in words}
 
     def score(name):
-        count = sum(texts()[name][word] for word in words)
-        return count * (4 if name.startswith(f"tests/{room}/") else 1)
+        text, among = texts()[name], name.startswith(f"tests/{module.parts[1]}/")
+        found = sum(min(words[w], 3) * min(text[w], 10) / files[w] for w in words if text[w])
+        return found * (4 if among else 1)
 
     ranked = sorted(texts(), key=lambda name: -score(name))
     return [name for name in ranked if score(name)][:NEAREST]
-
-
-def public_users(module: Path) -> list[str]:
-    """Return the names that a module defines, without those that every test has."""
-    tree = ast.parse((ROOT / module).read_text())
-    names = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
-    return [name for name in names if len(name) > 3]
 
 
 def run(folder: Path, where: list[str], *options: str) -> str:
