@@ -211,7 +211,7 @@ def test_rows_without_times_are_not_mixed_with_rows_that_have_them():
         )
 
 
-@pytest.mark.parametrize("what", ["kind", "shape", "order", "half a row", "half-life"])
+@pytest.mark.parametrize("what", ["kind", "shape", "half-life"])
 def test_a_file_with_times_that_cannot_be_is_refused(what):
     from olsq.online.files import format as files
 
@@ -223,13 +223,7 @@ def test_a_file_with_times_that_cannot_be_is_refused(what):
     elif what == "half-life":
         header["parameters"]["half_life"] = "2 months"
     else:
-        times = arrays["times"]
-        if what == "order":
-            times[0] = 5.0, 4.0, 5.0, 4.0
-        elif what == "half a row":
-            times[0, 1] = np.nan
-        else:
-            arrays["times"] = times[:, :3]
+        arrays["times"] = arrays["times"][:, :3]
     with pytest.raises(ValueError, match=r"times|months"):
         olsq.loads(files.packed(header, arrays))
 
