@@ -107,7 +107,7 @@ def test_rows_without_the_ridge_keep_what_is_faint_after_a_gap(sizes):
     ridge = 0.5 * np.square(sizes)
     form = olsq.RecursiveLeastSquares(method="sqrt", ridge=ridge, fit_intercept=False)
     form = form.partial_fit(X, y, forget=[1, 1, 1, 1e-20, 1])._engine.engine.form
-    rows, targets, _ = without_ridge(form.root(), form.tally[2] * ridge)
+    rows, targets, _ = without_ridge(form, form.tally[2] * ridge)
     assert rows.shape == (3, 3)
     weights = np.array([1e-20, 1e-20, 1e-20, 1, 1])
     want = rational.solve(X, y, np.ones(5), weights, np.zeros(3))

@@ -132,6 +132,20 @@ def absorb_observations(state, X, Y, errors, largest, faintest, limits):
         count_row(tally, 1.0, 1.0)
 
 
+def _absorb(
+    merged: FactorForm, second: FactorForm, decay: float, ridge: NDArray[np.float64]
+) -> None:
+    """Let a state absorb what a second one knows without its ridge."""
+    largest = np.abs(second.R).max(0)
+    absorb_observations(
+        merged.in_kernels,
+        *map(np.ascontiguousarray, without_ridge(second, decay * ridge)),
+        largest,
+        float(np.sqrt(decay)),
+        merged.limits.square_root,
+    )
+
+
 def merge_factors(first: FactorForm, second: FactorForm, ridge: NDArray) -> FactorForm:
     """Return the state of first's rows followed by second's; the ridge is counted once.
 
@@ -139,8 +153,6 @@ def merge_factors(first: FactorForm, second: FactorForm, ridge: NDArray) -> Fact
     without its copy of the ridge is absorbed like observations.
     """
     decay = second.tally[DECAY]
-    X, Y, errors = without_ridge(second, decay * ridge)
-    R = second.R
     merged = FactorForm(
         first.F.copy(),
         decay * first.D,
@@ -152,15 +164,10 @@ def merge_factors(first: FactorForm, second: FactorForm, ridge: NDArray) -> Fact
         intercept=first.intercept,
         precision=first.precision,
     )
-    merged.F[merged.D == 0] = np.eye(*first.F.shape)[merged.D == 0]  # nothing is left of them
+    for j in np.flatnonzero(merged.D == 0):  # nothing is left of them
+        merged.F[j], merged.F[j, j] = 0.0, 1.0
     tally = merged.tally.copy()
-    absorb_observations(
-        merged.in_kernels,
-        *(np.ascontiguousarray(a) for a in (X, Y, errors)),
-        np.maximum(R.max(0), -R.min(0)),
-        float(np.sqrt(decay)),
-        merged.limits.square_root,
-    )
+    _absorb(merged, second, decay, ridge)
     # J_ab(theta) = Z_b J_a(theta) + J_b(theta) - Z_b |theta|_Lambda^2, at its minimum.
     theta = merged.coefficients()
     loss = forgotten(first.loss, decay) + second.loss
