@@ -62,14 +62,14 @@ def without_ridge(form: FactorForm, ridge: NDArray[np.float64]) -> tuple[NDArray
         return R[:0], z[:0], R[:0]
     L, pivots, rank, _ = dpstrf(rest.T, tol=noise, overwrite_a=1)  # symmetric: no copy
     L[rank:], order = 0.0, pivots - 1
-    X = _product(L, R[order])[:rank]
+    R = R[order]
+    X = _product(L, R.copy())[:rank]
     Y = solve_triangular(L[:rank, :rank], z[order[:rank]], trans=1)
     # A rounding error of the pivot L_ii^2 changes L_ii one way and the entries beside it the other,
     # by 1 / L_ii^2 of their size: no column of the row is off by as much as the next.
     pivots = np.diagonal(L)[:rank, None] ** 2
     np.fill_diagonal(L, 0.0)
-    sizes = R[order]
-    errors = _product(np.abs(L, out=L), np.abs(sizes, out=sizes))[:rank]
+    errors = _product(np.abs(L, out=L), np.abs(R, out=R))[:rank]
     errors /= pivots
     return X, Y, errors
 
@@ -89,7 +89,7 @@ def _without_share(
     An error of one unit in each entry of R changes a diagonal entry by at most twice that of
     ``|S|^T |S| |R| |R^-1|``, of which the largest is returned.  ``inverse`` is destroyed.
     """
-    parts = [slice(k, k + 64) for k in range(0, len(R), 64)]  # large models have no room for more
+    parts = [slice(k, k + 32) for k in range(0, len(R), 32)]  # large models have no room for more
     rest, grown = np.empty_like(R, shape=(len(R), len(R))), np.zeros(len(R))
     for part in parts:
         rest[part] = -(inverse[:, part].T * ridge) @ inverse
@@ -132,20 +132,6 @@ def absorb_observations(state, X, Y, errors, largest, faintest, limits):
         count_row(tally, 1.0, 1.0)
 
 
-def _absorb(
-    merged: FactorForm, second: FactorForm, decay: float, ridge: NDArray[np.float64]
-) -> None:
-    """Let a state absorb what a second one knows without its ridge."""
-    largest = np.abs(second.R).max(0)
-    absorb_observations(
-        merged.in_kernels,
-        *map(np.ascontiguousarray, without_ridge(second, decay * ridge)),
-        largest,
-        float(np.sqrt(decay)),
-        merged.limits.square_root,
-    )
-
-
 def merge_factors(first: FactorForm, second: FactorForm, ridge: NDArray) -> FactorForm:
     """Return the state of first's rows followed by second's; the ridge is counted once.
 
@@ -153,6 +139,10 @@ def merge_factors(first: FactorForm, second: FactorForm, ridge: NDArray) -> Fact
     without its copy of the ridge is absorbed like observations.
     """
     decay = second.tally[DECAY]
+    rows = [np.ascontiguousarray(array) for array in without_ridge(second, decay * ridge)]
+    R = second.R
+    largest = np.maximum(R.max(0), -R.min(0))
+    del R
     merged = FactorForm(
         first.F.copy(),
         decay * first.D,
@@ -167,7 +157,9 @@ def merge_factors(first: FactorForm, second: FactorForm, ridge: NDArray) -> Fact
     for j in np.flatnonzero(merged.D == 0):  # nothing is left of them
         merged.F[j], merged.F[j, j] = 0.0, 1.0
     tally = merged.tally.copy()
-    _absorb(merged, second, decay, ridge)
+    limits = merged.limits.square_root
+    absorb_observations(merged.in_kernels, *rows, largest, float(np.sqrt(decay)), limits)
+    del rows
     # J_ab(theta) = Z_b J_a(theta) + J_b(theta) - Z_b |theta|_Lambda^2, at its minimum.
     theta = merged.coefficients()
     loss = forgotten(first.loss, decay) + second.loss

@@ -98,6 +98,7 @@ def nearest(
     for _ in range(3 if h.size else 0):
         unit = float(np.linalg.norm(v)) or 1.0
         sides = np.column_stack([G, h / unit])
+        sides /= np.abs(sides).max(axis=1, keepdims=True) + np.finfo(np.float64).tiny
         sides /= np.linalg.norm(sides, axis=1, keepdims=True) + np.finfo(np.float64).tiny
         one = np.append(np.zeros(goal.size), 1.0)
         multipliers = nnls(sides.T, one, maxiter=100 + 20 * h.size)[0]
