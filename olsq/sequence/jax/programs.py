@@ -95,8 +95,12 @@ def one_program(function: Callable[P, Result]) -> Callable[P, Result]:
             if program is not None:
                 return program.run(arrays)
             compiled = _compile(function, layout)
-            with first_call.waiting(function.__name__, first_call.PROGRAM):
-                result = compiled(arrays)
+            try:
+                with first_call.waiting(function.__name__, first_call.PROGRAM):
+                    result = compiled(arrays)
+            except Exception as error:  # which JAX gives a note on frames that it has left out
+                error.__dict__.pop("__notes__", None)
+                raise
         programs.append(Program(inquiry.questions, compiled))
         return result
 

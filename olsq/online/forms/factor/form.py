@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
@@ -244,12 +245,12 @@ class FactorForm(Form):
         """Return theta (..., m, d), of minimum norm (intercept aside) where undetermined."""
         if not self.full_rank:
             return solution(self.R, self.z, self._known, self._noise, self.intercept)
-        m, d = self.loss.shape[-1], self.D.shape[-1]
+        m, d, b = self.loss.shape[-1], self.D.shape[-1], math.prod(self.D.shape[:-1])
         theta = np.empty((*self.D.shape[:-1], m, d))
         solve_each(
-            np.ascontiguousarray(self.F).reshape(-1, d, d + m),
-            np.ascontiguousarray(self.D).reshape(-1, d),
-            theta.reshape(-1, m, d),
+            np.ascontiguousarray(self.F).reshape(b, d, d + m),
+            np.ascontiguousarray(self.D).reshape(b, d),
+            theta.reshape(b, m, d),
         )
         return theta
 
