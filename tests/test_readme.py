@@ -90,6 +90,6 @@ def test_the_command_line_has_the_numbers_measured():
         assert int(rate.replace(",", "")) == round(run["rows_per_second"], -3)
     page = (ROOT / "docs" / "cli.md").read_text()
     named = re.search(r"^(\w+) commands", page.partition("checkout). ")[2])[1]
-    assert named.lower() == "six"
+    assert named.lower() == "four"
     block = re.search(r"^```\n(olsq demo.*?)^```", page, re.S | re.M)[1]
-    assert len(block.splitlines()) == 6
+    assert len(block.splitlines()) == 4
