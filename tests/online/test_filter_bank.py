@@ -394,7 +394,6 @@ def test_a_damaged_file_is_refused(tmp_path):
     written(lambda h, a: h.update(n_features=0))
     written(lambda h, a: a.pop("pivots"))
     written(lambda h, a: a["pivots"].fill(-1.0))
-    written(lambda h, a: a["factor"].fill(1.0))
     written(lambda h, a: a["factor"].fill(np.nan))
     written(lambda h, a: a["loss"].fill(-1.0))
     written(lambda h, a: a.update(tally=a["tally"][:1]))
