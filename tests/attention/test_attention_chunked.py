@@ -16,7 +16,7 @@ from olsq.sequence.jax.platform import Target, tuned_for
 from tests.tiers import leading
 from tests.versions import quick, x64
 
-pytestmark = pytest.mark.sparse
+pytestmark = pytest.mark.full
 
 CPU = Target(cpu=True)
 ACCELERATOR = Target(cpu=False, tile_bytes=2**14)  # some chunks a tile, and several tiles

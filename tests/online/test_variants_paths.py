@@ -133,7 +133,7 @@ def test_usual_problems_never_reach_the_general_method(monkeypatch):
     known = [clone(estimator).partial_fit(X, y, weight) for estimator in WALKED]
     for est in known:  # the first search of equations begins in a corner, where it is left to it
         assert np.isfinite(est.coef_).all()
-    monkeypatch.setattr(active_set, "nearest", general)
+    monkeypatch.setattr(active_set, "minimise", general)
     for est in known:
         assert np.isfinite(est.partial_fit(-X, y[::-1], weight).coef_).all()
         assert np.isfinite(est.partial_fit_path(X, y[::-1], weight).coef).all()

@@ -225,7 +225,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     def _forgetting_of(self, switch: FormSwitch) -> FormSwitch:
         """Convert the state before any row to the form that the strategy needs."""
         if self._strategy is not None:
-            switch.form = AdaptiveForm.of(switch.form, self._strategy)
+            form: Any = switch.form
+            switch.form = AdaptiveForm.of(form, self._strategy)
         return switch
 
     def _check_frozen(self) -> None:

@@ -160,7 +160,8 @@ def _merged(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch
             "forgotten is not known; merge both as moments, olsq.merge(a.moments(), b.moments(), "
             "forget=...)"
         )
-    a, b = first.form, second.form
+    a: Any = first.form
+    b: Any = second.form
     if not isinstance(a, FixedRidgeForm):
         return FormSwitch(merge_factors(a, b, ridge))
     rows = b.data if isinstance(b, FixedRidgeForm) else b

@@ -1,8 +1,9 @@
-"""Least squares under linear equations and bounds, on a factor.
+"""Least squares under linear equations and bounds, by a primal active-set method on a factor.
 
-Minimises ``|R x - z|`` subject to ``A x = b`` and ``lower <= x <= upper``: by the compiled search
-of :mod:`olsq.online.variants.active_set_kernels`, and by least distance programming where that
-stops, because R, or the equations on a face, leave directions undetermined.
+Minimises ``|R x - z|`` subject to ``A x = b`` and ``lower <= x <= upper``.  Each step solves the
+problem on the face of the free variables in an orthonormal basis of what the equations leave
+(Lawson & Hanson 1974, ch. 20 to 23; Nocedal & Wright 2006, 16.5), so the condition number is that
+of R.  Finite: the objective falls from face to face.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 from scipy.linalg import null_space, solve_triangular
 
-from olsq.online.variants.active_set_kernels import EPS, settle
+from olsq.online.forms.minimum_norm import row_space
+from olsq.online.variants import active_set_kernels
 
-SINGULAR = 1e-10  # a smallest singular value, of columns of unit length, below which R is singular
-FLOOR = 1e-7  # penalty on the norm, with which a singular R is none
+EPS = float(np.finfo(np.float64).eps)
+LOWER, FREE, UPPER = -1, 0, 1
 
 
 class Constraints(NamedTuple):
@@ -53,89 +56,247 @@ def solve(
     constraints: Constraints,
     start: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Find the minimiser x (d,); R is triangular, and ``start`` (d,) satisfies the constraints.
+    """Minimise as :func:`minimise`, by the compiled search where it decides; ``start`` is feasible.
 
-    Where R leaves directions undetermined, the answer is the minimiser of least norm.
+    The answer depends on the face alone, whichever search found it.  R is triangular; where its
+    pivots leave directions undetermined, the answer is the minimiser of least norm.
     """
+    if not np.diagonal(R).all():
+        return shortest(R, minimise(R, z, constraints, start), constraints)
     x = np.array(start)
-    if np.diagonal(R).all() and settle(R, z, *constraints, x, True):
+    if active_set_kernels.settle(R, z, *constraints, x, True):
         return x
-    return nearest(R, z, constraints, start)
+    minimum = minimise(R, z, constraints, start)
+    again = minimum.copy()
+    return again if active_set_kernels.settle(R, z, *constraints, again, False) else minimum
 
 
-def nearest(
-    R: NDArray[np.float64], z: NDArray[np.float64], limits: Constraints, start: NDArray[np.float64]
+def minimise(
+    R: NDArray[np.float64],
+    z: NDArray[np.float64],
+    constraints: Constraints,
+    start: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Minimise as :func:`solve` by least distance programming (Lawson & Hanson 1974, ch. 23).
+    """Find the minimiser x (d,); ``start`` (d,) satisfies the constraints.
 
-    What the equations leave free has an orthonormal basis N: ``x = start + N w``.  With the factors
-    ``Q T`` of ``R N``, ``v = T w - Q^T (z - R start)`` is as short as the bounds allow, which are
-    inequalities ``G v >= h``.  Their multipliers, nonnegative least squares, say which bounds hold.
+    Where R leaves it undetermined it is one of them, in the rest as near to the start as the face
+    allows.  O(d^3) a face; from the last solution of a stream usually one or two.
     """
-    from scipy.optimize import nnls  # which takes a tenth of what importing olsq does
-
-    d, units = z.size, np.linalg.norm(R, axis=0)
-    units[units == 0] = 1.0
-    scaled, y = limits.scaled(units), start * units
-    N = null_space(scaled.A) if limits.b.size else np.eye(d)
-    rows, rest = R / units @ N, z - R @ start
-    is_singular = bool(N.size) and np.linalg.svd(rows, compute_uv=False)[-1] < SINGULAR
-    if is_singular:
-        rows, rest = np.vstack([rows, FLOOR * N]), np.append(rest, -FLOOR * y)
-    Q, T = np.linalg.qr(rows)
-    goal = Q.T @ rest
-    if not goal.any():
-        return start
-    to_x = solve_triangular(T, N.T, trans=1, check_finite=False).T
-    free = y + to_x @ goal
-    moves = np.linalg.norm(N, axis=1) > SINGULAR
-    below, above = moves & np.isfinite(scaled.lower), moves & np.isfinite(scaled.upper)
-    G = np.vstack([to_x[below], -to_x[above]])
-    h = np.append((scaled.lower - free)[below], (free - scaled.upper)[above])
-    h = np.minimum(h, -G @ goal)  # start is feasible
-    v, multipliers = goal, h
-    # SciPy 1.17 crashes without bounds.  The next v has its digits in units of the last one.
-    for _ in range(3 if h.size else 0):
-        unit = float(np.linalg.norm(v)) or 1.0
-        sides = np.column_stack([G, h / unit])
-        sides /= np.abs(sides).max(axis=1, keepdims=True) + np.finfo(np.float64).tiny
-        sides /= np.linalg.norm(sides, axis=1, keepdims=True) + np.finfo(np.float64).tiny
-        one = np.append(np.zeros(goal.size), 1.0)
-        multipliers = nnls(sides.T, one, maxiter=100 + 20 * h.size)[0]
-        *way, left = sides.T @ multipliers
-        if 1.0 - left <= EPS:
-            return start  # alone feasible, to rounding
-        v = unit * np.array(way) / (1.0 - left)
-    y = free + to_x @ v if h.size else free
-    at, lowest = np.zeros(d), np.count_nonzero(below)
-    at[below] -= multipliers[:lowest] > 0
-    at[above] += multipliers[lowest:] > 0
-    x = _refined(R, z, limits, y / units, at, units)
-    if not is_singular:
-        return x
-    _, values, basis = np.linalg.svd(R / units)
-    same_fit = basis[values > SINGULAR] * units
-    limits = limits._replace(A=np.vstack([limits.A, same_fit]), b=np.append(limits.b, same_fit @ x))
-    return nearest(np.eye(d), np.zeros(d), limits, x)
+    length = np.linalg.norm(R, axis=0)
+    length[length == 0] = 1.0  # tolerances are those of columns of unit length
+    R, limits = R / length, constraints.scaled(length)
+    x = start * length
+    at = np.where(x <= limits.lower, LOWER, np.where(x >= limits.upper, UPPER, FREE))
+    for step in range(100 + 20 * z.size):
+        p = _to_minimum(R, z, limits, x, at == FREE)
+        blocked, share = _first_bound(x, p, limits, at)
+        x = np.clip(x + share * p, limits.lower, limits.upper)  # rounding takes it past a bound
+        if blocked >= 0:
+            at[blocked] = UPPER if p[blocked] > 0 else LOWER
+            x[blocked] = (limits.upper if p[blocked] > 0 else limits.lower)[blocked]
+            continue
+        if _is_corner(limits, at):
+            direction = _descent_from_corner(R, z - R @ x, limits, at)
+            if direction.any():
+                moved, at_moved = _move_along(R, z, limits, x, direction, at)
+                # A step within rounding errors only leads back here.
+                if np.linalg.norm(R @ (moved - x)) > 64 * z.size * EPS * np.linalg.norm(z):
+                    x, at = moved, at_moved
+                    continue
+            leaving = np.empty(0, np.intp)
+        else:
+            leaving = _leaving(R, z, limits, x, at, first=step > 10 * z.size)
+        if not leaving.size:
+            on_face = _on_face(R, z, limits, at)
+            # On a singular face it may lie beyond a bound, where x does not.
+            inside = (on_face >= limits.lower) & (on_face <= limits.upper)
+            x = (on_face if inside.all() else x) / length
+            x = np.where(
+                at == LOWER, constraints.lower, np.where(at == UPPER, constraints.upper, x)
+            )
+            return np.clip(x, constraints.lower, constraints.upper)
+        at[leaving] = FREE
+    raise ArithmeticError("the active set did not settle; this is a defect, please report it")
 
 
-def _refined(
-    R: NDArray, z: NDArray, limits: Constraints, x: NDArray, at: NDArray, units: NDArray
+def shortest(
+    R: NDArray[np.float64], x: NDArray[np.float64], constraints: Constraints
 ) -> NDArray[np.float64]:
-    """Return the minimum over the face that x is on, or x where rounding puts that outside."""
-    free, scaled = at == 0, limits.scaled(units)
-    y = np.where(at < 0, scaled.lower, np.where(at > 0, scaled.upper, 0.0))
-    A, columns = scaled.A[:, free], (R / units)[:, free]
-    onto = np.linalg.pinv(A, rcond=SINGULAR)
-    along = null_space(A, rcond=SINGULAR) if A.size else np.eye(A.shape[1])
+    """Find the point of least norm that satisfies the constraints and has the fit ``R x``.
+
+    Directions that R has lost to forgetting, not to a pivot of 0, stay as they are in x.  So does
+    all of x where columns in very different units leave too few digits for the search.
+    """
+    Q, _, length = row_space(R, np.diagonal(R) != 0)
+    same_fit = Q.T * length
+    limits = constraints._replace(
+        A=np.vstack([constraints.A, same_fit]), b=np.concatenate([constraints.b, same_fit @ x])
+    )
+    try:
+        minimum = minimise(np.eye(x.size), np.zeros(x.size), limits, x)
+    except ArithmeticError:
+        return x
+    lost = np.linalg.norm(R @ (minimum - x))
+    return minimum if lost <= 1e-10 * np.linalg.norm(R @ x) else x
+
+
+def _to_minimum(
+    R: NDArray, z: NDArray, limits: Constraints, x: NDArray, free: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Compute the step (d,) from x to the minimum over the free variables, onto the equations."""
+    p, remainder = np.zeros_like(x), z - R @ x
+    if not free.any():
+        return p
+    R, A = R[:, free], limits.A[:, free]
+    if not limits.b.size:
+        p[free] = _lstsq(R, remainder)
+        return p
+    Q, T, order = _pivoted(A.T)
+    rank = _rank(T)
+    onto = np.zeros(Q.shape[0])
+    if rank:
+        off = (limits.b - limits.A @ x)[order[:rank]]
+        solved = solve_triangular(T[:rank, :rank], off, trans=1, check_finite=False)
+        onto = Q[:, :rank] @ solved
+    along = Q[:, rank:]
+    if along.shape[1]:
+        y = _lstsq(R @ along, remainder - R @ onto)
+        onto = onto + along @ y
+    p[free] = onto
+    return p
+
+
+def _pivoted(A: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Factorise ``A[:, order] = Q T``, Q square, with columns in the order of what they add."""
+    Q, T, order = linalg.qr(A, pivoting=True, check_finite=False)  # type: ignore[misc]
+    return np.asarray(Q), np.asarray(T), np.asarray(order)
+
+
+def _lstsq(A: NDArray, b: NDArray) -> NDArray[np.float64]:
+    """Return the x of minimum norm with ``A x`` nearest to b; A consists of parts of unit vectors.
+
+    Singular values are compared with 1: all of A may be rounding error, where an equation leaves
+    only the difference of two equal columns.
+    """
+    U, s, Vt = linalg.svd(A, full_matrices=False, check_finite=False)
+    rank = int(np.count_nonzero(s > 8 * max(A.shape) * EPS))
+    parts = U[:, :rank].T @ b
+    return Vt[:rank].T @ (parts.T / s[:rank]).T
+
+
+def _rank(T: NDArray) -> int:
+    """Return the rank of a pivoted triangle whose columns are parts of vectors of unit length."""
+    return int(np.count_nonzero(np.abs(np.diagonal(T)) > 64 * max(T.shape) * EPS))
+
+
+def _rank_of(A: NDArray) -> int:
+    """Return the rank of equations A (q, d) whose rows are parts of vectors of unit length."""
+    if not A.size:
+        return 0
+    return _rank(_pivoted(A.T)[1])
+
+
+def _first_bound(x: NDArray, p: NDArray, limits: Constraints, at: NDArray) -> tuple[int, float]:
+    """Find the free variable that meets a bound first, or -1, and the share of the step to it."""
+    share = np.full(x.size, np.inf)
+    up, down = (at == FREE) & (x + p > limits.upper), (at == FREE) & (x + p < limits.lower)
+    share[up] = (limits.upper - x)[up] / p[up]
+    share[down] = (limits.lower - x)[down] / p[down]
+    j = int(np.argmin(share))
+    return (j, max(float(share[j]), 0.0)) if share[j] < np.inf else (-1, 1.0)
+
+
+def _leaving(
+    R: NDArray, z: NDArray, limits: Constraints, x: NDArray, at: NDArray, *, first: bool
+) -> NDArray[np.intp]:
+    """Find variables to take off their bounds, where the objective falls; none at the minimum.
+
+    ``first`` takes the one of lowest index (Bland's rule: no cycles), else the steepest.  The slope
+    along variable j is that of what its column has outside of the span of the free ones: the
+    gradient's own entry loses its digits where that is little.
+    """
+    free, fixed = at == FREE, limits.lower == limits.upper
+    held = np.flatnonzero(~free & ~fixed)
+    remainder = z - R @ x
+    if not held.size:
+        return held
+    C, span = R[:, held], R[:, free]
+    length = np.linalg.norm(C, axis=0)  # of what is subtracted from, for rounding errors
+    if limits.b.size:
+        A, free_A = limits.A, limits.A[:, free]
+        follow = span @ _lstsq(free_A, A[:, held])  # the equations hold on
+        C, length = C - follow, length + np.linalg.norm(follow, axis=0)
+        span = span @ null_space(free_A)
+    if span.shape[1]:
+        Q, T, _ = _pivoted(span)
+        Q = Q[:, : _rank(T)]
+        for _ in range(2):
+            C = C - Q @ (Q.T @ C)
+    error = np.linalg.norm(C, axis=0) * np.linalg.norm(z) + length * np.linalg.norm(remainder)
+    falls = -at[held] * (C.T @ remainder)
+    wrong = np.where(falls > 64 * z.size * EPS * error, falls, 0.0)
+    if not wrong.any():
+        return np.empty(0, np.intp)
+    return held[[np.argmax(wrong > 0) if first else np.argmax(wrong)]]
+
+
+def _is_corner(limits: Constraints, at: NDArray) -> bool:
+    """Test whether the free variables alone cannot follow the equations (a degenerate corner)."""
+    if not limits.b.size or (at == FREE).all():
+        return False
+    return _rank_of(limits.A[:, at == FREE]) < _rank_of(limits.A)
+
+
+def _descent_from_corner(
+    R: NDArray, remainder: NDArray, limits: Constraints, at: NDArray
+) -> NDArray[np.float64]:
+    """Compute the steepest feasible direction (d,) of descent from a corner; zeros at the minimum.
+
+    The multipliers of a degenerate corner are not unique.  The part of the gradient outside of the
+    cone of all multipliers is minus the steepest feasible direction (Moreau).
+    """
+    gradient, fixed = -(R.T @ remainder), limits.lower == limits.upper
+    normals = [limits.A.T, -limits.A.T]
+    for side in (LOWER, UPPER):
+        normals.append(-side * np.eye(at.size)[:, (at == side) & ~fixed])
+    both = np.eye(at.size)[:, (at != FREE) & fixed]
+    cone = np.hstack([*normals, both, -both])
+    from scipy.optimize import nnls  # see above
+
+    direction = cone @ nnls(cone, gradient)[0] - gradient
+    tolerance = 1024 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(remainder)  # nnls cancels
+    return np.where(np.abs(direction) > tolerance, direction, 0.0)
+
+
+def _move_along(
+    R: NDArray, z: NDArray, limits: Constraints, x: NDArray, direction: NDArray, at: NDArray
+) -> tuple[NDArray[np.float64], NDArray]:
+    """Move from x along a direction of descent to the minimum on it or to the first bound.
+
+    Freeing the variables that move is not enough: the minimum over them may lie beyond a bound of
+    one of them, which is then held again at a step of length 0, and so on in a circle.  A step
+    along the direction itself lowers the objective, so that no corner is met twice.
+    """
+    image = R @ direction
+    square = float(image @ image)
+    share = float(image @ (z - R @ x)) / square if square > 0 else np.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(direction > 0, limits.upper - x, limits.lower - x) / direction
+    room[direction == 0] = np.inf
+    j = int(np.argmin(room))
+    at = np.where(direction != 0, FREE, at)
+    if room[j] <= share:
+        share = max(float(room[j]), 0.0)
+    x = np.clip(x + share * direction, limits.lower, limits.upper)
+    if room[j] <= share:
+        at[j] = UPPER if direction[j] > 0 else LOWER
+        x[j] = (limits.upper if direction[j] > 0 else limits.lower)[j]
+    return x, at
+
+
+def _on_face(R: NDArray, z: NDArray, limits: Constraints, at: NDArray) -> NDArray[np.float64]:
+    """Compute the minimum over a face, independent of the path that led there."""
+    x = np.where(at == LOWER, limits.lower, np.where(at == UPPER, limits.upper, 0.0))
     for _ in range(2):  # the second refines the first
-        step = onto @ (scaled.b - scaled.A @ y)
-        rest = z - R @ (y / units) - columns @ step
-        step += along @ np.linalg.lstsq(columns @ along, rest, rcond=8 * z.size * EPS)[0]
-        y[free] += step
-    inside = np.clip(y / units, limits.lower, limits.upper)
-    if np.linalg.norm(inside * units - y) > 1e-9 * np.linalg.norm(y):
-        inside = np.clip(x, limits.lower, limits.upper)
-    near = 64 * EPS * (np.abs(inside) + np.linalg.norm(y) / units)
-    at = np.where(inside - limits.lower <= near, -1, np.where(limits.upper - inside <= near, 1, at))
-    return np.where(at < 0, limits.lower, np.where(at > 0, limits.upper, inside))
+        x = x + _to_minimum(R, z, limits, x, at == FREE)
+    return x

@@ -1,11 +1,8 @@
-"""Least squares under equations and bounds by a primal active-set method, for ordinary faces.
+"""The active-set method of :mod:`olsq.online.variants.active_set`, compiled, for ordinary faces.
 
-Each step solves the problem on the face of the free variables in an orthonormal basis of what the
-equations leave (Lawson & Hanson 1974, ch. 20 to 23; Nocedal & Wright 2006, 16.5), so the condition
-number is that of R.  Finite: the objective falls from face to face.
-
-Columns have unit length.  Where the free columns of a face, or the equations on them, depend on
-each other nearly, kernels stop and return False, with nothing promised about ``x``.
+Columns have unit length.  A face whose free columns, or whose equations on them, depend on each
+other nearly is left to the general method, which decides by singular values: kernels return False
+then, with nothing promised about ``x``.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class ConstrainedLeastSquares(Variant, Coefficients):
 
     After every row t the exact minimiser of ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2 +
     coef . Lambda_t coef`` subject to ``A coef = b`` and ``lower <= coef <= upper``.  The state is
-    that of :class:`RecursiveLeastSquares` and knows nothing of the constraints:
-    they act when coefficients are read, and may change between rows.
+    that of :class:`RecursiveLeastSquares` and knows nothing of the constraints: they act when
+    coefficients are read, and may change between rows.
 
     Parameters
     ----------
@@ -55,12 +55,11 @@ class ConstrainedLeastSquares(Variant, Coefficients):
 
     Notes
     -----
-    Exact at every query, by a primal active-set method on the factor R of the state (Nocedal &
-    Wright 2006, 16.5): the condition number is that of X, not its square.  It starts from the last
-    solution, which files hold; a face costs O(d^3), a row O(d^2 + m d).  Where rows and ridge leave
-    coefficients undetermined it is the minimiser of least norm, by least distance programming
-    (Lawson & Hanson 1974, ch. 23; one of the minimisers, where the units of the regressors are some
-    ten orders of magnitude apart).
+    Exact at every query, by a primal active-set method on the factor R of the state (Lawson &
+    Hanson 1974; Nocedal & Wright 2006, 16.5): the condition number is that of X, not its square.
+    It starts from the last solution, which files hold; a face costs O(d^3), a row O(d^2 + m d).
+    Where rows and ridge leave coefficients undetermined it is the minimiser of least norm (one of
+    the minimisers, where the units of the regressors are some ten orders of magnitude apart).
     Constraints that nothing satisfies are refused before a row is learned.
 
     Merging is exact, as the state is that of the unconstrained problem; ``equality`` and ``bounds``
