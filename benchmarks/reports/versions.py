@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "versions.json"
 ROUNDS = 9
 # Before the state became one factor, and after each part: estimators, banks, compiled states,
-# rolling windows, the fixed ridge.
-STEPS = ("6731353", "0c2c6ec", "d2e4cd8", "a301e0d", "b2dd02e", "84233f2")
+# rolling windows, the fixed ridge, ways of forgetting and variants.
+STEPS = ("6731353", "0c2c6ec", "d2e4cd8", "a301e0d", "b2dd02e", "84233f2", "572bccb")
 FORGET: dict[str, Any] = {"forget": 0.999, "ridge": 1e-3}
 
 Run = Callable[[], object]
@@ -101,6 +101,30 @@ def groups(rows: int) -> Run:
     return lambda: olsq.GroupedLeastSquares(**FORGET).fit(X, y, by=keys)
 
 
+def forgetting_by(strategy: str, d: int, rows: int, *numbers: float) -> Run:
+    import olsq
+
+    X, y = data(rows, d)
+    est = olsq.RecursiveLeastSquares(forget=getattr(olsq.forgetting, strategy)(*numbers))
+    return lambda: est.fit(X, y)
+
+
+def robust(d: int, rows: int) -> Run:
+    import olsq
+
+    X, y = data(rows, d)
+    return lambda: olsq.RobustLeastSquares().fit(X, y)
+
+
+def within(d: int, rows: int) -> Run:
+    """Fit a regression with an intercept for each of 20 groups, whose rows are learned already."""
+    import olsq
+
+    X, y = data(rows, d)
+    groups = olsq.GroupedLeastSquares().fit(X, y, by=np.arange(rows) % 20)
+    return lambda: [groups.within() for _ in range(10)]
+
+
 def user_loop(rows: int) -> Run:
     from numba import njit
 
@@ -156,6 +180,13 @@ CASES: dict[str, Callable[[], Run]] = {
     "200 groups, 20,000 rows": lambda: groups(20_000),
     "`compiled.update`, d 4": lambda: user_loop(40_000),
     "saved and loaded, d 64": lambda: files(64),
+    "random walk, d 4": lambda: forgetting_by("RandomWalk", 4, 10_000, 1e-4),
+    "random walk, d 64": lambda: forgetting_by("RandomWalk", 64, 400, 1e-4),
+    "variable factor, d 4": lambda: forgetting_by("Variable", 4, 10_000, 50.0),
+    "variable factor, d 64": lambda: forgetting_by("Variable", 64, 2_000, 50.0),
+    "robust, d 4": lambda: robust(4, 10_000),
+    "robust, d 64": lambda: robust(64, 1_000),
+    "within groups, d 16": lambda: within(16, 4_000),
 }
 
 
