@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 
@@ -34,18 +35,8 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture
-def sample(capsys):
-    """Run the script in this process; return (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        try:
-            code = sample_text.main([str(argument) for argument in arguments])
-        except SystemExit as stopped:
-            code = stopped.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+def sample(in_this_process):
+    return functools.partial(in_this_process, sample_text.main)
 
 
 def tokens_of(model, text, steps, **options):

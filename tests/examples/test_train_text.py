@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -34,18 +35,8 @@ def text(tmp_path_factory):
 
 
 @pytest.fixture
-def train(capsys):
-    """Run the script in this process; return (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        try:
-            code = train_text.main([str(argument) for argument in arguments])
-        except SystemExit as stopped:
-            code = stopped.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+def train(in_this_process):
+    return functools.partial(in_this_process, train_text.main)
 
 
 def in_a_process(program, *arguments, cwd=None):

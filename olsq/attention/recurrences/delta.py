@@ -119,7 +119,7 @@ def _delta_rule(
 
 
 class Errors(NamedTuple):
-    """What the errors of a chunk and the next memory are computed from.
+    """Arrays from which the errors of a chunk and the next memory are computed.
 
     ``errors = aim - faded * keys S_0^T``, and where these are not solved yet,
     ``(I + below) u = weight * errors``. None stands for a factor of 1, and for nothing to add.
@@ -137,7 +137,7 @@ class Errors(NamedTuple):
 
 
 class Reads(NamedTuple):
-    """What the outputs of a chunk are computed from, with the memory and the errors."""
+    """Arrays from which, with memory and errors, the outputs of a chunk are computed."""
 
     queries: Array  # (N, C, K)
     scores: Array  # (N, C, C)

@@ -78,25 +78,20 @@ class AdaptiveState:
     def restore(cls, arguments: dict[str, Any], arrays: dict[str, NDArray]) -> AdaptiveForm:
         """Return the state as a factor, with the strategy's own."""
         F, D = factor_of(arrays["R"], arrays["z"])
-        form = AdaptiveForm.restore(
-            arguments,
-            {name: array for name, array in arrays.items() if name != "aside"} | {"F": F, "D": D},
-        )
-        aside = arrays.get("aside")
-        if aside is not None and form.forget.code == RESET:
-            (m, d), own = arrays["z"].shape, aside[0]
-            R, z = own[: d * d].reshape(d, d), own[d * d : d * (d + m)].reshape(m, d)
-            parts = (*factor_of(R, z), own[d * (d + m) :])
-            aside = np.concatenate([part.ravel() for part in parts])[None]
-        form.aside = form.aside if aside is None else aside
+        form = AdaptiveForm.restore(arguments, arrays | {"F": F, "D": D})
+        if form.forget.code == RESET and "aside" in arrays:  # the state of a trial
+            (m, d), trial = arrays["z"].shape, arrays["aside"][0]
+            R, z = trial[: d * d].reshape(d, d), trial[d * d : d * (d + m)].reshape(m, d)
+            parts = (*factor_of(R, z), trial[d * (d + m) :])
+            form.aside = np.concatenate([part.ravel() for part in parts])[None]
         return form
 
 
 class InformationState:
     """The moments H (d, d) and G (m, d) of a file, which become a triangular factor.
 
-    A file may also hold R and z of all rows, ``past_...``, which has the digits that
-    the moments have lost.
+    A file may also hold R and z of all rows, ``past_...``, which have the digits that the moments
+    have lost.
     """
 
     name: ClassVar[str] = "information"

@@ -35,7 +35,7 @@ from olsq.forgetting.entries import (
 )
 from olsq.kernels import kernel
 from olsq.online.forms.factor.judging import absorb_judged, take_out_parts
-from olsq.online.forms.factor.kernels import called, inline
+from olsq.online.forms.factor.kernels import called, copy_state, inline
 
 CLIP = 9.0  # an error counts for at most so many times the noise's variance ...
 CLIPPED = 1.0 / 0.9950  # ... and what that leaves out of the mean of Gaussian errors, inverted
@@ -202,20 +202,6 @@ def state_aside(aside, d, m):
         own[e : e + m],
     )
     return state, own[e + m :]
-
-
-@called
-def copy_state(state, into):
-    """Copy a state, (F, D, columns, tally, loss), into the arrays of another."""
-    for i in range(state[0].shape[0]):
-        for k in range(state[0].shape[1]):
-            into[0][i, k] = state[0][i, k]
-        into[1][i] = state[1][i]
-        into[2][0, i], into[2][1, i] = state[2][0, i], state[2][1, i]
-    for k in range(state[3].shape[0]):
-        into[3][k] = state[3][k]
-    for q in range(state[4].shape[0]):
-        into[4][q] = state[4][q]
 
 
 @kernel(forceinline=True, makes_arrays=True)

@@ -26,6 +26,7 @@ from olsq.online.forms.factor.kernels import (
     absorb_carefully,
     absorb_from,
     called,
+    copy_state,
     find_noise,
     inline,
     load_row,
@@ -75,15 +76,7 @@ def _load_unit(w, j):
 @called
 def read(state, reading, ridge, limits):
     """Fill ``reading``, arrays like those of ``state``, with the state and its ridge (d,)."""
-    for j in range(ridge.shape[0]):
-        for k in range(state[0].shape[1]):
-            reading[0][j, k] = state[0][j, k]
-        reading[1][j] = state[1][j]
-        reading[2][0, j], reading[2][1, j] = state[2][0, j], state[2][1, j]
-    for k in range(state[3].shape[0]):
-        reading[3][k] = state[3][k]
-    for q in range(state[4].shape[0]):
-        reading[4][q] = state[4][q]
+    copy_state(state, reading)
     absorb_ridge(reading, ridge, limits)
 
 

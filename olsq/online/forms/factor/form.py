@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,15 +140,6 @@ class FactorForm(Form):
             intercept=intercept,
             precision=precision,
         )
-
-    @classmethod
-    def of_root(cls, R: NDArray, z: NDArray, **others: Any) -> Self:
-        """Make the state of a triangular factor R with ``R^T R = M`` and of z = R theta (m, d).
-
-        ``others`` are the arguments besides F and D.
-        """
-        F, D = factor_of(R, z)
-        return cls(F, D, **others)
 
     @property
     def R(self) -> NDArray[np.float64]:

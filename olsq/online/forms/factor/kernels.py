@@ -120,6 +120,20 @@ def absorb_from(F, D, loss, w, first, gate, weight, error):
     return left
 
 
+@called
+def copy_state(state, into):
+    """Copy a state, (F, D, columns, tally, loss), into the arrays of another."""
+    for i in range(state[0].shape[0]):
+        for k in range(state[0].shape[1]):
+            into[0][i, k] = state[0][i, k]
+        into[1][i] = state[1][i]
+        into[2][0, i], into[2][1, i] = state[2][0, i], state[2][1, i]
+    for k in range(state[3].shape[0]):
+        into[3][k] = state[3][k]
+    for q in range(state[4].shape[0]):
+        into[4][q] = state[4][q]
+
+
 # -- four rows ----------------------------------------------------------------------------------
 
 
