@@ -2,8 +2,9 @@
 
 ``version_0_2_0.json`` holds them in base64: every kind of estimator after 30 rows of two
 regressors, whose numbers are multiples of an eighth.  ``version_0_2_0_numbers.json`` holds more of
-them with what 0.2.0 answered, before and after ten more rows.  ``moments_states.json`` holds states of later
-commits that stored moments (``method="information"``, or a fixed ridge), some after fewer rows, and
+them with what 0.2.0 answered, before and after ten more rows, and states of ``olsq fit`` with the
+predictions of ``olsq predict``.  ``moments_states.json`` holds states of later commits that stored
+moments (``method="information"``, or a fixed ridge), some after fewer rows, and
 ``float32_states.json`` states that were stored in float32.
 """
 
