@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "version_0_2_0_numbers.json"
+GOLDEN = Path(__file__).parent.parent / "golden" / "version_0_2_0_numbers.json"
 STATES = json.loads(GOLDEN.read_text())
 
 
