@@ -160,13 +160,11 @@ def hard_tokens(found: dict) -> Blocks:
 
 
 def channel_gates(found: dict) -> Blocks:
-    from .channel_gates import form_table, solve_table
+    """Without the errors of two forms of the rule; channel_gates.json has them."""
+    from .channel_gates import solve_table
 
     solves = solve_table(found["solves"], found["date"])
-    return {
-        (SEQUENCES_PAGE, "channel forms"): form_table(found["forms"]),
-        (SEQUENCES_PAGE, "channel solves"): without(solves, "half 0.999"),
-    }
+    return {(SEQUENCES_PAGE, "channel solves"): without(solves, "half 0.999")}
 
 
 def numpy_solvers(found: dict) -> Blocks:
@@ -228,12 +226,6 @@ def cli_memory(found: dict) -> Blocks:
         rate = round(run["rows_per_second"], -3)
         lines.append(f"| {labels[run['case']]} | {run['peak_mb']:.0f} MB | {rate:,} |")
     return {(SPEED_PAGE, "memory"): "\n".join(lines)}
-
-
-def history(found: dict) -> Blocks:
-    from .history_page import headlines
-
-    return {("project/testing-and-measuring.md", "history"): headlines(found)}
 
 
 def dask_rows(found: dict) -> Blocks:
@@ -321,17 +313,11 @@ def many_coefficients(found: dict) -> Blocks:
 
 
 def local_preconditioners(found: dict) -> Blocks:
-    """Blocks of the page about local least squares: every other ridge of the steps, and the
-    preconditioners that are used, at one scale; times as multiples of softmax's only."""
-    steps, passes = found["tables"][:2]
+    """Steps with every other ridge and the preconditioners that are used, at one scale."""
     unshown = re.compile(r"\| (1|64) \| 1e|\| 1e-0[24] \||^\| clustered")
-    rows = [line for line in steps.splitlines() if not unshown.search(line)]
+    rows = [line for line in found["tables"][0].splitlines() if not unshown.search(line)]
     shown = ["|".join((*row.split("|")[:5], *row.split("|")[7:])) for row in rows]
-    columns_ = (0, 1, 2, 3, 6, 8, 9, 10)
-    kept = ["|".join(row.split("|")[i] for i in columns_) for row in passes.splitlines()
-            if "| 1e-02 |" not in row]  # fmt: skip
-    page = SEQUENCES_PAGE
-    return {(page, "local steps"): "\n".join(shown), (page, "local passes"): "\n".join(kept)}
+    return {(SEQUENCES_PAGE, "local steps"): "\n".join(shown)}
 
 
 REPORTS = (
@@ -392,7 +378,7 @@ REPORTS = (
         "attention", ("attention_table speed step growth",), attention, 0.5, 40,
         ("img/family-one-shot.png", "img/family-map.png", "img/family-time.png"),
     ),
-    Report("history", ("history",), history, 0.5, 90, ("img/history.png",)),
+    Report("history", ("history",), lambda found: {}, 0.5, 90),
     Report("cli_memory", ("cli_memory",), cli_memory, 0.5, 5),
     Report("cli_speed", ("cli_speed",), lambda found: {}, 0.5, 5),
     Report(
