@@ -267,15 +267,9 @@ def printed(page: str, *markers: str) -> Callable[[dict], Blocks]:
 
 
 def columns(table: str, *kept: int) -> str:
-    """A Markdown table with these columns only; olsq's methods that agree share a row."""
+    """A Markdown table with these columns only."""
     rows = [[row.strip("|").split("|")[i].strip() for i in kept] for row in table.splitlines()]
-    shown: list[list[str]] = []
-    for first, *row in rows:
-        if first.startswith("olsq, `method=") and shown[-1][1:] == row:
-            shown[-1][0] += first.removeprefix("olsq")
-        else:
-            shown.append([first, *row])
-    return "\n".join(f"| {' | '.join(row)} |" for row in shown)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def interruptions(found: dict) -> Blocks:
@@ -363,7 +357,6 @@ REPORTS = (
     ),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
     Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),
-    Report("limited_moments", ("limited_moments",), lambda found: {}, 0.5, 3),
     Report("numpy_solvers", ("numpy_solvers",), numpy_solvers, 0.5, 4),
     Report("sequence_gates", ("sequence_gates",), sequence_gates, 0.5, 5),
     Report("long_sequence", ("long_sequence",), long_sequence, 0.5, 5),
@@ -378,7 +371,6 @@ REPORTS = (
         "attention", ("attention_table speed step growth",), attention, 0.5, 40,
         ("img/family-one-shot.png", "img/family-map.png", "img/family-time.png"),
     ),
-    Report("history", ("history",), lambda found: {}, 0.5, 90),
     Report("cli_memory", ("cli_memory",), cli_memory, 0.5, 5),
     Report("cli_speed", ("cli_speed",), lambda found: {}, 0.5, 5),
     Report(
@@ -442,15 +434,10 @@ TYPED = {
     "docs/measurements/rows.md: | 2,520 days, `--assets 500` | time | error of the market beta |": (
         "printed by examples/gallery/rolling_betas.py"
     ),
-    "docs/measurements/rows.md: | echo return loss enhancement | after one second | at the door "
-    "| at the end |": "printed by examples/gallery/echo_canceller.py",
-    "docs/measurements/rows.md: | 2,000 readers (`--peers 1`) | regret | time per step |": (
-        "printed by examples/gallery/bandit.py"
-    ),
     "docs/measurements/rows.md: | 2,067 forecasts, each made 26 weeks before | error "
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
-    "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
-    "| most frequent next token | most that can be known |": "counted once; no script kept",
+    "docs/tasks.md: | test at the baseline | answers per sequence | score of a guess "
+    "| of the most frequent next token | best possible |": "counted once; no script kept",
 }
 
 

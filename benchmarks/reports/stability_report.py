@@ -64,7 +64,7 @@ def tables(results: dict) -> dict[str, str]:
     everyone = [*OLSQ, *PEERS]  # ours first: a page need not be scrolled to see them
     facts, ours = results["machine"]["peers"], results["machine"]["olsq"]
     words = machine.sentence(facts, *(name for name in PEERS if name in facts["versions"]))
-    words += f" olsq again on {ours['date']} on {ours['cpu']}."
+    words += f" olsq's own numbers: {ours['date']}, {ours['cpu']}."
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]
     streaming = [name for name in everyone if name != "statsmodels"]
     rolling = []
