@@ -2,10 +2,10 @@
 
 ``version_0_2_0.json`` holds them in base64: every kind of estimator after 30 rows of two
 regressors, whose numbers are multiples of an eighth.  ``version_0_2_0_numbers.json`` holds more of
-them with what 0.2.0 answered, before and after ten more rows, and states of ``olsq fit`` with the
-predictions of ``olsq predict``.  ``moments_states.json`` holds states of later commits that stored
-moments (``method="information"``, or a fixed ridge), some after fewer rows, and
-``float32_states.json`` states that were stored in float32.
+them with what 0.2.0 answered, before and after ten more rows, builders of features, and states of
+``olsq fit`` with the predictions of ``olsq predict``.  ``moments_states.json`` holds states of
+later commits that stored moments (``method="information"``, or a fixed ridge), some after fewer
+rows, and ``float32_states.json`` states that were stored in float32.
 """
 
 from __future__ import annotations
@@ -84,6 +84,14 @@ def test_what_0_2_0_wrote_gives_its_numbers_before_and_after_more_rows(name, tmp
                 # two rows' moments do not say what the noise was, so its variance stays unknown
                 later = later | {"sigma2_": np.inf, "coef_stderr_": [np.inf] * 3}
             assert_numbers(loaded, later, X, keywords)
+
+
+@pytest.mark.parametrize("name", NUMBERS["builders"])
+def test_builders_of_0_2_0_go_on_with_their_history(name):
+    item = NUMBERS["builders"][name]
+    X, y = (np.array(NUMBERS["table"][key])[30:] for key in ("X", "y"))
+    features = olsq.loads(base64.b64decode(item["state"])).partial_transform(X, y)
+    np.testing.assert_allclose(features, np.array(item["later"], float), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", MOMENTS)
