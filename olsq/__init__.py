@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from olsq.public_names import load_on_first_use
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __getattr__, __dir__, __all__, _SUBMODULES = load_on_first_use(globals())

@@ -153,7 +153,7 @@ def test_the_readme_quotes_what_is_stored():
         found = cells[f"float64 cond {condition} forget 0.99"]
         (row,) = (row for row in rows if row.startswith(f"|1e6rows,condition{label}"))
         for cell, name in zip(
-            row.split("|")[2:-1], ("olsq covariance", "river", "padasip", "polars-ols"), strict=True
+            row.split("|")[2:-1], ("olsq", "river", "padasip", "polars-ols"), strict=True
         ):
             one = found[name]
             lost = "raises" if "Error" in one["status"] else "NaN"

@@ -51,7 +51,7 @@ def times():
 
 
 ROWS = {
-    "final coefficients": ("olsq covariance", "river, smoothing", "padasip", None),
+    "final coefficients": ("olsq fit", "river, smoothing", "padasip", None),
     "after every row": ("olsq coefficient_path", None, None, "polars-ols rls"),
     "one row per call": ("olsq partial_fit", "river, smoothing", "padasip", None),
 }

@@ -1,20 +1,15 @@
-"""Tables of docs/measurements/accelerators.md: counts, predictions, times where there are any."""
+"""Tables of docs/measurements/accelerators.md: counts, predictions and measured times."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from benchmarks.support import accelerators
 from benchmarks.support.accelerators import DEVICES, SOLVES
 
-COUNTS = Path(__file__).parents[1] / "results" / "accelerator_counts.json"
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
-PREDICTED = (
-    "mesa", "mesa cg", "gla", "gated_delta", "kda", "rwkv7", "gsa", "rg_lru", "mamba", "softmax",
-)  # fmt: skip
+PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "kda", "mamba", "softmax")
 
 
 def number(value: float, unit: float = 1) -> str:
@@ -73,29 +68,18 @@ def prediction_table(found: dict[str, Any]) -> str:
 
 
 def measured_table(stored: dict[str, Any]) -> str:
-    """Table of measured milliseconds and errors and the prediction for the device."""
-    counts = json.loads(COUNTS.read_text())["counts"] if COUNTS.exists() else {}
-    device = next((n for n in DEVICES if n.split()[-1] in stored["device"]), None)
+    """Table of measured milliseconds and errors."""
     lines = [
-        f"| {stored['device']} | error | forward, ms | forward + backward, ms | predicted, ms "
-        "| compile, s |",
-        "|---|---|---|---|---|---|",
+        f"| {stored['device']} | error | forward, ms | forward + backward, ms | compile, s |",
+        "|---|---|---|---|---|",
     ]
     for key, row in stored["rows"].items():
         if "refused" in row:
-            lines.append(
-                f"| {key} | {row.get('error', float('nan')):.1e} | {row['refused']} | | | |"
-            )
+            lines.append(f"| {key} | {row.get('error', float('nan')):.1e} | {row['refused']} | | |")
             continue
-        method, rule = key.split(", ")[0].split(" ", 1)
-        found = [counts.get(f"{rule}, {way}, {key.split(', ')[2]}") for way in WAYS]
-        guess = ""
-        if device and method == "olsq" and None not in found:
-            made = [accelerators.predict(one, device, rule in SOLVES)[0] for one in found]
-            guess = " / ".join(number(1e3 * seconds) for seconds in made)
         times = " | ".join(number(1e3 * row[way]) for way in WAYS)
         compiling = number(row["compile"]) if "compile" in row else ""
-        lines.append(f"| {key} | {row['error']:.1e} | {times} | {guess} | {compiling} |")
+        lines.append(f"| {key} | {row['error']:.1e} | {times} | {compiling} |")
     return "\n".join(lines)
 
 

@@ -179,7 +179,7 @@ def solves() -> list[list[Any]]:
 
 
 def form_table(rows: list[list[Any]]) -> str:
-    """The page's table of forms."""
+    """Table of forms of the rule."""
     lines = ["| form | " + " | ".join(f"new per token: {100 * d:g} %" for d in DRIFTS) + " |"]
     lines.append("|---|" + "---|" * len(DRIFTS))
     for form in ("kept", "kda"):  # what olsq has; the results have the others
@@ -210,7 +210,7 @@ def main() -> None:
         "date": date, "machine": machine.describe(), "forms": forms(), "solves": solves(),
     }  # fmt: skip
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    marked.replace_between(PAGE, "channel forms", form_table(found["forms"]))
+    print(form_table(found["forms"]))
     marked.replace_between(PAGE, "channel solves", solve_table(found["solves"], date))
 
 

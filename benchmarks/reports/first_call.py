@@ -180,20 +180,16 @@ def count_programs(name: str, checkout: Path) -> dict[str, dict[str, float]]:
 
 
 def programs_table(results: dict) -> str:
-    """The Markdown table of calls of JAX arrays."""
+    """The Markdown table of calls of JAX arrays, one program each."""
     lines = [
-        "| first call | programs | processor, s | in `jax.jit`, s | again, ms | in `jax.jit`, ms |",
-        "|---|---|---|---|---|---|",
+        "| first call | processor, s | in `jax.jit`, s | again, ms | in `jax.jit`, ms |",
+        "|---|---|---|---|---|",
     ]
     for name, by_version in results["calls"].items():
-        versions = [by_version[v] for v in ("before", "after") if v in by_version]
-
-        def cell(how: str, field: str, digits: int, versions: list = versions) -> str:
-            return " → ".join(f"{version[how][field]:.{digits}f}" for version in versions)
-
-        cells = cell("plain", "programs", 0), cell("plain", "seconds", 1)
-        cells += cell("jitted", "seconds", 1), cell("plain", "ms", 2), cell("jitted", "ms", 2)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        plain, jitted = (by_version["after"][how] for how in ("plain", "jitted"))
+        cells = f"{plain['seconds']:.1f} | {jitted['seconds']:.1f}"
+        cells += f" | {plain['ms']:.2f} | {jitted['ms']:.2f}"
+        lines.append(f"| {name} | {cells} |")
     return "\n".join(lines)
 
 

@@ -1,12 +1,9 @@
-"""What asv measured over commits of this repository: figure, short table, and all tables.
+"""What asv measured over commits of this repository, as tables.
 
-    python -m benchmarks.reports.history           # adds asv's results in .asv; page and figure
-    python -m benchmarks.reports.history --results a/.asv/results b/.asv/results
-    python -m benchmarks.reports.history --commits 29a9343 4691d4c    # leaves the others out
-    python -m benchmarks.reports.history --page    # from benchmarks/results/history.json
-    python -m benchmarks.reports.history --tables  # print every table
-
-The short table stands on docs/project/testing-and-measuring.md.
+python -m benchmarks.reports.history           # adds asv's results in .asv, and prints them
+python -m benchmarks.reports.history --results a/.asv/results b/.asv/results
+python -m benchmarks.reports.history --commits 29a9343 4691d4c    # leaves the others out
+python -m benchmarks.reports.history --tables  # only print benchmarks/results/history.json
 """
 
 from __future__ import annotations
@@ -17,14 +14,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ..support.marked import replace_between
-from .history_page import draw, every_table, headlines
+from .history_page import every_table
 
 ROOT = Path(__file__).parents[2]
 ASV = ROOT / ".asv" / "results"
 RESULTS = ROOT / "benchmarks" / "results" / "history.json"
-PAGE = ROOT / "docs" / "project" / "testing-and-measuring.md"
-FIGURE = ROOT / "docs" / "img" / "history.png"
 
 
 def log(commit: str, form: str) -> str:
@@ -84,7 +78,6 @@ def kept(found: dict[str, Any], commits: list[str]) -> dict[str, Any]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--tables", action="store_true", help="only print every table")
     parser.add_argument(
         "--results",
@@ -97,18 +90,13 @@ def main() -> None:
     parser.add_argument("--commits", nargs="+", metavar="HASH", help="keep these, by seven digits")
     args = parser.parse_args()
     found = json.loads(RESULTS.read_text())
-    if args.tables:
-        print(every_table(found))
-        return
-    if not args.page:
+    if not args.tables:
         for folder in args.results:
             found = merged(found, collect(folder))
-    if args.commits:
-        found = kept(found, args.commits)
-    if args.commits or not args.page:
+        if args.commits:
+            found = kept(found, args.commits)
         RESULTS.write_text(json.dumps(found) + "\n")
-    replace_between(PAGE, "history", headlines(found))
-    draw(found, FIGURE)
+    print(every_table(found))
 
 
 if __name__ == "__main__":

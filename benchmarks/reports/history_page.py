@@ -1,10 +1,9 @@
-"""Tables and figure of asv's results over commits; see ``history.py``."""
+"""Tables of asv's results over commits; see ``history.py``."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 
 
 def values_of(found: dict, name: str, keep: Callable[[tuple], tuple | None]) -> dict[tuple, list]:
@@ -229,92 +228,3 @@ def every_table(found: dict) -> str:
         if rows := rows_of(found):
             parts.append(f"## {title}\n\n{words}\n\n{table(found, head, rows, form)}\n")
     return "\n".join(parts)
-
-
-def only(*wanted: str) -> Callable[[tuple], tuple | None]:
-    """Keep the cases whose parameters begin with these values, as one row."""
-    return lambda params: () if params[: len(wanted)] == wanted else None
-
-
-# The rows of the short table: label, benchmark, its cases, format of a value.
-HEADLINES: tuple[tuple[str, str, Callable, Callable[[float], str]], ...] = (
-    ("`covariance`, largest error of five streams", "accuracy.Online.track_error",
-     only("covariance"), lambda v: f"{v:.0e}"),
-    ("`information`, the same", "accuracy.Online.track_error", only("information"),
-     lambda v: f"{v:.0e}"),
-    ("rolling window, the same", "accuracy.Online.track_error", only("rolling"),
-     lambda v: f"{v:.0e}"),
-    ("default solver, largest float32 error", "accuracy.Sequence.track_error", only("default"),
-     lambda v: f"{v:.0e}"),
-    ("default solver / `gla`, d 64", "sequence.Solvers.track_over_gla",
-     only("default", "64", "0.999"), two_digits),
-    ("river / `partial_fit`, d 64", "peers.Loops.track_speedup", only("river", "64"), two_digits),
-    ("training step, `mesa` / `linear`", "layers.Training.track_over_linear", only("mesa"),
-     two_digits),
-    ("decoding, `update` and `query` / `gla`, d 64, JAX", "decode.Token.track_over_gla",
-     only("64", "jax"), two_digits),
-)  # fmt: skip
-
-
-def headlines(found: dict) -> str:
-    """Format one row per headline, the first and the last commit, and the machine."""
-    commits = [found["commits"][i][0] for i in (0, -1)]
-    lines = ["| measured | " + " | ".join(f"`{c}`" for c in commits) + " |"]
-    lines.append("|---" * (len(commits) + 1) + "|")
-    for label, name, keep, form in HEADLINES:
-        for row in values_of(found, name, keep).values():
-            cells = ["–" if row[i] is None else form(row[i]) for i in (0, -1)]
-            lines.append("| " + " | ".join([label, *cells]) + " |")
-    first, last = (found["commits"][i][1][:10] for i in (0, -1))
-    machine = found["machine"]
-    lines += ["", f"Commits of {first} to {last}; {machine['cores']} cores of an {machine['cpu']}."]
-    return "\n".join(lines)
-
-
-def draw(found: dict, path: Path) -> None:
-    """Errors and memory over the commits."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from olsq.plot.labels import label_lines
-
-    online = values_of(
-        found, "accuracy.Online.track_error",
-        lambda p: (p[0],) if p[1] == "condition 1e4" else None,
-    )  # fmt: skip
-    sequence = values_of(
-        found, "accuracy.Sequence.track_error", lambda p: (p[0],) if p[2] == "0.999" else None
-    )
-    memory = memory_over_empty(found)
-    panels = [
-        ("error of coefficients, condition 1e4", online, 1.0),
-        ("largest error of an output, gates 0.999", sequence, 1.0),
-        ("peak memory over an empty baseline, MB", memory, 1e-6),
-    ]
-    panels = [panel for panel in panels if panel[1]]
-    every = [row for _, rows, _ in panels for row in rows.values()]
-    shown = [j for j in range(len(found["commits"])) if any(row[j] is not None for row in every)]
-    labels = [f"{found['commits'][j][0]}\n{found['commits'][j][1][5:10]}" for j in shown]
-    figure, grid = plt.subplots(2, 2, figsize=(8.4, 6.4), layout="constrained")
-    axes = grid.ravel()
-    for spare in axes[len(panels) :]:
-        spare.remove()
-    marks = itertools.cycle("osv^Dx+*<")
-    for axis, (title, rows, scale) in zip(axes, panels, strict=False):
-        for key, row in rows.items():
-            known = [(i, row[j] * scale) for i, j in enumerate(shown) if row[j] is not None]
-            axis.plot(*zip(*known, strict=True), marker=next(marks), ms=4, lw=1.2, label=key[0])
-        axis.set_title(title, loc="left", fontsize=10)
-        axis.set_xticks(range(len(labels)), labels, fontsize=8)
-        axis.set_xlim(-0.3, len(labels) - 0.9)
-        if scale == 1.0:
-            axis.set_yscale("log")
-        else:
-            axis.set_ylim(bottom=0)
-        axis.grid(axis="y", alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-        label_lines(axis, edge=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)

@@ -22,14 +22,9 @@ import olsq
 
 from .numerics_figures import DOCS
 
-SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 ROWS = 256
 SECONDS = 1.5  # of processor time, for the turns of one size
-METHODS = {
-    "olsq, default": {},
-    "olsq, sqrt": {"method": "sqrt"},
-    "olsq, information, no residuals": {"method": "information", "residuals": False},
-}
 
 
 def measured(d: int, n: int = ROWS) -> dict[str, list[float]]:
@@ -47,15 +42,13 @@ def measured(d: int, n: int = ROWS) -> dict[str, list[float]]:
         g += X.T @ y
 
     prior = np.zeros(d), np.full(d, 1 / (4 * d))
-    estimators = {
-        name: olsq.RecursiveLeastSquares(fit_intercept=False, prior=prior, **options)
-        for name, options in METHODS.items()
-    }
+    ours = olsq.RecursiveLeastSquares(fit_intercept=False, prior=prior)
     calls = {
         "tpqrt": lambda: tpqrt(0, min(32, d), R, columns, overwrite_a=True),
         "dsyrk": lambda: dsyrk(1.0, X.T, beta=1.0, c=sums, overwrite_c=True),
         "NumPy, X.T @ X": by_hand,
-    } | {name: lambda e=e: e.partial_fit(X, y) for name, e in estimators.items()}
+        "olsq": lambda: ours.partial_fit(X, y),
+    }
     for call in calls.values():
         call()
     best, turns, began = dict.fromkeys(calls, np.inf), 0, time.process_time()
@@ -67,8 +60,7 @@ def measured(d: int, n: int = ROWS) -> dict[str, list[float]]:
             best[name] = min(best[name], time.process_time() - start)
     times = turns + 1
     theta = np.linalg.solve(4.0 * d * np.eye(d) + times * (X.T @ X), times * (X.T @ y))
-    found = {name: e.coef_ for name, e in estimators.items()}
-    found["NumPy, X.T @ X"] = np.linalg.solve(H, g)
+    found = {"olsq": ours.coef_, "NumPy, X.T @ X": np.linalg.solve(H, g)}
     errors = {k: float(np.abs(v - theta).max() / np.abs(theta).max()) for k, v in found.items()}
     return {k: [v / n * 1e6, *([errors[k]] if k in errors else [])] for k, v in best.items()}
 
@@ -81,7 +73,7 @@ def table(results: dict[str, dict]) -> str:
         cells = []
         for name in names:
             time_per_row, *error = row[name]
-            bound = row["dsyrk" if "information" in name or "NumPy" in name else "tpqrt"][0]
+            bound = row["dsyrk" if "NumPy" in name else "tpqrt"][0]
             ratio = f", {time_per_row / bound:.1f} times" if error else ""
             cells.append(f"{time_per_row:.3g}{ratio}" + (f" ({error[0]:.0e})" if error else ""))
         lines.append(f"| {d} | " + " | ".join(cells) + " |")
@@ -96,9 +88,7 @@ def draw(results: dict[str, dict], gflops: float, gigabytes: float) -> None:
 
     sizes = np.array([int(d) for d in results], float)
     figure, axes = plt.subplots(figsize=(5.4, 4.2))
-    for name in METHODS:
-        values = [row[name][0] for row in results.values()]
-        axes.loglog(sizes, values, label=name.replace(", no residuals", ""))
+    axes.loglog(sizes, [row["olsq"][0] for row in results.values()], label="olsq")
     arithmetic = 2 * sizes**2 / gflops * 1e-3
     memory = 8 * sizes**2 / gigabytes * 1e-3  # read and write one triangle
     axes.loglog(sizes, arithmetic, "k--", lw=1, label="arithmetic of QR")

@@ -17,8 +17,6 @@ from ..suites import streams
 from ..support.peers import (
     Filterpy,
     Olsq,
-    OlsqCovariance,
-    OlsqSqrt,
     Padasip,
     Textbook,
     TextbookReuse,
@@ -53,7 +51,7 @@ def _trajectory(
 
 
 def drift() -> None:
-    """Fit error of five methods on one stream, and the asymmetry that ends the textbook's."""
+    """Fit error of four methods on one stream, and the asymmetry that ends the textbook's."""
     n, forget = 100_000, 0.99
     stream = streams.conditioned(n, D, 1e6)
     points = [p for p in checkpoints(n) if p >= 2 * D]
@@ -63,8 +61,7 @@ def drift() -> None:
         ("textbook,\nP x reused", TextbookReuse, RED),
         ("padasip", Padasip, ORANGE),
         ("filterpy\n(Joseph)", Filterpy, GREY),
-        ("olsq\ncovariance", OlsqCovariance, GREEN),
-        ("olsq sqrt", OlsqSqrt, BLUE),
+        ("olsq", Olsq, BLUE),
     ):
         coefs = _trajectory(make, stream, forget, points, lambda m: np.array(m.coef()))
         errors = [
@@ -117,8 +114,7 @@ def windup() -> None:
     # logarithms again: the textbook's P passes 1e308
     for make, read, label, colour, style in (
         (Textbook, _largest_entry, "textbook\n(NaN at the end)", RED, "-"),
-        (OlsqCovariance, _largest_variance, "olsq covariance", GREEN, "-"),
-        (OlsqSqrt, _largest_variance, "olsq sqrt", BLUE, "--"),
+        (Olsq, _largest_variance, "olsq", BLUE, "-"),
     ):
         values = np.log10(_trajectory(make, stream, forget, points, read))
         left.plot(np.array(points) / 1000, values, color=colour, ls=style, label=label)

@@ -77,9 +77,10 @@ def sides(found: list, dtype: str) -> list[float]:
     return [float(r[5].split()[0]) for r in found if r[1] == dtype and "d2" not in r[0]]
 
 
-def sketches(found: dict[str, Any]) -> list[float]:
-    """Errors of a sketch of rank 32, in per cent, from least to most."""
-    return sorted(100 * r[2] for r in found["errors"] if r[0].startswith("sketch of rank 32"))
+def passes(found: dict[str, Any]) -> list[float]:
+    """A local solve's time in passes of softmax attention, forward and backward: least, most."""
+    rows = [row.split("|") for row in found["tables"][1].splitlines()[2:]]
+    return [f(float(row[i]) for row in rows) for i in (6, 8) for f in (min, max)]
 
 
 def short(found: dict[str, Any]) -> list[float]:
@@ -108,12 +109,8 @@ QUOTES = (
                        for c in r[3:5]) for f in (min, max)], 0.2),
     Quote(SEQUENCES, "Errors are at most {} with both", "sequence_gates",
           lambda s: [max(max(row[4:6]) for row in s["rows"])]),
-    Quote(SEQUENCES, "still {} to {} % off", "limited_moments",
-          lambda s: [sketches(s)[0], sketches(s)[-1]], 0.1),
-    Quote(SEQUENCES, "predicts {} to {} times worse where", "limited_moments",
-          lambda s: sorted(r[3] for r in s["errors"] if "best of rank 32" in r[0])[1:], 0.1),
-    Quote(SEQUENCES, "{} of a `gla` token in decoding", "limited_moments",
-          lambda s: [s["times"]["mesa"] - s["times"]["gla"]]),
+    Quote(SEQUENCES, "a solve takes {} to {} times the processor time of `1 + steps` passes of "
+          "`olsq.attention.softmax`, and backward {} to {} times", "local_preconditioners", passes),
     Quote(ROWS, "are wrong by {} (d = 4) and {} (d = 16), those of the "
           "textbook recursion by {} and {}.", "compiled",
           lambda s: [s["cases"][d][n]["error"] for n in ("compiled", "hand")

@@ -160,13 +160,11 @@ def hard_tokens(found: dict) -> Blocks:
 
 
 def channel_gates(found: dict) -> Blocks:
-    from .channel_gates import form_table, solve_table
+    """Without the errors of two forms of the rule; channel_gates.json has them."""
+    from .channel_gates import solve_table
 
     solves = solve_table(found["solves"], found["date"])
-    return {
-        (SEQUENCES_PAGE, "channel forms"): form_table(found["forms"]),
-        (SEQUENCES_PAGE, "channel solves"): without(solves, "half 0.999"),
-    }
+    return {(SEQUENCES_PAGE, "channel solves"): without(solves, "half 0.999")}
 
 
 def numpy_solvers(found: dict) -> Blocks:
@@ -230,12 +228,6 @@ def cli_memory(found: dict) -> Blocks:
     return {(SPEED_PAGE, "memory"): "\n".join(lines)}
 
 
-def history(found: dict) -> Blocks:
-    from .history_page import headlines
-
-    return {("project/testing-and-measuring.md", "history"): headlines(found)}
-
-
 def dask_rows(found: dict) -> Blocks:
     from . import how_far
 
@@ -275,15 +267,9 @@ def printed(page: str, *markers: str) -> Callable[[dict], Blocks]:
 
 
 def columns(table: str, *kept: int) -> str:
-    """A Markdown table with these columns only; olsq's methods that agree share a row."""
+    """A Markdown table with these columns only."""
     rows = [[row.strip("|").split("|")[i].strip() for i in kept] for row in table.splitlines()]
-    shown: list[list[str]] = []
-    for first, *row in rows:
-        if first.startswith("olsq, `method=") and shown[-1][1:] == row:
-            shown[-1][0] += first.removeprefix("olsq")
-        else:
-            shown.append([first, *row])
-    return "\n".join(f"| {' | '.join(row)} |" for row in shown)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def interruptions(found: dict) -> Blocks:
@@ -321,17 +307,11 @@ def many_coefficients(found: dict) -> Blocks:
 
 
 def local_preconditioners(found: dict) -> Blocks:
-    """Blocks of the page about local least squares: every other ridge of the steps, and the
-    preconditioners that are used, at one scale; times as multiples of softmax's only."""
-    steps, passes = found["tables"][:2]
+    """Steps with every other ridge and the preconditioners that are used, at one scale."""
     unshown = re.compile(r"\| (1|64) \| 1e|\| 1e-0[24] \||^\| clustered")
-    rows = [line for line in steps.splitlines() if not unshown.search(line)]
+    rows = [line for line in found["tables"][0].splitlines() if not unshown.search(line)]
     shown = ["|".join((*row.split("|")[:5], *row.split("|")[7:])) for row in rows]
-    columns_ = (0, 1, 2, 3, 6, 8, 9, 10)
-    kept = ["|".join(row.split("|")[i] for i in columns_) for row in passes.splitlines()
-            if "| 1e-02 |" not in row]  # fmt: skip
-    page = SEQUENCES_PAGE
-    return {(page, "local steps"): "\n".join(shown), (page, "local passes"): "\n".join(kept)}
+    return {(SEQUENCES_PAGE, "local steps"): "\n".join(shown)}
 
 
 REPORTS = (
@@ -377,7 +357,6 @@ REPORTS = (
     ),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
     Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),
-    Report("limited_moments", ("limited_moments",), lambda found: {}, 0.5, 3),
     Report("numpy_solvers", ("numpy_solvers",), numpy_solvers, 0.5, 4),
     Report("sequence_gates", ("sequence_gates",), sequence_gates, 0.5, 5),
     Report("long_sequence", ("long_sequence",), long_sequence, 0.5, 5),
@@ -392,7 +371,6 @@ REPORTS = (
         "attention", ("attention_table speed step growth",), attention, 0.5, 40,
         ("img/family-one-shot.png", "img/family-map.png", "img/family-time.png"),
     ),
-    Report("history", ("history",), history, 0.5, 90, ("img/history.png",)),
     Report("cli_memory", ("cli_memory",), cli_memory, 0.5, 5),
     Report("cli_speed", ("cli_speed",), lambda found: {}, 0.5, 5),
     Report(
@@ -456,15 +434,10 @@ TYPED = {
     "docs/measurements/rows.md: | 2,520 days, `--assets 500` | time | error of the market beta |": (
         "printed by examples/gallery/rolling_betas.py"
     ),
-    "docs/measurements/rows.md: | echo return loss enhancement | after one second | at the door "
-    "| at the end |": "printed by examples/gallery/echo_canceller.py",
-    "docs/measurements/rows.md: | 2,000 readers (`--peers 1`) | regret | time per step |": (
-        "printed by examples/gallery/bandit.py"
-    ),
     "docs/measurements/rows.md: | 2,067 forecasts, each made 26 weeks before | error "
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
-    "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
-    "| most frequent next token | most that can be known |": "counted once; no script kept",
+    "docs/tasks.md: | test at the baseline | answers per sequence | score of a guess "
+    "| of the most frequent next token | best possible |": "counted once; no script kept",
 }
 
 

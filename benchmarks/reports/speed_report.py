@@ -9,7 +9,7 @@ from ..support.marked import replace_between
 
 PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "speed.md"
 PEERS = ("numba", "padasip", "river", "filterpy", "statsmodels", "polars-ols")
-SHARED = ("olsq covariance", "olsq partial_fit", "olsq coefficient_path", "olsq rolling path")
+SHARED = ("olsq fit", "olsq partial_fit", "olsq coefficient_path", "olsq rolling path")
 GROUPS = ("bound", "whole array", "one row at a time", "coefficient path", "rolling window")
 
 

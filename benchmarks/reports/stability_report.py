@@ -62,10 +62,9 @@ def tables(results: dict) -> dict[str, str]:
     """The marked parts of the page."""
     cells = results["cells"]
     everyone = [*OLSQ, *PEERS]  # ours first: a page need not be scrolled to see them
-    facts = results["machine"].get("olsq") or results["machine"]["peers"]
+    facts, ours = results["machine"]["peers"], results["machine"]["olsq"]
     words = machine.sentence(facts, *(name for name in PEERS if name in facts["versions"]))
-    if again := results["machine"].get("olsq, float32 rows"):
-        words += f" olsq's float32 rows again on {again['date']} on {again['cpu']}."
+    words += f" olsq's own numbers: {ours['date']}, {ours['cpu']}."
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]
     streaming = [name for name in everyone if name != "statsmodels"]
     rolling = []

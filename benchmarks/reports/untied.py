@@ -22,11 +22,6 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "their times are a hundred times that",
         "printed by the examples, not stored",
     ),
-    (
-        "docs/guides/saving.md",
-        "84 of them with a file half written",
-        "printed by `python -m tests.cli.kills`, with its options beside it",
-    ),
     ("docs/layers.md", "rises from 6.5 nats at width 64 to 18.3 at 1,024", ONCE),
     (
         "docs/measurements/sequences.md",

@@ -217,40 +217,18 @@ class PolarsOLS:
 
 
 class Olsq:
-    """``olsq.RecursiveLeastSquares`` with one of its methods."""
-
-    method = "auto"
+    """``olsq.RecursiveLeastSquares``."""
 
     def __init__(self, d: int, forget: float, ridge: float, dtype: type = np.float64) -> None:
         import olsq
 
-        self.model = olsq.RecursiveLeastSquares(
-            forget=forget, ridge=ridge, fit_intercept=False, method=self.method
-        )
+        self.model = olsq.RecursiveLeastSquares(forget=forget, ridge=ridge, fit_intercept=False)
 
     def run(self, X: np.ndarray, y: np.ndarray) -> None:
         self.model.partial_fit(X, y)
 
     def coef(self) -> np.ndarray:
         return self.model.coef_
-
-
-class OlsqCovariance(Olsq):
-    """Fused symmetric covariance kernel inside its trust region."""
-
-    method = "covariance"
-
-
-class OlsqSqrt(Olsq):
-    """Square-root information form."""
-
-    method = "sqrt"
-
-
-class OlsqInformation(Olsq):
-    """Moments, factorised on demand."""
-
-    method = "information"
 
 
 PEERS: dict[str, type] = {
@@ -262,11 +240,7 @@ PEERS: dict[str, type] = {
     "statsmodels": Statsmodels,
     "polars-ols": PolarsOLS,
 }
-OLSQ: dict[str, type] = {
-    "olsq covariance": OlsqCovariance,
-    "olsq sqrt": OlsqSqrt,
-    "olsq information": OlsqInformation,
-}
+OLSQ: dict[str, type] = {"olsq": Olsq}
 _MODULES = {"polars-ols": "polars_ols"}
 
 

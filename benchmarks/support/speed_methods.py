@@ -53,19 +53,14 @@ def window_for(d: int) -> int:
     return max(100, 4 * d)
 
 
-def _olsq_whole(method: str):
-    def make(d: int) -> Run:
-        import olsq
+def _olsq_whole(d: int) -> Run:
+    import olsq
 
-        def run(X, y):
-            est = olsq.RecursiveLeastSquares(
-                forget=FORGET, ridge=RIDGE, fit_intercept=False, method=method
-            )
-            return est.partial_fit(X, y).coef_
+    def run(X, y):
+        est = olsq.RecursiveLeastSquares(forget=FORGET, ridge=RIDGE, fit_intercept=False)
+        return est.partial_fit(X, y).coef_
 
-        return run
-
-    return make
+    return run
 
 
 def _olsq_rows(d: int) -> Run:
@@ -191,9 +186,7 @@ def _traffic(entries: Callable[[int], int]):
 METHODS = [
     Method("traffic: read and write P", "bound", _traffic(lambda d: d * d)),
     Method("traffic: one triangle", "bound", _traffic(lambda d: d * (d + 1) // 2)),
-    Method("olsq covariance", "whole array", _olsq_whole("covariance"), targets=True),
-    Method("olsq sqrt", "whole array", _olsq_whole("sqrt"), targets=True),
-    Method("olsq information", "whole array", _olsq_whole("information"), targets=True),
+    Method("olsq fit", "whole array", _olsq_whole, targets=True),
     Method("Numba loop, textbook", "whole array", _sequential(peers.Textbook), requires="textbook"),
     Method("NumPy loop", "whole array", _sequential(peers.NumpyLoop), requires="textbook"),
     Method("padasip", "whole array", _sequential(peers.Padasip), requires="padasip"),

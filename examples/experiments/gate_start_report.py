@@ -16,7 +16,7 @@ LANGUAGE = """\
 
 CHOICE = """
 No seed from one half learned recall in this time, and all from .99 did or nearly did. On bytes the starts' means end within 1.4 % of
-each other: inconclusive for language models at this size. So layers start at .99, [of whatever rule](../layers.md#initialisation).
+each other: inconclusive for language models at this size. So layers of every rule [start near .99](../layers.md#initialisation).
 `forget_bias=0.0` starts them at one half, as in the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. Each page of results says
 which start it used, and [heads over training](test-time-compute.md#heads-over-training) uses both.
 """
@@ -52,9 +52,9 @@ def verdict(runs: dict[str, Any], task: str) -> str:
         size = f"{gaps.mean():+.3f} nats ({gaps.mean() / base:+.0%})"
         if (gaps < 0).all() or (gaps > 0).all():
             word = "lower" if gaps[0] < 0 else "higher"
-            parts.append(f"`{start}` {word} with every seed, {size}")
+            parts.append(f"with `{start}` it is {word} for every seed, {size}")
         else:
-            parts.append(f"`{start}` inconclusive, {size}")
+            parts.append(f"with `{start}` inconclusive, {size}")
     return "; ".join(parts)
 
 
@@ -91,5 +91,5 @@ weights.
         text += f"\n{words}\n\n"
         for line in (lines, ["---"] * len(lines), *rows):
             text += "| " + " | ".join(line) + " |\n"
-        text += f"\nAgainst `{PAPER}`: {verdict(runs, task)}.\n"
+        text += f"\nTest loss compared with `{PAPER}`: {verdict(runs, task)}.\n"
     return text + CHOICE

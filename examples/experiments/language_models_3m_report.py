@@ -38,7 +38,8 @@ def untrained(search: dict[str, Any], runs: dict[str, Any]) -> str:
     short = [name for name in mixers if name not in {parts(key)[0] for key in runs}]
     if not short:
         return ""
-    return f" Searched, but not trained for longer: {', '.join(f'`{name}`' for name in short)}."
+    names = ", ".join(f"`{name}`" for name in short)
+    return f" Without a long run after the search: {names}."
 
 
 def section(results: dict[str, Any]) -> str:

@@ -140,9 +140,9 @@ def elsewhere(results: dict[str, Any]) -> str:
         rows, parts = found_on(results, name), []
         for what in TASKS[name].elsewhere:
             best = min(rows, key=lambda row: np.mean([run["elsewhere"][what] for run in row.runs]))
-            parts.append(f"{what} `{best.mixer}`")
-        said.append(f"{title_of(name)}: {', '.join(parts)}")
-    return f"Out of distribution these mixers have the least error. {'. '.join(said)}."
+            parts.append(f"`{best.mixer}` ({what})")
+        said.append(f"for {title_of(name).removeprefix('Regression, ')}, {', '.join(parts)}")
+    return f"Out of distribution these have the least error: {'; '.join(said)}."
 
 
 def answer(results: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ class Forgetting(ABC):
         own documentation defines it.
     weights_rows : bool
         Whether it gives each row a factor that no data decide.  Then every option of the estimator
-        combines with it; the others have a state of their own, in square-root form.
+        combines with it; the others have a state of their own.
     """
 
     code: ClassVar[int] = -1  # the branch of the kernel

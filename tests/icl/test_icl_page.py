@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from olsq import icl, tasks
 from tests.versions import x64
 
 ROOT = Path(__file__).parents[2]
@@ -24,15 +23,3 @@ def test_blocks_print_what_the_page_shows():
     with x64(False):  # as for a reader: the page does not ask for float64
         doctest.DocTestRunner().run(test, out=failed.append)
     assert failed == []
-
-
-def test_the_errata_name_what_exists():
-    section = PAGE.split("## Errata of the papers\n")[1].split("\n## ")[0]
-    named = re.findall(r"`(\w+(?:\.py)?)`", section)
-    modules = icl, icl.autoregressive_losses, icl.autoregressive_optima, tasks
-    assert len(named) >= 20
-    for name in named:
-        if name.endswith(".py"):
-            assert (ROOT / "examples" / "experiments" / name).exists()
-        else:
-            assert any(hasattr(module, name) for module in modules), name
