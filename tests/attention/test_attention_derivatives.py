@@ -25,6 +25,7 @@ from tests.tiers import once_a_rule
 
 each_rule = once_a_rule(ROWS)
 FIRST = {row.rule: row for row in reversed(ROWS)}
+FIRST |= {str(row): row for row in ROWS if str(row) == "gla signed"}  # an option of several rules
 T = 9
 CONSTANT = ("maximum", "position")  # fields that carry no gradient
 

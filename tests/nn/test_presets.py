@@ -158,6 +158,16 @@ def test_state_tracking():
     assert gates["forget"].max() > 0.5
 
 
+@pytest.mark.parametrize(("blocks", "shifted"), [(1, ("key",)), (2, ()), (3, ())])
+def test_the_hybrid_of_the_thesis_shifts_keys_where_no_softmax_layer_does(blocks, shifted):
+    model = eqx.filter_eval_shape(lambda: nn.thesis_hybrid(**SMALL, blocks=blocks, nu=3))
+    first = nn.Mesa if blocks == 1 else nn.Softmax
+    assert [type(m) for m in nn.mixers_of(model)] == [first, *[nn.Mesa] * (blocks - 1)]
+    last = nn.mixers_of(model)[-1]
+    assert (last.convolution is None) == (blocks > 1)
+    assert (last.convolved, last.feature_map, last.nu) == (shifted, "dpfp", 3)
+
+
 @pytest.mark.full
 def test_the_hybrid_of_the_thesis():
     model = nn.thesis_hybrid(**SMALL, blocks=3, nu=3, mixer="linear")
