@@ -214,12 +214,16 @@ def run(where: list[str], *options: str) -> str:
     red = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
     if red:
         return red.group(1)
+    if done.returncode in (2, 3, 4):  # stopped, an error of its own, used wrongly
+        raise SystemExit(done.stdout + done.stderr)
     return "" if done.returncode in (0, 5) else f"exit code {done.returncode}"
 
 
 def run_named(names: list[str], *options: str) -> str:
     """Run what a run has of tests given as ``file`` or ``file::test``."""
     files, _, tests = zip(*(name.partition("::") for name in names), strict=True)
+    if missing := [file for file in files if not (COPY / file).exists()]:
+        raise SystemExit(f"no such tests: {missing}")
     plain = [test.partition("[")[0] for test in tests if test]
     chosen = ["-k", " or ".join(plain)] if plain else []
     return run(list(dict.fromkeys(files)), "-n", "0", *chosen, *options)
