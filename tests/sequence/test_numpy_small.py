@@ -87,6 +87,19 @@ def test_every_solver_is_right_and_bounds_its_error_as_documented(name):
             assert (fit.stats.bound < 2 * bound).all(), solver
 
 
+@pytest.mark.parametrize("gate", [1.0, 0.98])
+def test_streams_of_a_batch_are_streams_of_their_own(gate):
+    alone = [stream(gate, seed=seed) for seed in range(3)]
+    arrays = [np.stack(same) for same in zip(*(arrays for arrays, _ in alone), strict=True)]
+    for solver, chosen in FIXED.items():
+        both = olsq.online_lstsq(*arrays, **alone[0][1], solver=chosen)
+        assert both.stats.steps.shape == (3, T), solver
+        for i, (own, options) in enumerate(alone):
+            fit = olsq.online_lstsq(*own, **options, solver=chosen)
+            np.testing.assert_allclose(both.value[i], fit.value, rtol=0, atol=1e-13)
+            np.testing.assert_array_equal(both.stats.steps[i], fit.stats.steps)
+
+
 DISCOUNTED = {
     **{name: FIXED[name] for name in ("default", "chunk-exact", "cg", "dense", "neumann")},
     "recursive": olsq.Recursive(chunk=8),
