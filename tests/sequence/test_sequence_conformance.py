@@ -122,6 +122,15 @@ def test_a_solver_has_the_value_and_the_state_of_the_oracle(row, mode):
             assert error(sol.state.cross[i], path.crosses[-1]) < 40 * EPS[np.float64], name
 
 
+def test_ridges_too_far_apart_for_corrections_are_solved_all_the_same():
+    rng = np.random.default_rng(4)
+    keys, queries, values = (rng.normal(size=(T, n)) for n in (D, D, M))
+    ridge = 10.0 ** rng.uniform(-2, 2, (T, D))
+    solve = quick(lambda *a: online_lstsq(*a, forget=0.99, ridge=ridge))
+    want = oracle.solve(keys, values, queries, forget=0.99, ridge=ridge).value
+    assert error(solve(keys, values, queries).value, want) < 1e-11
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("row", "mode", "dtype", "adjoint"), list(cases()))
 def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
