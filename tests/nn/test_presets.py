@@ -59,7 +59,6 @@ def test_compared_models_have_the_same_size():
         assert nn.count_parameters(shape_of("140m", mixer=mixer)) == pytest.approx(mesa, rel=0.02)
 
 
-@pytest.mark.full
 def test_options_override_a_size():
     model = nn.preset("1m", vocab_size=7, mixer="gla", blocks=1, mlp_ratio=0, key=jax.random.key(0))
     assert [type(m) for m in nn.mixers_of(model)] == [nn.GLA]
