@@ -233,6 +233,17 @@ def test_a_singular_system_answers_with_the_smallest_solution(unit_of):
     np.testing.assert_allclose(decoded, value[-1], rtol=1e-6)
 
 
+def test_a_singular_chunk_whose_keys_stay_in_its_range_is_solved_as_a_whole():
+    arrays, options = stream(0.98, ridge=np.array([0.0, 0.0, 0.1, 0.0, 0.0]))
+    rng = np.random.default_rng(3)
+    basis = np.linalg.qr(rng.normal(size=(D, 2)))[0].T
+    arrays[0] = rng.normal(size=(T, 2)) @ basis
+    fit = olsq.online_lstsq(*arrays, **options, solver=olsq.ChunkExact(chunk=8))
+    value, _, _, _ = dense(arrays, options)
+    assert np.abs(fit.value[8:] - value[8:]).max() < 1e-9 * np.abs(value[8:]).max()
+    assert fit.stats.steps[8:16].all()  # corrections, which single tokens do not take
+
+
 def test_one_key_fewer_than_features_is_never_taken_for_enough():
     for seed in range(60):  # a last pivot that should be 0 is rounding, of any size
         rng = np.random.default_rng(seed)

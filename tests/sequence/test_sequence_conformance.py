@@ -125,6 +125,7 @@ def test_a_solver_has_the_value_and_the_state_of_the_oracle(row, mode):
 def test_ridges_too_far_apart_for_corrections_are_solved_all_the_same():
     rng = np.random.default_rng(4)
     keys, queries, values = (rng.normal(size=(T, n)) for n in (D, D, M))
+    keys *= 0.3  # small beside the ridges, which decide how many there are
     solve = quick(lambda *a, ridge: online_lstsq(*a, ridge=ridge))
     for spread in (0.6, 1.0):  # at 0.3 there are 29 corrections, at 0.6 too many
         ridge = 10.0 ** rng.uniform(-spread, spread, (T, D))
