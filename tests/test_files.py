@@ -329,7 +329,6 @@ def test_the_same_file_under_two_names(tmp_path, kind):
     assert not files.same_file(one, tmp_path / "another")
 
 
-@pytest.mark.full
 def test_load_knows_estimators_and_models(tmp_path):
     import jax
     import numpy as np

@@ -390,6 +390,17 @@ def test_a_known_noise_variance_changes_no_recursive_residual(intercept, constan
         np.testing.assert_array_equal(own, other)
 
 
+@pytest.mark.parametrize("zeros", [0, 1, 5])
+def test_a_row_of_zeros_before_the_first_is_an_error_of_its_own(zeros):
+    X, y = broken()
+    X = X[:, 1:2].copy()
+    X[:zeros] = 0
+    for noise in (None, 2.0):
+        row, value = recursive_residuals(olsq.coefficient_path(X, y, noise_variance=noise))
+        np.testing.assert_array_equal(row, np.delete(np.arange(len(y)), zeros))
+        np.testing.assert_array_equal(value[:zeros], y[:zeros])
+
+
 def test_bad_arguments_are_named():
     X, y = broken()
     path = olsq.coefficient_path(X, y)

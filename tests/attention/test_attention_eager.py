@@ -67,6 +67,7 @@ def others(arrays):
     return arrays | {name: 0.9 * arrays[name] for name in changed}
 
 
+@pytest.mark.full
 @once_a_rule(ROWS)
 def test_a_call_is_one_program(row, compiled):
     """Also of one token; other values of its arguments are the same program, and are checked."""

@@ -221,7 +221,6 @@ def test_float32_and_tokens_one_at_a_time_agree(stream, solver):
         close(got, o[:, t], 2e-6)
 
 
-@pytest.mark.full
 @rules
 @pytest.mark.parametrize("suffix", ["", "_step"])
 def test_what_signed_refuses_and_says(stream, name, suffix):
@@ -247,7 +246,6 @@ def test_a_rule_without_signed_gates_does_not_offer_them(stream):
     assert "signed" not in str(refused.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "solver",
     [
@@ -265,7 +263,6 @@ def test_solvers_that_need_a_definite_gram_are_refused(stream, solver):
     attention.mesa(*qkv(stream), forget=stream["g"], ridge=5.0, signed=True, solver=Dense())
 
 
-@pytest.mark.full
 def test_a_carried_factor_is_refused(stream):
     one = [x[:, 0] for x in qkv(stream)]
     _, moments = compiled.mesa_step(*one, ridge=5.0)

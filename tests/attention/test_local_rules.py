@@ -149,7 +149,6 @@ def test_it_is_local_lstsq(given):
         close(o[0, :, h], want, 1e-12)
 
 
-@pytest.mark.full
 def test_what_is_refused(given):
     q, k, v, x = given
     rule = attention.local_linear

@@ -121,6 +121,18 @@ def test_one_line_and_nothing_left_behind(text, options, message, state, tmp_pat
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_what_an_estimator_refuses_is_one_line_with_the_rows(
+    state, tmp_path, olsq_command, monkeypatch
+):
+    def refuse(*_, **__):
+        raise ValueError("X is wrong: do this\nand more of it")
+
+    monkeypatch.setattr(olsq.RecursiveLeastSquares, "predict", refuse)
+    (tmp_path / "new.csv").write_text("a,b,c\n1,2,3\n4,5,6\n")
+    code, shown, err = olsq_command("predict", state, tmp_path / "new.csv")
+    assert (code, shown, err) == (2, "row,prediction\n", "olsq: rows 1 to 2: X is wrong: do this\n")
+
+
 def test_states_that_cannot_predict(tmp_path, olsq_command):
     data, state = tmp_path / "d.csv", tmp_path / "s.olsq"
     data.write_text("a,b\n1,2\n")

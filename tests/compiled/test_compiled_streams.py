@@ -104,6 +104,27 @@ def test_rows_that_are_not_finite_are_as_if_they_never_came():
         np.testing.assert_array_equal(np.isnan(prediction), np.isin(np.arange(60), [5, 6, 30]))
 
 
+@pytest.mark.parametrize("d", [1, 3, 30])
+def test_a_row_is_written_into_its_state_alone(d):
+    margin, arrays, rng = 40, [], np.random.default_rng(0)
+    for array in compiled.init(d, ridge=0.1):
+        around = np.full(array.size + 2 * margin, 7, array.dtype)
+        around[margin:-margin] = array.ravel()
+        arrays.append(around)
+    state = compiled.State(
+        *(
+            around[margin:-margin].reshape(array.shape)
+            for around, array in zip(arrays, compiled.init(d), strict=True)
+        )
+    )
+    for forget, size in itertools.product((1.0, 0.9, 0.0, 1e-7), (1.0, 0.0, 1e100)):
+        compiled.update(state, size * rng.standard_normal(d), 1.0, forget, 0.5)
+        compiled.predict(state, np.ones(d))
+    for around in arrays:
+        assert (around[:margin] == 7).all()
+        assert (around[-margin:] == 7).all()
+
+
 @pytest.mark.parametrize("forget", [0.3, 0.5, 0.9])
 @pytest.mark.parametrize("ridge", [1e-8, 1e-3])
 def test_a_regressor_that_was_always_0_has_no_coefficient(ridge, forget):

@@ -11,6 +11,7 @@ import statsmodels.api as sm
 import olsq
 import olsq.distributed
 import olsq.polars
+from olsq.online.paths.collector import newey_west_lags
 
 N, WINDOW = 60, 20
 RNG = np.random.default_rng(1)
@@ -120,13 +121,25 @@ def test_a_ridge_and_undetermined_columns():
     np.testing.assert_allclose(path.stderr[-1], own[1:], 1e-9)
 
 
+def test_lags_that_are_not_given_are_newey_and_wests():
+    assert [*map(newey_west_lags, (2, 28, 100, 272, 273, 620, 621))] == [1, 3, 4, 4, 5, 5, 6]
+    rng = np.random.default_rng(0)
+    keys, y = rng.standard_normal((281, 2)), rng.standard_normal(281)
+    own, four, five = (
+        olsq.coefficient_path(keys, y, window=280, cov="HAC", maxlags=lags).stderr[-1]
+        for lags in (None, 4, 5)
+    )
+    np.testing.assert_array_equal(own, five)
+    assert (own != four).all()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"cov": "HC0"}, "give window="),
         ({"cov": "HAC"}, "cov_params"),
-        ({"cov": "HC4", "window": 20}, "cov must be one of"),
-        ({"cov": 3, "window": 20}, "cov must be one of"),
+        ({"cov": "HC4", "window": 20}, "must be one of .*nonrobust.*HC3"),
+        ({"cov": 3, "window": 20}, "must be one of .*nonrobust.*HC3"),
         ({"cov": "sandwich", "window": 20}, "HC3"),
         ({"cov": "HAC", "maxlags": 20, "window": 20}, "smaller than window"),
         ({"cov": "HAC", "maxlags": -1, "window": 20}, "maxlags"),

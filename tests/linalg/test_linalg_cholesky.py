@@ -58,14 +58,17 @@ def test_any_number_of_columns(kind, k):
         assert np.array_equal(cholesky_update(SIDES[kind](R), SIDES[kind](X[:, 0])), new)
 
 
-def test_many_updates_are_one_and_agree_with_scipy():
+@pytest.mark.parametrize("kind", SIDES)
+def test_many_updates_are_one_and_agree_with_scipy(kind):
     R, X = CASES["numpy"]["random"]
-    one_by_one = R
+    one_by_one = first = SIDES[kind](R)
     for x in X:
-        one_by_one = cholesky_update(one_by_one, x)
+        one_by_one = cholesky_update(one_by_one, SIDES[kind](x))
     fresh = scipy.linalg.cholesky(R.T @ R + X.T @ X)
-    at_once = cholesky_update(R, X.T)
-    for found in (one_by_one, at_once, cholesky_update(R.T, X.T, lower=True).T):
+    at_once = cholesky_update(first, SIDES[kind](X.T))
+    back = cholesky_downdate(cholesky_update(at_once, at_once.T), at_once.T)
+    lower = cholesky_update(first.T, SIDES[kind](X.T), lower=True)
+    for found in (one_by_one, at_once, back, lower.T):
         np.testing.assert_allclose(found, fresh, rtol=0, atol=20 * EPS)
     # scipy.linalg.qr_insert knows the same sum
     _, other = scipy.linalg.qr_insert(np.eye(D), R, X, 0)

@@ -263,7 +263,6 @@ def forged(path, configuration=None, solvers=None):
     tensors.write(path, arrays, metadata)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("configuration", "message"), HOSTILE.values(), ids=HOSTILE)
 def test_sizes_are_compared_with_the_tensors_first(path, configuration, message):
     olsq.nn.save(path, small())
@@ -274,7 +273,6 @@ def test_sizes_are_compared_with_the_tensors_first(path, configuration, message)
     assert time.process_time() - begun < 1.0  # a model of 100,000 blocks takes minutes
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "solver",
     [3, "x", [1], {"a": 1}, {"solver": "Evil"}, {"solver": "Dense", "evil": 1},

@@ -158,7 +158,6 @@ def layer_of(kind, **options):
     return kind(8, heads=2, key=jax.random.key(0), **options)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -306,7 +306,6 @@ def test_patterns_repeat_and_mlps_can_be_left_out():
     assert np.mean(gains) == pytest.approx((2 / 8) ** 0.5 / 16**0.5, rel=0.1)
 
 
-@pytest.mark.full
 def test_what_models_refuse():
     for options, message in (
         ({"mixer": ("mesa", "mamab")}, r"unknown mixer 'mamab'; known are comba, delta, .*mesa"),

@@ -59,7 +59,6 @@ def test_compared_models_have_the_same_size():
         assert nn.count_parameters(shape_of("140m", mixer=mixer)) == pytest.approx(mesa, rel=0.02)
 
 
-@pytest.mark.full
 def test_options_override_a_size():
     model = nn.preset("1m", vocab_size=7, mixer="gla", blocks=1, mlp_ratio=0, key=jax.random.key(0))
     assert [type(m) for m in nn.mixers_of(model)] == [nn.GLA]
@@ -156,6 +155,16 @@ def test_state_tracking():
     gates = layer.arguments(np.random.default_rng(0).normal(size=(1, 50, 8)).astype(np.float32))
     assert gates["forget"].min() < -0.5
     assert gates["forget"].max() > 0.5
+
+
+@pytest.mark.parametrize(("blocks", "shifted"), [(1, ("key",)), (2, ()), (3, ())])
+def test_the_hybrid_of_the_thesis_shifts_keys_where_no_softmax_layer_does(blocks, shifted):
+    model = eqx.filter_eval_shape(lambda: nn.thesis_hybrid(**SMALL, blocks=blocks, nu=3))
+    first = nn.Mesa if blocks == 1 else nn.Softmax
+    assert [type(m) for m in nn.mixers_of(model)] == [first, *[nn.Mesa] * (blocks - 1)]
+    last = nn.mixers_of(model)[-1]
+    assert (last.convolution is None) == (blocks > 1)
+    assert (last.convolved, last.feature_map, last.nu) == (shifted, "dpfp", 3)
 
 
 @pytest.mark.full

@@ -455,7 +455,6 @@ def test_what_is_for_real_coefficients_is_refused():
         olsq.online_lstsq(X[None], y[None, :, None], X[None], ridge=1.0)
 
 
-@pytest.mark.slow  # importing olsq.compiled compiles it
 def test_compiled_states_are_refused():
     X, y = data()
     est = RLS(fit_intercept=False).fit(X, y)

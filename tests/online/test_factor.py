@@ -166,8 +166,9 @@ def test_rows_that_outweigh_what_a_column_knew(kind, forget):
         A, length = X * root[:, None], np.linalg.norm(X * root[:, None], axis=0)
         truth = solution_in_80_bits(A / length, y * root)
         est = olsq.RecursiveLeastSquares(forget=forget, fit_intercept=False).fit(X, y)
-        bound = 4 * EPS * np.linalg.cond(A / length) * np.abs(truth).max()
-        assert np.abs(est.coef_ * length - truth).max() < bound
+        # A perturbation of a few eps in each of d columns; measured are 3.8 in all.
+        bound = 2 * X.shape[1] * EPS * np.linalg.cond(A / length) * np.linalg.norm(truth)
+        assert np.linalg.norm(est.coef_ * length - truth) < bound
 
 
 def test_units_of_many_sizes_in_one_table():

@@ -43,7 +43,7 @@ def reads_alike(bank, i, est, X):
     if bank.n_held_[i] > 0 or not np.isfinite(expected[:1]).all():
         rtol = 1e-3
     form = est._form()
-    if form.name == "sqrt" and form.full_rank:
+    if form.full_rank:
         # w R = x is solved with errors of eps d |w| |R| |R^-1| (Higham 2002, section 8.2) by each.
         d = len(form.R)
         rows = np.hstack([np.ones((len(probe), d - probe.shape[1])), probe])

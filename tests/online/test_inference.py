@@ -704,7 +704,6 @@ STRATEGIES = [
 ]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("forget", STRATEGIES, ids=lambda f: type(f).__name__)
 def test_strategies_without_weights_of_rows_have_no_robust_covariance(forget):
     X, y, _ = data()

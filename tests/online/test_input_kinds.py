@@ -180,7 +180,6 @@ MISSING = {
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_refused(kind, call):

@@ -66,6 +66,7 @@ def followed(est, X, y):
     return np.insert(coef, 0, path.intercept, axis=1) if est.fit_intercept else coef
 
 
+@pytest.mark.full
 @FORMS
 @pytest.mark.parametrize("stream", ["zeros", "one key", "one feature"])
 def test_without_noise_nothing_moves(method, intercept, dtype, stream):

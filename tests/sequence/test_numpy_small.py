@@ -87,6 +87,19 @@ def test_every_solver_is_right_and_bounds_its_error_as_documented(name):
             assert (fit.stats.bound < 2 * bound).all(), solver
 
 
+@pytest.mark.parametrize("gate", [1.0, 0.98])
+def test_streams_of_a_batch_are_streams_of_their_own(gate):
+    alone = [stream(gate, seed=seed) for seed in range(3)]
+    arrays = [np.stack(same) for same in zip(*(arrays for arrays, _ in alone), strict=True)]
+    for solver, chosen in FIXED.items():
+        both = olsq.online_lstsq(*arrays, **alone[0][1], solver=chosen)
+        assert both.stats.steps.shape == (3, T), solver
+        for i, (own, options) in enumerate(alone):
+            fit = olsq.online_lstsq(*own, **options, solver=chosen)
+            np.testing.assert_allclose(both.value[i], fit.value, rtol=0, atol=1e-13)
+            np.testing.assert_array_equal(both.stats.steps[i], fit.stats.steps)
+
+
 DISCOUNTED = {
     **{name: FIXED[name] for name in ("default", "chunk-exact", "cg", "dense", "neumann")},
     "recursive": olsq.Recursive(chunk=8),
@@ -218,6 +231,17 @@ def test_a_singular_system_answers_with_the_smallest_solution(unit_of):
     assert np.isinf(fit.stats.bound).all()
     decoded = olsq.query(fit.state, arrays[2][-1], ridge=0.0)
     np.testing.assert_allclose(decoded, value[-1], rtol=1e-6)
+
+
+def test_a_singular_chunk_whose_keys_stay_in_its_range_is_solved_as_a_whole():
+    arrays, options = stream(0.98, ridge=np.array([0.0, 0.0, 0.1, 0.0, 0.0]))
+    rng = np.random.default_rng(3)
+    basis = np.linalg.qr(rng.normal(size=(D, 2)))[0].T
+    arrays[0] = rng.normal(size=(T, 2)) @ basis
+    fit = olsq.online_lstsq(*arrays, **options, solver=olsq.ChunkExact(chunk=8))
+    value, _, _, _ = dense(arrays, options)
+    assert np.abs(fit.value[8:] - value[8:]).max() < 1e-9 * np.abs(value[8:]).max()
+    assert fit.stats.steps[8:16].all()  # corrections, which single tokens do not take
 
 
 def test_one_key_fewer_than_features_is_never_taken_for_enough():

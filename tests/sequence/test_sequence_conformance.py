@@ -33,6 +33,7 @@ import olsq
 from olsq.reference import sequence as oracle
 from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.testing import check_solver
+from tests.versions import quick
 
 NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
 
@@ -98,6 +99,40 @@ def cases():
                     *pair, dtype, "unrolled", id=f"{name}-unrolled-{bits}",
                     marks=pytest.mark.slow if bits == "f32" else (),
                 )  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
+def test_a_solver_has_the_value_and_the_state_of_the_oracle(row, mode):
+    """What a quick run has of every solver; its gradients are below."""
+
+    def values(arrays, state):
+        return call(row, mode, np.float64, arrays, olsq.Moments(*state))
+
+    solve = quick(values)
+    for group in claims(row, mode):
+        arrays, state, *_ = inputs(row, mode, np.float64, group)
+        sol = solve(arrays, state)
+        for i, name in enumerate(group):
+            one = {n: a[i] for n, a in arrays.items()}
+            path = exact(one, mode, [s[i] for s in state])
+            assert error(sol.value[i], path.value) < allowed(row, np.float64, one, path, 1e-11), (
+                name
+            )
+            assert error(sol.state.gram[i], path.grams[-1]) < 40 * EPS[np.float64], name
+            assert error(sol.state.cross[i], path.crosses[-1]) < 40 * EPS[np.float64], name
+
+
+def test_ridges_too_far_apart_for_corrections_are_solved_all_the_same():
+    rng = np.random.default_rng(4)
+    keys, queries, values = (rng.normal(size=(T, n)) for n in (D, D, M))
+    keys *= 0.3  # small beside the ridges, which decide how many there are
+    solve = quick(lambda *a, ridge: online_lstsq(*a, ridge=ridge))
+    for spread in (0.6, 1.0):  # at 0.3 there are 29 corrections, at 0.6 too many
+        ridge = 10.0 ** rng.uniform(-spread, spread, (T, D))
+        sol = solve(keys, values, queries, ridge=ridge)
+        want = oracle.solve(keys, values, queries, ridge=ridge).value
+        assert error(sol.value, want) < 1e-12
+        assert sol.stats.steps.max() < 10  # conjugate gradient's
 
 
 @pytest.mark.full

@@ -106,7 +106,6 @@ def refused(call, good, name, wrong):
         call(**{**good, name.replace(".", "_"): wrong})
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("function", "name"), CASES)
 def test_only_real_numbers(function, name):
     call, good, named = FUNCTIONS[function]

@@ -104,7 +104,6 @@ def test_states_are_numbered_breadth_first():
         assert order == list(range(len(order)))
 
 
-@pytest.mark.full
 def test_automata_are_distinct_or_refused():
     automata = random_automata(60, 4, max_states=4, n_letters=4, max_edges=1)
     assert len(np.unique(automata.next_state, axis=0)) == 60

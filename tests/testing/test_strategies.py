@@ -7,7 +7,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from olsq.testing import KINDS, gates, regressions, ridges, streams
+from olsq.testing import KINDS, Stream, gates, regressions, ridges, streams
+from olsq.testing.kinds import Breakage, break_stream
 
 SEARCH = settings(max_examples=200, derandomize=True, database=None)
 DRAW = settings(SEARCH, phases=[Phase.generate])  # and shrink nothing
@@ -47,6 +48,15 @@ def test_every_kind_breaks_what_it_says(kind):
         streams([kind], length=(1, 5), features=(1, 2), targets=1), BROKEN[kind], settings=DRAW
     )
     assert stream.kind == kind
+
+
+def test_a_run_is_from_its_first_token_to_its_last():
+    rng, tokens = np.random.default_rng(0), np.isin(np.arange(9), [2, 4, 6])
+    stream = Stream("ordinary", *rng.normal(size=(3, 9, 2)), np.ones(9), np.ones(9), np.ones(2))
+    broken = break_stream(stream, "runs", Breakage(tokens))
+    changed = (broken.keys != stream.keys).all(axis=1)
+    assert np.flatnonzero(changed).tolist() == [3, 4, 5, 6]
+    assert (broken.keys[2:7] == stream.keys[2]).all()
 
 
 @pytest.mark.full

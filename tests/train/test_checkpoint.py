@@ -126,7 +126,6 @@ def test_other_text_is_refused(tmp_path):
         other.resume()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -164,7 +163,6 @@ def damage(path, how):
         safetensors.numpy.save_file({"a": np.zeros(3)}, path, {"olsq train": '{"version": 99}'})
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -191,7 +189,6 @@ def test_unusable_checkpoint_is_named_and_left_alone(tmp_path, how, message):
     assert path.read_bytes() == before
 
 
-@pytest.mark.full
 def test_failed_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     run = stopped_after(tmp_path, 3)
     path = tmp_path / "checkpoint.safetensors"

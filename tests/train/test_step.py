@@ -151,7 +151,6 @@ def test_parts_weigh_the_targets_that_count(loss, dtype):
     np.testing.assert_allclose(found[1:], [found[0]] * 2, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "loss",
     [

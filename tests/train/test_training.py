@@ -164,7 +164,6 @@ def test_bad_steps_are_skipped_counted_and_leave_no_trace():
     assert np.isnan(run.log["loss"]).sum() == run.log.skipped
 
 
-@pytest.mark.full
 def test_a_run_without_a_good_step_ends_with_advice():
     run = trainer(model=Poisoned(bad=tuple(range(256))), config={"steps": 200}, ahead=0)
     with pytest.raises(TrainingError, match=r"100 steps in a row.*smaller learning rate"):
