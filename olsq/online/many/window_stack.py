@@ -120,8 +120,9 @@ class WindowStack:
             ring_fade=fades,
             duration=self.like.duration,
         )
-        if not view and self.slots[i] < self.like.ring_w.size:
-            window._grow(self.like.ring_w.size)
+        if not view:  # in a ring that depends on the rows alone, whatever was in it before
+            of_time = self.like.duration is not None
+            window._grow(self._ring_size(self.place[i, FILLED]) if of_time else self.like.most_rows)
         return window
 
     def put(self, i: int, window: RollingWindow) -> None:
@@ -159,11 +160,16 @@ class WindowStack:
             self._fades()[rings] = self.weights[rings] > 0
             self.faded[new] = True
 
+    def _ring_size(self, counts: Any) -> Any:
+        """Return how many slots the rings have that are made for so many rows."""
+        slots = np.maximum(
+            2 ** np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64), SMALLEST_RING
+        )
+        return slots if self.like.duration is not None else np.minimum(slots, self.like.most_rows)
+
     def _enlarge(self, members: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Move the rows of some members, oldest first, to new rings for so many rows or more."""
-        slots = np.maximum(2 ** np.ceil(np.log2(counts)).astype(np.int64), SMALLEST_RING)
-        if self.like.duration is None:
-            slots = np.minimum(slots, self.like.ring_w.size)
+        slots = self._ring_size(counts)
         total = int(slots.sum())
         if self.used + total > self.weights.size:
             self._close_gaps(total)
@@ -233,7 +239,7 @@ class WindowStack:
     def _make_room(self, turns: Any, rows: Rows, times: NDArray | None) -> NDArray[np.int64]:
         """Count the rows that leave with each that comes; make slots for all that stay."""
         duration, n = self.like.duration, len(rows.weights)
-        size, expired, held = self.like.ring_w.size, NO_FADES, NO_FADES
+        size, expired, held = self.like.most_rows, NO_FADES, NO_FADES
         if duration is not None:
             assert times is not None
             size, expired, held = 0, duration.expired(times), self.times
