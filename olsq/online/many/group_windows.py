@@ -68,11 +68,12 @@ class GroupWindows(NamedTuple):
         n, values, seen = len(self.places), self.values, self.seen
         places = {**self.places, **{key: n + i for i, key in enumerate(fresh)}}
         stacks = [stack.grown(len(places)) for stack in self.stacks]
+        clocks = self.clocks and [clocks.grown(len(places)) for clocks in self.clocks]
         if (more := len(stacks[0]) - len(seen)) > 0:
             seen = np.append(seen, np.zeros(more, np.int64))
             if values is not None:
                 values = np.concatenate([values, np.full((more, values.shape[1]), np.nan)])
-        return self._replace(places=places, stacks=stacks, seen=seen, values=values)
+        return self._replace(places=places, stacks=stacks, clocks=clocks, seen=seen, values=values)
 
     @property
     def targets(self) -> list[NDArray[np.int64]]:
