@@ -83,7 +83,7 @@ def assert_same_bits(groups, alone, key):
         np.testing.assert_array_equal(own._constant_values, alone._constant_values)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(40))
 def test_groups_have_the_bits_of_their_own_windows(seed):
     """Whatever rows, options and cuts; an estimator of one group goes on as the group does."""
     options, X, y, by, calls, rng = draw(seed)
