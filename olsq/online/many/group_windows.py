@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.targets import Group, TargetGroups, select
-from olsq.online.many.clocks import Clocks
+from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.window_kernels import keep_constants
 from olsq.online.many.window_stack import WindowStack
 from olsq.online.rows.times import Clock
@@ -118,7 +118,7 @@ class GroupWindows(NamedTuple):
         window: Any
         for targets, window in est._engine.groups:
             for j, target in enumerate(targets.tolist() if self.parting else [0]):
-                own = select(window, np.array([j])) if self.parting else window
+                own: Any = select(window, np.array([j])) if self.parting else window
                 self.stacks[target].put(group, own)
                 if self.clocks is not None:
                     self.clocks[target].set_group(group, est._timing, window.span)
@@ -129,6 +129,17 @@ class GroupWindows(NamedTuple):
             self.values[group] = 0.0 if unknown else np.nan if none_yet else values
 
     # -- learning ---------------------------------------------------------------------------------
+
+    def calls_of(self, call: Call, timed: list[TimedRows], forgets_in_time: bool) -> list[Call]:
+        """Return the rows of the targets of each stack, with the factors of their times."""
+        calls = [call.of(targets) for targets in self.targets]
+        for part, times in enumerate(timed):
+            usable = calls[part].usable
+            gates = times.gates(usable)
+            if not forgets_in_time:  # rows that cannot be learned do not forget
+                gates = call.gates if usable is None else np.where(usable, call.gates, 1.0)
+            calls[part] = calls[part]._replace(gates=gates)
+        return calls
 
     def learn(
         self, calls: list[Call], groups: NDArray[np.int64], times: NDArray | None

@@ -18,7 +18,7 @@ from olsq.online.forms.student import check_level
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.by_key import ByKey
-from olsq.online.many.clocks import TimedRows, time_rows
+from olsq.online.many.clocks import time_rows
 from olsq.online.many.group_windows import GroupWindows
 from olsq.online.many.labels import MISSING, encode, known_key, written_key
 from olsq.online.many.parallel import uninterrupted
@@ -112,46 +112,40 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         *,
         want_path: bool = False,
     ) -> CoefficientPath | None:
-        windows: GroupWindows | None = self.__dict__.get("_windows")
+        before: GroupWindows | None = self.__dict__.get("_windows")
         alone = self._checked_alone()
         per_row = {"sample_weight": sample_weight, "forget": forget}
         X, by, times, named = self._taken_apart(X, y, by, times, **per_row)
-        clocks = None if windows is None else windows.clocks
-        learned = 0 if windows is None else int(windows.seen.sum())
+        clocks = None if before is None else before.clocks
+        learned = 0 if before is None else int(before.seen.sum())
         duration, parameter = alone._checked_duration(times, clocks, learned, forget)
         if duration is not None:
             times = times_or_index(times, X, y, duration, parameter)
         X = inputs.check_X(
-            X, self, None if windows is None else self.n_features_in_, allow_empty=True
+            X, self, None if before is None else self.n_features_in_, allow_empty=True
         )
-        n, n_targets = len(X), None if windows is None else windows.origin.n_targets
+        n, n_targets = len(X), None if before is None else before.origin.n_targets
         y = inputs.check_y(y, self, n, n_targets)
         weights = None if sample_weight is None else check_weight(sample_weight, n)
         factors = None if forget is None else factors_of_rows(forget, n)
-        codes, fresh = encode(by, n, {} if windows is None else windows.places)
+        codes, fresh = encode(by, n, {} if before is None else before.places)
         self._refuse_unlabelled(codes)
-        timed: list[TimedRows] = []
+        fading, timed = alone._half_life_in_time(True), []
         if duration is not None:
-            fading, keys = alone._half_life_in_time(True), [*self._known(), *fresh]
+            keys = [*self._known(), *fresh]
             half_life = math.inf if fading is None else float(fading.length)
             parts = y.shape[1] if alone.missing == "skip_target" and y.ndim == 2 else 1
             how = times, codes, keys, len(keys), duration, parameter, half_life
-            timed = [time_rows(before, *how) for before in clocks or [None] * parts]
+            timed = [time_rows(own, *how) for own in clocks or [None] * parts]
         labelled = codes != MISSING
         rows = slice(None) if labelled.all() else labelled
         codes = codes[rows]
         given = [a if a is None else a[rows] for a in (X, y, weights, factors)]
-        call = alone._check_call(*given, None)
-        windows = GroupWindows.start(alone, alone._origin_of(call)) if windows is None else windows
+        call = alone._check_call(given[0], given[1], given[2], given[3], None)
+        windows = GroupWindows.start(alone, alone._origin_of(call)) if before is None else before
         check_noise_variance(self.noise_variance, windows.origin.columns)
         windows = windows.grown(fresh)
-        calls = [call.of(targets) for targets in windows.targets]
-        for part, times_of_part in enumerate(timed):
-            usable = calls[part].usable
-            gates = times_of_part.gates(usable)
-            if fading is None:  # rows that cannot be learned do not forget
-                gates = call.gates if usable is None else np.where(usable, call.gates, 1.0)
-            calls[part] = calls[part]._replace(gates=gates)
+        calls = windows.calls_of(call, timed, fading is not None)
         row_times = timed[0].times if timed else None
         # Groups that are learned one by one: those of a path, or emptied by a factor of 0.
         alone_too = np.full(codes.size, want_path)
@@ -194,13 +188,13 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         )
         if not want_path:
             return None
-        if path is None:
+        if path is None:  # no row has a label
             zeros = np.zeros((1, X.shape[1]), X.dtype), np.zeros((1, *y.shape[1:]))
             shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
             path = rows_like(shapes.partial_fit_path(*zeros), codes.size)
-        every_row = [np.full((n, *a.shape[1:]), np.nan, a.dtype) for a in path]
-        for array, part in zip(every_row, path, strict=True):
-            array[rows] = part
+        of_labelled = CoefficientPath.of_arrays(path)
+        every_row = rows_like(of_labelled, n)
+        fill_rows(every_row, rows, of_labelled)
         return CoefficientPath.of_arrays(every_row)
 
     def _checked_alone(self) -> RollingLeastSquares:
@@ -235,7 +229,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         arrays of a path if requested.
         """
         (X, y, weights, factors), times = given
-        parameters, estimators, arrays = self.get_params(), {}, None
+        parameters, estimators = self.get_params(), {}
+        arrays: list[NDArray] | None = None
         keys, order = list(windows.places), np.flatnonzero(learned)
         order = order[np.argsort(codes[order], kind="stable")]
         pieces = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
@@ -259,7 +254,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
                     est.partial_fit(X[rows], y[rows], **options)
             except ValueError as error:
                 raise type(error)(f"group {keys[code]!r}: {error}") from None
-            residual[rows] = est._residual[:, 0] if y.ndim == 1 else est._residual
+            residual[rows] = est.residual_
         return estimators, arrays
 
     # -- groups -----------------------------------------------------------------------------------
@@ -395,9 +390,10 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
 
     def _estimators(self) -> tuple[dict[Any, RollingLeastSquares], RollingLeastSquares]:
         """Return every group as an estimator, and one that has learned no row."""
-        windows, parameters = self._windows_or_raise(), self.get_params()
-        groups = {key: windows.estimator(parameters, i) for key, i in windows.places.items()}
-        return groups, windows.estimator(parameters, None)
+        with self._locked():
+            windows, parameters = self._windows_or_raise(), self.get_params()
+            groups = {key: windows.estimator(parameters, i) for key, i in windows.places.items()}
+            return groups, windows.estimator(parameters, None)
 
     def _settle(
         self, windows: dict[Any, RollingLeastSquares], like: RollingLeastSquares, zoned: Clock
