@@ -39,7 +39,7 @@ class Kernel(CPUDispatcher):
         inside = (targetoptions or {}) | {"no_cpython_wrapper": True}
         inside.pop("called", None)
         super().__init__(py_func, locals, options, WholeCompiler)
-        self.inside = CPUDispatcher(py_func, locals, inside, compiler)
+        self.inside = InsideDispatcher(py_func, locals, inside, compiler)
 
     @property
     def _numba_type_(self) -> Any:
@@ -51,6 +51,14 @@ class Kernel(CPUDispatcher):
         super().add_overload(cres)
         for environment in cres._find_referenced_environments():
             cres.library.codegen.set_env(environment.env_name, environment)
+
+
+class InsideDispatcher(CPUDispatcher):
+    """Code for other kernels, which is the same whether they pass constants or variables."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        plain = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return super().get_call_template(tuple(map(types.unliteral, args)), plain)
 
 
 class InsideLibrary(JITCodeLibrary):

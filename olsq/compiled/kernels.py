@@ -117,15 +117,15 @@ def learn_rare_row(state, x, y, forget, weight):
         return math.nan
     d, form, error = x.shape[0], form_of(state), np.empty((1, 1))
     rows = x.reshape(1, d), np.full((1, 1), y), np.full(1, forget), np.full(1, weight)
-    basis = 0, np.empty((d, d)), np.full(1, -1)
-    _, held = take_carefully(form, rows, 0, LIMITS, basis, False, error)
+    start = 0, np.empty((d, d + 1)), np.full(2, -1)
+    _, held = take_carefully(form, rows, 0, LIMITS, start, False, error)
     if held < 0:
         theta = np.empty(d)
         read_coefficients(form[0], form[1], totals, theta)
         error[0, 0] = y
         for k in range(d):
             error[0, 0] -= theta[k] * x[k]
-        _, held = take_carefully(form, rows, 0, LIMITS, basis, True, error)
+        _, held = take_carefully(form, rows, 0, LIMITS, start, True, error)
     counts[HELD] += held
     count_learned(totals, counts, forget, weight)
     return error[0, 0]

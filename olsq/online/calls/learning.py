@@ -15,7 +15,7 @@ from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, RobustErrors, joined
 from olsq.online.paths.path import CoefficientPath
 
-PAIRS_SETTLE = 16  # rows per coefficient, after which the covariance form has usually been taken
+PAIRS_SETTLE = 16  # rows per coefficient, after which all are usually determined
 
 
 class Absorbed(NamedTuple):
@@ -103,7 +103,7 @@ def _feed(
     pairs = origin.is_complex and (collector is not None or engine.form.reports_residuals)
     wants_trace = pairs or collector is not None
     skip_mask = None if empty is not None else usable
-    # Without a path the trace can end as soon as the form has settled: a short block first.
+    # Without a path the trace can end once all coefficients are determined: a short block first.
     settling = -(-PAIRS_SETTLE * k // 8) * 8 if pairs and collector is None else 0
     for block in blocks(n, skip_mask, k, wants_trace, settling):
         rows = prepare(call, block, empty, origin.intercept)

@@ -18,7 +18,8 @@ from olsq.online.calls.learning import Absorbed, absorb
 from olsq.online.estimators.prediction import Prediction
 from olsq.online.estimators.state import RowsLearned
 from olsq.online.files.frozen import Unchanged
-from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.counting import learn_logs
+from olsq.online.forms.rows import Rows, Trace, read_only
 from olsq.online.paths.collector import RobustErrors, combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
@@ -404,11 +405,12 @@ class StreamingRegressor(Prediction):
         after = before.copy()
         for (targets, _), call in zip(absorbed.engine.groups, absorbed.calls, strict=True):
             usable = slice(None) if call.usable is None else call.usable
-            gates, weights = call.factors[usable], call.weights[usable]
-            left = np.cumprod(gates[::-1])[::-1]  # of what was before each row
-            logs = np.log(np.where(weights > 0, weights, 1.0))
-            total = logs[-1:].sum() + (left[1:] * logs[:-1]).sum()
-            after[targets] = before[targets] * (left[0] if left.size else 1.0) + total
+            rows = (
+                read_only(np.ascontiguousarray(a[usable])) for a in (call.factors, call.weights)
+            )
+            gates, weights = rows
+            none = np.zeros(len(targets), np.int64)
+            learn_logs(after, (np.asarray(targets), none, none + len(gates)), gates, weights)
         return after
 
     # -- checking --------------------------------------------------------------------------------

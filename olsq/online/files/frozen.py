@@ -17,10 +17,6 @@ from olsq.problem import Moments
 IMMUTABLE = {float, str, int, bool, type(None)}
 
 
-class MadeWith(dict[str, Any]):
-    """Parameters that a state was made with, as pickles of earlier versions name them."""
-
-
 class Unchanged(NamedTuple):
     """Parameters of an estimator that were checked for a state, to be compared with those of later
     calls.

@@ -10,6 +10,8 @@ Values are checked at the public edge; kernels that take rows check their shapes
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from olsq.kernels import kernel
@@ -31,6 +33,31 @@ def count_row(tally, gate, weight):
     # Never 0 but after a reset: what a merge leaves of older rows is faint, and is there.
     tally[DECAY] = max(gate * tally[DECAY], FAINTEST) if gate > 0 and tally[DECAY] > 0 else 0.0
     tally[WEIGHT] = gate * tally[WEIGHT] + weight
+
+
+@kernel(strict=True)
+def learn_logs(logs, turns, gates, weights):
+    """Update the forgotten sums (n,) of the logarithms of the weights by the rows of members.
+
+    ``turns`` = (members, begins, ends): rows ``begins[i]:ends[i]`` are those of ``members[i]``.
+    """
+    members, begins, ends = turns
+    if begins.shape != members.shape or ends.shape != members.shape:
+        raise ValueError("the places of rows do not have the shape of members")
+    if weights.shape != gates.shape:
+        raise ValueError("the weights do not have the shape of the gates")
+    for i in range(members.shape[0]):
+        f = members[i]
+        if not (0 <= f < logs.shape[0] and 0 <= begins[i] <= ends[i] <= gates.shape[0]):
+            raise ValueError(
+                "a member or its rows are outside of the shape of the arrays"
+            )
+        total = logs[f]
+        for t in range(begins[i], ends[i]):
+            total *= gates[t]
+            if weights[t] > 0:
+                total += math.log(weights[t])
+        logs[f] = total
 
 
 @kernel(called=True)

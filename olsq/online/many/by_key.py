@@ -21,7 +21,7 @@ class ByKey(Estimator):
 
     feature_names_in_: NDArray[np.object_]
     metadata_: dict[str, Any]
-    noise_variance: Any = None  # in pickles of versions without it
+    noise_variance: Any
     n_features_in_: int
     _residual: NDArray
     _learn: Callable[..., CoefficientPath | None]

@@ -10,8 +10,6 @@ of N rows or None, are as with the factor's kernels.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from olsq.kernels import kernel
@@ -196,19 +194,6 @@ def learn_path_carefully(state, turns, rows, limits, intercept, residual, trace,
         held[f] += count
         seen[f] += count_samples(rows[3], begin, t)
         position[i] = t
-
-
-@kernel()
-def learn_logs(logs, turns, gates, weights):
-    """Update the forgotten sums (n,) of the logarithms of the weights by the rows of members."""
-    members, begins, ends = turns
-    for i in range(members.shape[0]):
-        total = logs[members[i]]
-        for t in range(begins[i], ends[i]):
-            total *= gates[t]
-            if weights[t] > 0:
-                total += math.log(weights[t])
-        logs[members[i]] = total
 
 
 # -- reading --------------------------------------------------------------------------------------

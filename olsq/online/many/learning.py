@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.counting import learn_logs
 from olsq.online.forms.factor import snapshots
 from olsq.online.forms.factor.snapshots import predict, rows_at_once
 from olsq.online.forms.rows import Rows, Trace
@@ -142,7 +143,7 @@ def learn_piece(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> Non
         else:
             _take_path_carefully(state, kind, turn, piece, piece.trace)
     if state.logs[turns[0]].any() or (piece.rows.weights != 1).any():
-        kernels.learn_logs(state.logs, turns, piece.rows.gates, piece.rows.weights)
+        learn_logs(state.logs, turns, piece.rows.gates, piece.rows.weights)
 
 
 def _take_carefully(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:

@@ -73,7 +73,7 @@ class Novelty(NamedTuple):
     threshold: float  # share of k(x, x) that the dictionary must miss
     budget: int
     ridge: float
-    fixed: bool = False  # whether the ridge stays under forgetting; pickles of 0.2.0 have none
+    fixed: bool  # whether the ridge stays under forgetting
 
 
 class DictionarySwitch(VariantSwitch):
@@ -85,7 +85,7 @@ class DictionarySwitch(VariantSwitch):
 
     points: NDArray[np.float64]
     root: NDArray[np.float64]
-    left: NDArray[np.float64] = np.zeros(0)  # pickles of 0.2.0 have none
+    left: NDArray[np.float64]
     kernel: KernelFunction
     novelty: Novelty
 

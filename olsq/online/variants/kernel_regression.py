@@ -112,10 +112,6 @@ class KernelLeastSquares(Variant):
     ridge_mode: str = "fixed"
     fit_intercept: bool = False
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickle; those of 0.2.0 have no ``ridge_mode`` and a discounted ridge."""
-        self.__dict__.update({"ridge_mode": "discounted"} | state)
-
     @property
     def _state(self) -> Any:
         return self._engine.engine

@@ -46,9 +46,6 @@ class RobustSwitch(VariantSwitch):
     passed: tuple[NDArray[np.float64], ...] = ()
     places: tuple[tuple[int, NDArray, slice], ...] = ()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({"rejected": np.zeros(1, np.int64)} | state)  # older pickles have none
-
     def learns_in_steps(self, gate: float) -> bool:
         return gate == 0 or self.recent_at[HELD] >= 0  # the first rows wait to be learned together
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from olsq.online.forms.counting import COUNT, COUNT_SQUARED, WEIGHT, count_row
 from olsq.online.forms.counting import DECAY as GATES
-from olsq.online.forms.factor.careful import take_carefully
+from olsq.online.forms.factor.careful import make_start, take_carefully
 from olsq.online.forms.factor.kernels import absorb_row, called, inline, load_row
 from olsq.online.forms.factor.learning import make_scratch
-from olsq.online.forms.factor.limits import EPS, EXTENDED_FROM
+from olsq.online.forms.factor.limits import EPS
 from olsq.online.windows.arrays import (
     BOUND,
     DEPARTED,
@@ -40,14 +40,12 @@ from olsq.online.windows.ring_kernels import (
 @inline
 def make_room(d, m, intercept):
     """Return what the functions below work in."""
-    first = 1 if intercept else 0
-    s = d - first if d >= EXTENDED_FROM else 0
     return Room(
         four=(np.empty((4, d)), np.empty((4, m)), np.ones(4), np.empty(4)),
         errors=np.empty((4, m)),
         scratch=make_scratch(d, m),
         history=(np.empty((d, 4)), np.empty((d, 4)), np.empty((d, 4))),
-        start=(first, np.empty((s, s)), np.full(1, -1)),
+        start=make_start(d, m, 1 if intercept else 0),
         row=np.empty(d + m),
         of_targets=np.empty(m),
         pivots=np.empty(d),

@@ -2,8 +2,9 @@
 
 The a-priori error of a row that points in a new direction is that of the coefficients of minimum
 norm, which lie in the space of the rows before it (of their slopes, about the intercept, which is
-no part of the norm).  ``basis`` (s, s) holds an orthonormal basis of that space in its first rows.
-Any solution of ``U theta = T``, projected on it, is the one of minimum norm: O(d^2).
+no part of the norm).  ``basis`` (s, s + m) holds an orthonormal basis Q of that space in its first
+rows, and beside it the targets c with ``theta = Q^T c``.  What is left of a row [x y] outside of
+these rows is the next of them, and its error: O(d^2).
 """
 
 from __future__ import annotations
@@ -30,27 +31,30 @@ from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, W
 from olsq.online.forms.factor.solving import solve
 
 SMALLEST_PART = 1e-8  # of a row of U, that must be outside of the span of those before it
-LARGEST_STEP = 1e-10  # of the last refinement, in relation to the solution
+LONGER = 1e8  # at most: squares of a solution in those of minimum norm that is made of it
 
 
 @called
-def extend_basis(basis, count, row):
-    """Add the part of ``row`` (s,) outside of the basis to it; return the new number of rows.
+def orthogonalise(basis, count, row):
+    """Leave in row ``count`` of the basis what of ``row`` (s + m,) is outside of the rows before.
 
-    Returns -1 where too little is left of the row, so that rounding would decide on the direction.
+    The last m numbers are targets, of which is left what those rows do not predict (modified
+    Gram-Schmidt; Bjorck 1967).  Returns the length of the part outside, or 0 where it is so small
+    that rounding would decide on its direction.
     """
-    s = row.shape[0]
-    size = 0.0
+    s, width = basis.shape
+    size, before = 0.0, 0.0
+    for k in range(width):
+        basis[count, k] = row[k]
     for k in range(s):
         size += row[k] * row[k]
-        basis[count, k] = row[k]
-    before = size
+    square = before = size
     for sweep in range(4):
         for i in range(count):
             inside = 0.0
             for k in range(s):
                 inside += basis[i, k] * basis[count, k]
-            for k in range(s):
+            for k in range(width):
                 basis[count, k] -= inside * basis[i, k]
         square = 0.0
         for k in range(s):
@@ -58,82 +62,94 @@ def extend_basis(basis, count, row):
         if sweep > 0 and square > 0.25 * before:
             break
         before = square
-    if not SMALLEST_PART * SMALLEST_PART * size < square < math.inf:
-        return -1
-    for k in range(s):
-        basis[count, k] /= math.sqrt(square)
-    return count + 1
+    return math.sqrt(square) if SMALLEST_PART**2 * size < square < math.inf else 0.0
+
+
+@inline
+def scale_row(basis, row, length):
+    """Divide a row of the basis by its length."""
+    for k in range(basis.shape[1]):
+        basis[row, k] /= length
 
 
 @called
-def row_basis(F, D, first, basis):
-    """Fill the basis with the row space of U, without the intercept's; return its size, or -1."""
-    count = 0
+def fill_basis(F, D, basis, count):
+    """Fill the basis with the known rows of F, from scratch; set the count, -1 if it fails."""
+    count[0], first = 0, D.shape[0] - basis.shape[0]
     for j in range(first, D.shape[0]):
-        if D[j] > 0 and count >= 0:
-            count = extend_basis(basis, count, F[j, first : D.shape[0]])
-    return count
+        if D[j] == 0:
+            continue
+        length = orthogonalise(basis, count[0], F[j, first:])
+        if length == 0:
+            count[0] = -1
+            break
+        scale_row(basis, count[0], length)
+        count[0] += 1
+    count[1] = 1
 
 
 @called
-def shortest_solution(F, D, columns, first, basis, count, theta):
-    """Compute theta (m, d) of minimum norm; False where this way is not accurate.
-
-    It is not where columns are ``FAR`` times as long as others: the basis rounds in raw units.  The
-    projection is repeated for what is left of T, which takes back the errors of a large solution.
+def renew_targets(F, D, basis, count):
+    """Compute the targets of the basis from any solution of ``U theta = T``; clear the count where
+    this takes digits: the solution of minimum norm is much smaller.
     """
-    m, d = theta.shape
-    longest, shortest = 0.0, math.inf  # of the slopes' columns, squared
+    s, d = basis.shape[0], D.shape[0]
+    m = F.shape[1] - d
+    theta, count[1] = np.empty((m, d)), 1
+    solve(F, D, theta)
+    for q in range(m):
+        whole, inside = 0.0, 0.0
+        for k in range(d - s, d):
+            whole += theta[q, k] * theta[q, k]
+        for i in range(count[0]):
+            target = 0.0
+            for k in range(s):
+                target += basis[i, k] * theta[q, d - s + k]
+            basis[i, s + q] = target
+            inside += target * target
+        if not whole <= LONGER * inside:
+            count[0] = -1
+
+
+@called
+def find_error(F, D, columns, start, w, error):
+    """Compute the errors (m,) of a row in a new direction by the coefficients of minimum norm.
+
+    Returns False where this way is not accurate: where columns are ``FAR`` times as long as others,
+    the basis rounds in raw units.  The row w (d + m,) is destroyed.
+    """
+    first, basis, count = start
+    d, s = D.shape[0], basis.shape[0]
+    longest, shortest, known = 0.0, math.inf, 0  # squares of the slopes' columns; known slopes
     for k in range(first, d):
+        known += 1 if D[k] > 0 else 0
         longest = max(longest, columns[0, k])
         if columns[0, k] > 0:
             shortest = min(shortest, columns[0, k])
-    if count < 0 or longest > FAR * FAR * shortest or (first == 1 and D[0] == 0):
+    if longest > FAR * FAR * shortest or (first == 1 and D[0] == 0 and known > 0):
         return False
-    rest, step, inside = np.empty(d), np.empty(d), np.empty(d)
-    for q in range(m):
-        for k in range(d):
-            theta[q, k] = 0.0
-            rest[k] = F[k, d + q] if D[k] > 0 else 0.0
-        before = math.inf
-        for _ in range(4):
-            for i in range(d - 1, -1, -1):
-                v = rest[i]
-                for k in range(i + 1, d):
-                    v -= F[i, k] * step[k]
-                step[i] = v if D[i] > 0 else 0.0
-            for k in range(first, d):
-                inside[k] = 0.0
-            for i in range(count):
-                part = 0.0
-                for k in range(first, d):
-                    part += basis[i, k - first] * step[k]
-                for k in range(first, d):
-                    inside[k] += part * basis[i, k - first]
-            if first == 1:
-                v = rest[0]
-                for k in range(1, d):
-                    v -= F[0, k] * inside[k]
-                step[0] = v
-            size, change = 0.0, 0.0
-            for k in range(d):
-                if k >= first:
-                    step[k] = inside[k]
-                theta[q, k] += step[k]
-                length = math.sqrt(columns[0, k])
-                size = max(size, abs(theta[q, k]) * length)
-                change = max(change, abs(step[k]) * length)
-            if change <= 1e-15 * size or not change < before:
-                break
-            before = change
-            for i in range(d):
-                if D[i] > 0:
-                    v = F[i, d + q] - theta[q, i]
-                    for k in range(i + 1, d):
-                        v -= F[i, k] * theta[q, k]
-                    rest[i] = v
-        if not change <= LARGEST_STEP * size:
-            return False
+    if first == 1:
+        one = w[0]
+        for k in range(w.shape[0]):
+            w[k] -= one * F[0, k] if D[0] > 0 else 0.0
+    if s == 0:
+        for q in range(error.shape[0]):
+            error[q] = w[d + q]
+        return True
+    if count[0] == known and count[1] == 0:
+        renew_targets(F, D, basis, count)
+    if count[0] != known:
+        fill_basis(F, D, basis, count)
+    if count[0] < 0:
+        return False
+    length = orthogonalise(basis, count[0], w[first:])
+    for q in range(error.shape[0]):
+        error[q] = basis[count[0], s + q]
+    if d < EXTENDED_FROM or length == 0:  # afresh for the next, so that cuts change no bit
+        count[0] = -1
+        return True
+    scale_row(basis, count[0], length)
+    count[0] += 1
     return True
 
 
@@ -199,15 +215,10 @@ def forget_everything(F, D, columns, tally, loss):
 
 
 @inline
-def make_start(D, first, gates, span):
-    """Return room for the directions of a stream's first rows, if any pivot is or may become 0."""
-    wanted = False
-    for j in range(D.shape[0]):
-        wanted = wanted or D[j] == 0
-    for t in range(span[0], span[1]):
-        wanted = wanted or gates[t] == 0
-    s = D.shape[0] - first if wanted else 0
-    return first, np.empty((s, s)), np.full(1, -1)
+def make_start(d, m, first):
+    """Return room for the directions of a stream's first rows."""
+    s = d - first
+    return first, np.empty((s, s + m)), np.full(2, -1)
 
 
 @called
@@ -218,12 +229,13 @@ def take_carefully(state, rows, t, limits, start, known, errors):
     times the a-priori one.  It is 0 where the row is a reset or its direction new, for which
     ``errors`` need the coefficients of minimum norm.  The outcome is how many coefficients were
     held, or -1 where these could not be computed here: nothing has changed then.  ``known`` says
-    that ``errors`` holds the row's already.  ``start`` = (1 with an intercept else 0, basis (s, s)
-    or (0, 0), number (1,) of its rows, or -1 where they are not those of the state).
+    that ``errors`` holds the row's already.  ``start`` = (1 with an intercept else 0, basis
+    (s, s + m), (number of its rows, or -1 where they are not those of the state, and whether its
+    targets are)).
     """
     F, D, columns, tally, loss = state
     X, Y, gates, weights = rows
-    first, basis, count = start
+    count = start[2]
     d, m = D.shape[0], loss.shape[0]
     gate, weight, error = gates[t], weights[t], np.empty(m)
     gate = max(gate, FAINTEST_GATE) if gate > 0 else gate
@@ -234,25 +246,9 @@ def take_carefully(state, rows, t, limits, start, known, errors):
     kept = gate if gate > 0 else 1.0
     new = find_noise(F, D, columns[0], w, kept, noise_level(limits, d, tally), noise)
     if new >= 0 and not known:
-        empty = True
-        for j in range(d):
-            empty = empty and D[j] == 0
-        theta = np.zeros((m, d))
-        if not empty:
-            if basis.shape[0] != d - first:
-                basis = np.empty((d - first, d - first))
-                count[0] = -1
-            if d < EXTENDED_FROM:  # afresh, so that cuts of a stream change no bit
-                count[0] = -1
-            if count[0] < 0:
-                count[0] = row_basis(F, D, first, basis)
-            if not shortest_solution(F, D, columns, first, basis, count[0], theta):
-                return 0.0, -1
-        for q in range(m):
-            v = Y[t, q]
-            for k in range(d):
-                v -= X[t, k] * theta[q, k]
-            errors[t, q] = v
+        load_row(w, X, Y, t)
+        if not find_error(F, D, columns, start, w, errors[t]):
+            return 0.0, -1
     elif not known:
         for q in range(m):
             errors[t, q] = w[d + q]
@@ -260,7 +256,7 @@ def take_carefully(state, rows, t, limits, start, known, errors):
     load_row(w, X, Y, t)
     if reset:
         forget_everything(F, D, columns, tally, loss)
-        gate, count[0] = 1.0, 0
+        gate, count[0] = 1.0, -1
         for k in range(d):
             noise[k] = abs(w[k])
         new = find_noise(F, D, columns[0], w, gate, noise_level(limits, d, tally), noise)
@@ -271,13 +267,13 @@ def take_carefully(state, rows, t, limits, start, known, errors):
         left = absorb_carefully(F, D, loss, w, gate, weight, noise, error)
     count_squares(columns, X[t], gate, weight)
     count_row(tally, 1.0 if reset else gates[t], weight)
-    if new >= first and D[new] > 0 and count[0] >= 0 and 0 < basis.shape[0] == d - first:
-        count[0] = extend_basis(basis, count[0], F[new, first:d])
-    else:
-        count[0] = -1 if new >= first else count[0]
+    if new < 0:
+        count[1] = 0  # other targets, of the same directions
+    elif known or D[new] == 0:
+        count[0] = -1
     held = 0
     if gate < 1 and needs_hold(D, columns, tally, limits):
-        held = hold(F, D, columns, tally, limits)
+        held, count[0] = hold(F, D, columns, tally, limits), -1
     return 0.0 if reset or new >= 0 else left, held
 
 
@@ -292,7 +288,8 @@ def learn_carefully(state, spread, rows, span, limits, intercept, errors):
     check_call(state, rows, span, errors)
     check_spread(spread, state[1].shape[0], False)
     first = 1 if intercept else 0
-    start, held, t, done = make_start(state[1], first, rows[2], span), 0, span[0], True
+    start = make_start(state[1].shape[0], state[4].shape[0], first)
+    held, t, done = 0, span[0], True
     while t < span[1]:
         _, outcome = take_carefully(state, rows, t, limits, start, False, errors)
         if outcome < 0:
@@ -311,7 +308,7 @@ def take_known(state, spread, rows, limits, intercept, errors):
     """Absorb one row, whose a-priori errors (1, m) are known; return (share, number held)."""
     check_call(state, rows, (0, 1), errors)
     check_spread(spread, state[1].shape[0], False)
-    start = 1 if intercept else 0, np.empty((0, 0)), np.full(1, -1)
+    start = 1 if intercept else 0, np.empty((0, 0)), np.full(2, -1)
     share, held = take_carefully(state, rows, 0, limits, start, True, errors)
     absorb_squares(spread, rows[0], rows[2], rows[3], 0, 1)
     return share, held

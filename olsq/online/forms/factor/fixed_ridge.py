@@ -115,7 +115,7 @@ def learn(form, fixed, rows, span, limits, intercept, errors, trace):
     d, m, held, t = state[1].shape[0], state[4].shape[0], 0, span[0]
     X, Y, gates, weights = rows
     check_spread(spread, d, wants_sandwich(trace))
-    room, start = make_room(d, m), (1 if intercept else 0, np.empty((0, 0)), np.full(1, -1))
+    room, start = make_room(d, m), (1 if intercept else 0, np.empty((0, 0)), np.full(2, -1))
     w, theta, leverage = np.empty(d + m), np.empty((m, d)), 0.0
     if fixed is not None:
         check_state(fixed[0])

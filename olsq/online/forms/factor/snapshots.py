@@ -83,7 +83,7 @@ def learn_with_care(form, rows, span, limits, intercept, errors, trace, snapshot
         raise ValueError("the shapes of the snapshots do not fit the state")
     if span[1] - span[0] > n:
         raise ValueError("the span of rows is longer than the shape of the snapshots")
-    start, lacking = make_start(D, 1 if intercept else 0, gates, span), False
+    start, lacking = make_start(d, m, 1 if intercept else 0), False
     while t < span[1] and not sound and not lacking:
         share, outcome = take_carefully(state, rows, t, limits, start, False, errors)
         if outcome < 0:
