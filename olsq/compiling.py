@@ -200,6 +200,13 @@ def _banks() -> Iterator[Step]:
         model.predict(X, by=keys)
 
     yield "GroupedLeastSquares", groups
+
+    def windows() -> None:
+        model = olsq.GroupedRollingLeastSquares(10).fit(X, y, by=keys)
+        model.predict(X, by=keys)
+        model.coef_stderr_  # noqa: B018
+
+    yield "GroupedRollingLeastSquares", windows
     yield "paths by group", lambda: olsq.coefficient_path(X, y, by=keys)
     yield "windows by group", lambda: olsq.coefficient_path(X, y, by=keys, window=10)
 

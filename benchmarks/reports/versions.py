@@ -101,6 +101,16 @@ def groups(rows: int) -> Run:
     return lambda: olsq.GroupedLeastSquares(**FORGET).fit(X, y, by=keys)
 
 
+def windows_of_groups(n: int, rows: int) -> Run:
+    """Feed calls of some rows for each of n groups of 4 coefficients with full windows."""
+    import olsq
+
+    X, y = data(100 * n, 4)
+    keys = np.arange(n * rows) % n
+    est = olsq.GroupedRollingLeastSquares(100).fit(X, y, by=np.arange(100 * n) % n)
+    return lambda: est.partial_fit(X[: n * rows], y[: n * rows], by=keys)
+
+
 def forgetting_by(strategy: str, d: int, rows: int, *numbers: float) -> Run:
     import olsq
 
@@ -178,6 +188,8 @@ CASES: dict[str, Callable[[], Run]] = {
     "bank of 100, a row each": lambda: bank(100, 50),
     "bank of 10,000, a row each": lambda: bank(10_000, 2),
     "200 groups, 20,000 rows": lambda: groups(20_000),
+    "1,000 windows by group, a row each": lambda: windows_of_groups(1000, 1),
+    "1,000 windows by group, 100 rows each": lambda: windows_of_groups(1000, 100),
     "`compiled.update`, d 4": lambda: user_loop(40_000),
     "saved and loaded, d 64": lambda: files(64),
     "random walk, d 4": lambda: forgetting_by("RandomWalk", 4, 10_000, 1e-4),

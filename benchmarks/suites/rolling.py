@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .common import FORGET, RIDGE, need, one_by_one, ratio, regression
 
 SIZES = [4, 16, 64]
@@ -49,3 +51,20 @@ class OneRow:
 
     def time_row(self, d: int) -> None:
         self.est.partial_fit(*next(self.rows)).coef_  # noqa: B018
+
+
+class Groups:
+    """A row for each of 1,000 groups in one call, in full windows, and the coefficients read."""
+
+    params = (SIZES,)
+    param_names = ("d",)
+
+    def setup(self, d: int) -> None:
+        (kind,) = need("olsq.GroupedRollingLeastSquares")
+        X, y = regression(100_000, d)
+        self.est = kind(window=100, fit_intercept=False)
+        self.est.partial_fit(X, y, by=np.arange(100_000) % 1000)
+        self.X, self.y, self.by = X[:1000], y[:1000], np.arange(1000)
+
+    def time_row_each(self, d: int) -> None:
+        self.est.partial_fit(self.X, self.y, by=self.by).coef_  # noqa: B018

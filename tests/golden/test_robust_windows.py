@@ -74,6 +74,25 @@ def test_every_window_is_statsmodels(kind, lags, intercept):
     agrees(path, Y[:, 0], inside, *given, None, intercept)
 
 
+@pytest.mark.parametrize("lags", [0, 1, 7, 29])
+@pytest.mark.parametrize("offset", [0.0, 3.0, 1e3, 1e6])
+def test_lags_and_columns_that_lose_digits(lags, offset):
+    """Lags longer than the rows so far; columns of which an intercept leaves little."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 3)) + offset
+    y = rng.standard_normal(90).cumsum()
+    path = olsq.coefficient_path(X, y, window=30, fit_intercept=True, cov="HAC", maxlags=lags)
+    for t in (5, 12, 40, 89):
+        rows = np.column_stack([np.ones(90), X])[max(0, t - 29) : t + 1]
+        theta = np.append(path.intercept[t], path.coef[t])
+        s = np.linalg.pinv(rows, rcond=1e-14) * (y[max(0, t - 29) : t + 1] - rows @ theta)
+        total = (s**2).sum(axis=1)
+        for lag in range(1, min(lags, s.shape[1] - 1) + 1):
+            total += 2 * (1 - lag / (lags + 1)) * (s[:, lag:] * s[:, :-lag]).sum(axis=1)
+        found = np.append(path.intercept_stderr[t], path.stderr[t])
+        np.testing.assert_allclose(found, np.sqrt(total), rtol=1e-10 + 1e-15 * offset**1.5)
+
+
 def test_windows_of_time_and_fading_rows():
     times, forget = np.arange(N) / 2.0, 0.95
     path = olsq.coefficient_path(

@@ -15,6 +15,7 @@ from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.many import decision_kernels as decisions
 from olsq.online.many import kernels as bank
+from olsq.online.many import window_kernels as stacked
 from olsq.online.variants import robust_kernels
 from olsq.online.windows import kernels as rolling
 from olsq.online.windows.ring import NO_ROWS
@@ -146,6 +147,23 @@ def calls(traced):
         unknown, turns, rows(), roundings, True, residual, np.zeros(2, bool),
     ]  # fmt: skip
     yield bank.take_known, [unknown, turns, rows(), roundings, True, residual]
+    first, slots = np.array([0, WINDOW]), np.array([WINDOW, WINDOW])
+    own = [np.stack([array] * 2) for array in full_ring()[4:]]
+    rings = (*(np.concatenate([a, a]) for a in rows_of(WINDOW)), np.ones(2 * WINDOW))
+    arriving = *rows(), np.ones(N, int), np.zeros(N, np.int64)
+    yield stacked.roll_members, [
+        two[:5], rings, (first, slots, np.ones(2, bool), *own), turns, arriving, roundings, False,
+        residual,
+    ]  # fmt: skip
+    held = first, slots, own[0], np.arange(2.0 * WINDOW)
+    times = np.arange(10.0, 10.0 + N)
+    yield stacked.count_leaving, [
+        held, turns, np.ones(N, bool), 0, times, times - 3.0, np.zeros(N, int),
+    ]  # fmt: skip
+    yield stacked.keep_times, [held, turns, np.ones(N, bool), times]
+    yield stacked.keep_constants, [
+        np.full((2, D), np.nan), np.arange(N) % 2, rows_of(N)[0], np.ones(N, bool),
+    ]  # fmt: skip
     some, theta = np.array([1, 0]), np.zeros((2, M, D))
     yield bank.solve_filters, [*two[:2], some, theta]
     bare = np.tile(np.eye(D), (2, 1, 1)), *two[1:4]  # these read no targets

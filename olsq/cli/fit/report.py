@@ -16,7 +16,7 @@ from olsq.cli.errors import escape, printable
 from olsq.cli.fit.estimators import Groups
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
-from olsq.online import GroupedRollingLeastSquares, RecursiveLeastSquares, RollingLeastSquares
+from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 Alone = RecursiveLeastSquares | RollingLeastSquares
 
@@ -224,10 +224,6 @@ def coefficients_of(
     NaN in groups without an estimate.
     """
     names = [*(["intercept"] if groups.fit_intercept else []), *features]
-    windows = groups._known().values() if isinstance(groups, GroupedRollingLeastSquares) else ()
-    if windows and not any(window._has_estimate() for window in windows):
-        nothing = np.full((len(groups), len(names)), np.nan)
-        return names, nothing, nothing
     several = groups.coef_.ndim == 3
     at = (slice(None), target) if several else (slice(None),)
     coef, stderr = groups.coef_[at], groups.coef_stderr_[at]

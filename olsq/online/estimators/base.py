@@ -23,6 +23,7 @@ from olsq.online.forms.rows import Rows, Trace, read_only
 from olsq.online.paths.collector import RobustErrors, combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
+from olsq.online.rows.durations import Duration
 from olsq.online.rows.frames import Labels, check_same_index, column_names
 from olsq.online.rows.options import check_weight, check_weight_of_row, without_missing
 from olsq.online.rows.sparse import rows_or_array
@@ -475,25 +476,12 @@ class StreamingRegressor(Prediction):
         if times is not None:
             check_same_index(X=X, y=y, times=times)
         before = self._timing if fitted else None
-        duration = self._duration(times is not None or before is not None)
-        if duration is None and times is None:
-            return call, None
-        value, example = self._timed_option()
+        learned = self.n_samples_seen_ if fitted else 0
+        timed = times is not None or before is not None
+        duration, value = self._checked_duration(times, before, learned, forget)
         if duration is None:
-            raise ValueError(
-                f"times are not used with {value}, which counts rows: leave times out, or give a "
-                f"length of time such as {example}"
-            )
-        if fitted and before is None and self.n_samples_seen_ > 0:
-            raise ValueError(
-                f"{value} is a length of time, but this {type(self).__name__} has learned rows "
-                "without times: call fit to start anew"
-            )
-        fading = self._half_life_in_time(times is not None or before is not None)
-        if forget is not None and fading is not None:
-            if self.TIMED != "half_life":
-                value = f"half_life={self.half_life!r}"
-            raise ValueError(f"forget and {value}, a length of time, cannot be combined")
+            return call, None
+        fading = self._half_life_in_time(timed)
         countable = not isinstance(self.forget, Forgetting)
         pair = 2 if call.complex_features else 1
         row_times, timing = times_of_call(
@@ -506,6 +494,35 @@ class StreamingRegressor(Prediction):
             return call._replace(times=row_times, unit=duration.length), timing
         half_life = None if fading is None else fading.length
         return call._replace(times=row_times, half_life=half_life), timing
+
+    def _checked_duration(
+        self, times: Any, before: Any, learned: int, forget: Any
+    ) -> tuple[Duration | None, str]:
+        """Return the parameter that is a length of time, None if rows count, and its name and value
+        for messages.
+
+        ``before`` are the times so far, None if there were none; ``learned`` rows came before.
+        Raises ValueError for times that are not called for, and factors beside a half-life in time.
+        """
+        duration = self._duration(times is not None or before is not None)
+        value, example = self._timed_option()
+        if duration is None and times is None:
+            return None, value
+        if duration is None:
+            raise ValueError(
+                f"times are not used with {value}, which counts rows: leave times out, or give a "
+                f"length of time such as {example}"
+            )
+        if before is None and learned > 0:
+            raise ValueError(
+                f"{value} is a length of time, but this {type(self).__name__} has learned rows "
+                "without times: call fit to start anew"
+            )
+        fading = self._half_life_in_time(times is not None or before is not None)
+        if forget is not None and fading is not None:
+            shown = value if self.TIMED == "half_life" else f"half_life={self.half_life!r}"
+            raise ValueError(f"forget and {shown}, a length of time, cannot be combined")
+        return duration, value
 
     def _sees_complex(self, *data: Any) -> bool:
         """Test whether the first rows, or the prior, make this a model of complex coefficients."""

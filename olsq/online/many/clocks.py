@@ -7,8 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.rows.durations import DATES, gates_after, time_between
-from olsq.online.rows.times import Clock, Timing, time_shown
+from olsq.online.many.labels import MISSING
+from olsq.online.rows.durations import DATES, Duration, gates_after, time_between
+from olsq.online.rows.times import (
+    Clock,
+    Timing,
+    check_kind,
+    read_times_in_any_order,
+    same_clock,
+    time_shown,
+)
 
 FIRST, LAST, FIRST_LEARNED, LAST_LEARNED = range(4)
 NO_DATE = np.iinfo(np.int64).min  # NumPy's NaT
@@ -75,13 +83,14 @@ class TimedRows:
     """The rows of one call with their groups and times; ``after`` has the clocks once learned.
 
     ``codes`` (n,) are the groups, ``times`` (n,) values of the clocks' kind, and ``half_life`` is
-    in their unit.
+    in their unit, infinite where nothing is forgotten by the time.
     """
 
     def __init__(
         self, clocks: Clocks, codes: NDArray[np.int64], times: NDArray, half_life: float
     ) -> None:
         self.after = clocks
+        self.times = times
         self._before = clocks
         self._half_life = half_life
         # A stable sort keeps each group's rows in the order in which they came.
@@ -131,6 +140,40 @@ class TimedRows:
             values[groups, first + 1] = at[ends]
         self.after = self._before._replace(values=values)
         return gates
+
+
+def time_rows(
+    clocks: Clocks | None,
+    times: Any,
+    codes: NDArray[np.int64],
+    keys: list[Any],
+    n: int,
+    duration: Duration,
+    parameter: str,
+    half_life: float,
+) -> TimedRows:
+    """Check the times of labelled rows; return them with the clocks of n groups.
+
+    ``parameter`` is the one that is a ``duration``, for messages.
+    """
+    rows = np.flatnonzero(codes != MISSING)
+    read = read_times_in_any_order(times, codes.size, codes != MISSING)
+    values, zoned = read.values, None
+    if codes.size:
+        check_kind(read.kind, duration, parameter)
+        zoned = read.zoned
+    else:  # an empty list has no kind
+        values = values.astype(Clocks.start(duration.kind, 0).values.dtype)
+    clocks = clocks or Clocks.start(duration.kind, 0)
+    if clocks.kind != duration.kind:
+        raise ValueError(
+            f"{parameter} goes with times that are {duration.kind}, but rows before had "
+            f"{clocks.kind}: call fit to start anew"
+        )
+    clocks = clocks._replace(zoned=same_clock(clocks.zoned, zoned))
+    timed = TimedRows(clocks.grown(n), codes[rows], values[rows], half_life)
+    timed.check_order(keys, rows)
+    return timed
 
 
 def previous_times(times: NDArray, groups: NDArray[np.int64], last: NDArray) -> NDArray:

@@ -151,15 +151,8 @@ def read_windows(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedR
     want(bool(keys) or first.n_samples_seen_ == 0, "keys", keys)
     groups = GroupedRollingLeastSquares(**first.get_params())
     _name(groups, header["feature_names"], first.n_features_in_)
-    targets = first._origin.n_targets
-    groups.__dict__.update(
-        _windows=dict(zip(keys, windows, strict=False)),
-        _blank=None if keys else first,
-        n_features_in_=first.n_features_in_,
-        _residual=np.empty((0, targets) if targets else 0),
-        metadata_=header["metadata"],
-        _zoned=header["zoned"],
-    )
+    groups._settle(dict(zip(keys, windows, strict=False)), first, header["zoned"])
+    groups.metadata_ = header["metadata"]
     return groups
 
 

@@ -13,7 +13,7 @@ from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
 from olsq.online.files import frozen
 from olsq.online.many.bank import FilterBank
-from olsq.online.many.clocks import Clocks, TimedRows
+from olsq.online.many.clocks import time_rows
 from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, written_key
 from olsq.online.many.paths import path_of
@@ -22,12 +22,7 @@ from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
 from olsq.online.rows.options import forget_or_half_life, plain
-from olsq.online.rows.times import (
-    check_kind,
-    read_times_in_any_order,
-    same_clock,
-    times_or_index,
-)
+from olsq.online.rows.times import times_or_index
 
 
 @dataclass(eq=False, repr=False, match_args=False)
@@ -120,7 +115,10 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
             X, y, sample_weight, forget = labelled_rows
         bank, timed = self._grown(len(places)), None
         if duration is not None:
-            timed = self._timed(times, duration, codes, list(places), len(bank))
+            parameter, keys, n = f"half_life={self.half_life!r}", list(places), len(bank)
+            timed = time_rows(
+                self._clocks, times, codes, keys, n, duration, parameter, duration.length
+            )
         self._pass_parameters(bank)
         learned = bank._learn(
             X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
@@ -175,29 +173,6 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
                 "without times: call fit to start anew"
             )
         return times_or_index(times, X, y, duration, value), duration
-
-    def _timed(
-        self, times: Any, duration: Duration, codes: NDArray[np.int64], keys: list[Any], n: int
-    ) -> TimedRows:
-        """Check the times of labelled rows; return them with the clocks of n filters."""
-        rows = np.flatnonzero(codes != MISSING)
-        read = read_times_in_any_order(times, codes.size, codes != MISSING)
-        values, zoned = read.values, None
-        if codes.size:
-            check_kind(read.kind, duration, f"half_life={self.half_life!r}")
-            zoned = read.zoned
-        else:  # an empty list has no kind
-            values = values.astype(Clocks.start(duration.kind, 0).values.dtype)
-        clocks = self._clocks or Clocks.start(duration.kind, 0)
-        if clocks.kind != duration.kind:
-            raise ValueError(
-                f"half_life={self.half_life!r} goes with times that are {duration.kind}, but "
-                f"rows before had {clocks.kind}: call fit to start anew"
-            )
-        clocks = clocks._replace(zoned=same_clock(clocks.zoned, zoned))
-        timed = TimedRows(clocks.grown(n), codes[rows], values[rows], duration.length)
-        timed.check_order(keys, rows)
-        return timed
 
     def _grown(self, groups: int) -> FilterBank:
         """Return the bank with room for so many groups, and spare ones: few calls grow it."""

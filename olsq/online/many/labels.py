@@ -97,7 +97,7 @@ def encode(by: Any, n_rows: int, numbered: dict[Any, int]) -> tuple[NDArray[np.i
     if integers and (values[1:] >= values[:-1]).all():  # in groups already: nothing to sort
         first = np.concatenate([labelled[:1], 1 + np.flatnonzero(values[1:] != values[:-1])])
         local = np.repeat(np.arange(first.size), np.diff(first, append=values.size))
-        distinct = [plain_label(value) for value in values[first]]
+        distinct = _plain_labels(values[first])
     elif values.dtype == object:
         local, distinct = _by_hash(values[labelled])
     else:
@@ -105,13 +105,13 @@ def encode(by: Any, n_rows: int, numbered: dict[Any, int]) -> tuple[NDArray[np.i
         order = np.argsort(first)  # of appearance, not of size
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
-        local, distinct = rank[local.ravel()], [plain_label(unique[i]) for i in order]
+        local, distinct = rank[local.ravel()], _plain_labels(unique[order])
     fresh: list[Any] = []
     known: dict[Any, int] | None = None
-    numbers = np.empty(len(distinct), np.int64)
-    for i, key in enumerate(distinct):
-        number = numbered.get(key)
-        if number is None and type(key) not in QUICK:
+    numbers: Any = [numbered.get(key) for key in distinct]
+    for i in [i for i, number in enumerate(numbers) if number is None]:
+        key, number = distinct[i], None
+        if type(key) not in QUICK:
             if known is None:
                 known = {same_label(other): n for other, n in numbered.items()}
             number = known.get(same_label(key))
@@ -119,8 +119,13 @@ def encode(by: Any, n_rows: int, numbered: dict[Any, int]) -> tuple[NDArray[np.i
             number = len(numbered) + len(fresh)
             fresh.append(key)
         numbers[i] = number
-    codes[labelled] = numbers[local]
+    codes[labelled] = np.array(numbers, np.int64)[local]
     return codes, fresh
+
+
+def _plain_labels(values: NDArray) -> list[Any]:
+    """Do :func:`plain_label` for labels of one dtype, those of an array."""
+    return values.tolist() if values.dtype.kind in "iubfSU" else list(values)
 
 
 def label_array(by: Any) -> NDArray:

@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_choice
+from olsq.online.calls.call import Call
 from olsq.online.estimators.rolling import RollingLeastSquares
+from olsq.online.estimators.uncertainty import check_weight_of_interval, noise_of_rows
+from olsq.online.forms.rows import clip_to
+from olsq.online.forms.student import check_level
+from olsq.online.forms.targets import TargetGroups
+from olsq.online.many.bank import FilterBank
 from olsq.online.many.by_key import ByKey
+from olsq.online.many.clocks import time_rows
+from olsq.online.many.group_windows import GroupWindows
 from olsq.online.many.labels import MISSING, encode, known_key, written_key
+from olsq.online.many.parallel import uninterrupted
 from olsq.online.parameters import WindowParameters
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
+from olsq.online.rows.durations import DATES
 from olsq.online.rows.frames import check_same_index
-from olsq.online.rows.options import check_weight, factors_of_rows
-from olsq.online.rows.times import check_times_shape, of_frames, same_clock, times_and_zone
+from olsq.online.rows.options import check_noise_variance, check_weight, factors_of_rows
+from olsq.online.rows.times import Clock, as_array, times_or_index
 from olsq.progress import count_groups
 
 
 def _of_each_window(name: str, empty: float = np.nan) -> Any:
-    """Make a property that stacks the windows' attribute; ``empty`` where there is no estimate."""
+    """Make a property that reads all windows' attribute; ``empty`` where there is no estimate."""
 
     def read(self: GroupedRollingLeastSquares) -> NDArray:
+        def of_part(bank: FilterBank, few: NDArray[np.bool_]) -> NDArray:
+            values = np.array(getattr(bank, name))
+            values[few] = empty
+            return values
+
         with self._locked():
-            values = [_read_or_none(window, name) for window in self._windows_or_raise().values()]
-            missing = np.full_like(getattr(self._of_one_row(), name), empty)
-            if not values:
-                return np.empty((0, *missing.shape), missing.dtype)
-            return np.stack([missing if value is None else value for value in values])
+            return self._by_part(of_part)
 
     return property(read, doc=getattr(RollingLeastSquares, name).__doc__)
-
-
-def _read_or_none(window: RollingLeastSquares, name: str) -> Any:
-    return getattr(window, name) if window._has_estimate() else None
 
 
 class GroupedRollingLeastSquares(WindowParameters, ByKey):
@@ -68,8 +76,11 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
 
     Notes
     -----
-    Time and memory are those of the windows, and some 0.1 ms for each group of a call.  Several
-    threads may use one object.  No derivatives.
+    O(d^2 + m d) time per row that comes or leaves, in one compiled loop over all groups of a call,
+    which sorts its labels.  Memory is that of the rows in the windows, up to three times over, and
+    O(d^2) per group.  Rows of paths, and those of groups that a factor of 0 empties, are learned
+    one group after another, some 0.2 ms each.  With ``missing="skip_target"`` every target has a
+    window of its own.  Several threads may use one object.  No derivatives.
 
     Examples
     --------
@@ -86,9 +97,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
     array([-1., nan])
     """
 
-    _windows: dict[Any, RollingLeastSquares]  # of every key, in order of appearance
-    _blank: RollingLeastSquares | None = None  # without rows, while there is no key
-    _zoned: bool | None  # whether the times of a window of time have a time zone
+    _windows: GroupWindows
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -103,99 +112,167 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         *,
         want_path: bool = False,
     ) -> CoefficientPath | None:
-        earlier = self.__dict__.get("_windows", {})
-        fitted, parameters = self.__sklearn_is_fitted__(), self.get_params()
-        alone = RollingLeastSquares(**parameters)
+        before: GroupWindows | None = self.__dict__.get("_windows")
+        alone = self._checked_alone()
+        per_row = {"sample_weight": sample_weight, "forget": forget}
+        X, by, times, named = self._taken_apart(X, y, by, times, **per_row)
+        clocks = None if before is None else before.clocks
+        learned = 0 if before is None else int(before.seen.sum())
+        duration, parameter = alone._checked_duration(times, clocks, learned, forget)
+        if duration is not None:
+            times = times_or_index(times, X, y, duration, parameter)
+        X = inputs.check_X(
+            X, self, None if before is None else self.n_features_in_, allow_empty=True
+        )
+        n, n_targets = len(X), None if before is None else before.origin.n_targets
+        y = inputs.check_y(y, self, n, n_targets)
+        weights = None if sample_weight is None else check_weight(sample_weight, n)
+        factors = None if forget is None else factors_of_rows(forget, n)
+        codes, fresh = encode(by, n, {} if before is None else before.places)
+        self._refuse_unlabelled(codes)
+        fading, timed = alone._half_life_in_time(True), []
+        if duration is not None:
+            keys = [*self._known(), *fresh]
+            half_life = math.inf if fading is None else float(fading.length)
+            parts = y.shape[1] if alone.missing == "skip_target" and y.ndim == 2 else 1
+            how = times, codes, keys, len(keys), duration, parameter, half_life
+            timed = [time_rows(own, *how) for own in clocks or [None] * parts]
+        labelled = codes != MISSING
+        rows = slice(None) if labelled.all() else labelled
+        codes = codes[rows]
+        given = [a if a is None else a[rows] for a in (X, y, weights, factors)]
+        call = alone._check_call(given[0], given[1], given[2], given[3], None)
+        windows = GroupWindows.start(alone, alone._origin_of(call)) if before is None else before
+        check_noise_variance(self.noise_variance, windows.origin.columns)
+        windows = windows.grown(fresh)
+        calls = windows.calls_of(call, timed, fading is not None)
+        row_times = timed[0].times if timed else None
+        # Groups that are learned one by one: those of a path, or emptied by a factor of 0.
+        alone_too = np.full(codes.size, want_path)
+        if not want_path and (call.gates == 0).any():
+            alone_too = np.isin(codes, codes[call.gates == 0])
+        residual = np.full((codes.size, *y.shape[1:]), np.nan, np.result_type(X, np.float32))
+        estimators, path = {}, None
+        if alone_too.any():
+            estimators, path = self._learn_one_by_one(
+                windows, codes, alone_too, (given, row_times), residual, want_path
+            )
+        together = ~alone_too
+
+        def learn_together(windows: GroupWindows) -> GroupWindows:
+            if together.any():
+                some = slice(None) if together.all() else together
+                own_times = None if row_times is None else row_times[some]
+                errors = windows.learn([_some(c, some) for c in calls], codes[some], own_times)
+                residual[some] = clip_to(errors.reshape(-1, *y.shape[1:]), residual.dtype)
+            for code, estimator in estimators.items():
+                windows.put(code, estimator)
+            return windows
+
+        # A copy learns many rows, so that an interrupt cannot leave half an update behind; that of
+        # large windows would take longer than a few rows.
+        if codes.size > windows.n_slots:
+            windows = learn_together(windows.copy())
+        else:
+            windows = uninterrupted(lambda: learn_together(windows))
+        if timed:
+            windows = windows._replace(clocks=[times_of_part.after for times_of_part in timed])
+        every_residual = np.full((n, *y.shape[1:]), np.nan, residual.dtype)
+        every_residual[rows] = residual
+        self.__dict__.update(
+            _windows=windows,
+            _residual=every_residual,
+            n_features_in_=X.shape[1],
+            metadata_=self.__dict__.get("metadata_", {}),
+            **named,
+        )
+        if not want_path:
+            return None
+        if path is None:  # no row has a label
+            zeros = np.zeros((1, X.shape[1]), X.dtype), np.zeros((1, *y.shape[1:]))
+            shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
+            path = rows_like(shapes.partial_fit_path(*zeros), codes.size)
+        of_labelled = CoefficientPath.of_arrays(path)
+        every_row = rows_like(of_labelled, n)
+        fill_rows(every_row, rows, of_labelled)
+        return CoefficientPath.of_arrays(every_row)
+
+    def _checked_alone(self) -> RollingLeastSquares:
+        """Return an estimator with the parameters, which are those that the states were made with.
+
+        Raises ValueError or TypeError for others.
+        """
+        alone = RollingLeastSquares(**self.get_params())
         alone._check_parameters()
         if np.ndim(self.forget) > 0:
             raise ValueError(
                 "forget must be a number, the same for all groups: give factors of rows to "
                 "partial_fit(..., forget=)"
             )
-        per_row = {"sample_weight": sample_weight, "forget": forget}
-        X, by, times, named = self._taken_apart(X, y, by, times, **per_row)
-        if times is None and alone._duration(False) is not None:
-            times = of_frames(X, y)
-        zoned = self.__dict__.get("_zoned")
-        if times is not None:
-            times, zone = times_and_zone(times)
-            if times.dtype.kind == "M":
-                zoned = same_clock(zoned, zone is not None)
-        d = self.n_features_in_ if fitted else None
-        m = self._any_window()._origin.n_targets if fitted else None
-        X = inputs.check_X(X, self, d, allow_empty=True)
-        y = inputs.check_y(y, self, len(X), m)
-        n, weights = len(X), check_weight(sample_weight, len(X))
-        factors = None if forget is None else factors_of_rows(forget, n)
-        if times is not None:
-            check_times_shape(times, n)
-        codes, fresh = encode(by, n, {key: place for place, key in enumerate(earlier)})
-        self._refuse_unlabelled(codes)
-        if fitted and fresh:  # groups of the call check their own parameters
-            window = self._any_window()
-            alone.__dict__.update(_origin=window._origin, _engine=window._engine)
+        windows: GroupWindows | None = self.__dict__.get("_windows")
+        if windows is not None:
+            states = TargetGroups([], windows.parting)
+            alone.__dict__.update(_origin=windows.origin, _engine=states)
             alone._check_frozen()
-            alone = RollingLeastSquares(**parameters)
-        keys = [*earlier, *fresh]
-        windows, arrays = dict(earlier), None
-        residual = np.full(y.shape, np.nan, np.result_type(X, np.float32))
-        order = np.argsort(codes, kind="stable")
-        runs = _runs(codes, order)
-        for code, rows in count_groups(runs, "windows by group", len(keys)):
-            key = keys[code]
-            # A copy: of a call that fails nothing may stay.
-            window = _copy_to_learn(earlier.get(key, alone), parameters)
-            options = {} if times is None else {"times": times[rows]}
-            if sample_weight is not None:
-                options["sample_weight"] = weights[rows]
-            if factors is not None:
-                options["forget"] = factors[rows]
+        return alone
+
+    def _learn_one_by_one(
+        self,
+        windows: GroupWindows,
+        codes: NDArray[np.int64],
+        learned: NDArray[np.bool_],
+        given: tuple[list[Any], NDArray | None],
+        residual: NDArray,
+        want_path: bool,
+    ) -> tuple[dict[int, RollingLeastSquares], list[NDArray] | None]:
+        """Learn the rows ``learned`` (n,) by an estimator of each group; return these, and the
+        arrays of a path if requested.
+        """
+        (X, y, weights, factors), times = given
+        parameters, estimators = self.get_params(), {}
+        arrays: list[NDArray] | None = None
+        keys, order = list(windows.places), np.flatnonzero(learned)
+        order = order[np.argsort(codes[order], kind="stable")]
+        pieces = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+        for rows in count_groups(pieces, "windows by group", len(pieces)):
+            code = int(codes[rows[0]])
+            est = estimators[code] = windows.estimator(parameters, code)
+            options: dict[str, Any] = {}
+            if times is not None:
+                kind = DATES if times.dtype.kind == "i" else ""
+                options["times"] = as_array(kind, times[rows])
+                if est._timing is not None and kind == DATES:  # the clocks know of the zone
+                    est._timing = est._timing._replace(zoned=False)
+            options |= {} if weights is None else {"sample_weight": weights[rows]}
+            options |= {} if factors is None else {"forget": factors[rows]}
             try:
                 if want_path:
-                    part = window.partial_fit_path(X[rows], y[rows], **options)
-                    arrays = rows_like(part, n) if arrays is None else arrays
+                    part = est.partial_fit_path(X[rows], y[rows], **options)
+                    arrays = rows_like(part, codes.size) if arrays is None else arrays
                     fill_rows(arrays, rows, part)
                 else:
-                    window.partial_fit(X[rows], y[rows], **options)
+                    est.partial_fit(X[rows], y[rows], **options)
             except ValueError as error:
-                raise type(error)(f"group {key!r}: {error}") from None
-            residual[rows] = window._residual[:, 0] if y.ndim == 1 else window._residual
-            windows[key] = window
-        blank = None if windows else self._blank
-        if not windows and blank is None:  # no row has a label
-            call = alone._check_call(X, y, None, None, None)
-            origin = alone._origin_of(call)
-            alone._settle(origin, alone._engine_of(origin))
-            blank = alone
-        if want_path and arrays is None:
-            zeros = np.zeros((1, X.shape[1]), X.dtype), np.zeros((1, *y.shape[1:]))
-            shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
-            arrays = rows_like(shapes.partial_fit_path(*zeros), n)
-        self.__dict__.update(
-            _windows=windows,
-            _blank=blank,
-            _residual=residual,
-            _zoned=zoned,
-            n_features_in_=X.shape[1],
-            metadata_=self.__dict__.get("metadata_", {}),
-            **named,
-        )
-        return None if arrays is None else CoefficientPath.of_arrays(arrays)
+                raise type(error)(f"group {keys[code]!r}: {error}") from None
+            residual[rows] = est.residual_
+        return estimators, arrays
 
     # -- groups -----------------------------------------------------------------------------------
 
-    def _known(self) -> dict[Any, RollingLeastSquares]:
-        return self.__dict__.get("_windows", {})
+    def _known(self) -> dict[Any, int]:
+        windows: GroupWindows | None = self.__dict__.get("_windows")
+        return {} if windows is None else windows.places
 
     def __getitem__(self, key: Any) -> RollingLeastSquares:
         """Return the group of a key as an estimator with a copy of its state, which continues from
         there.
 
-        Raises KeyError for a key that no row came with.
+        ``residual_`` is empty.  Raises KeyError for a key that no row came with.
         """
         with self._locked():
             windows = self._windows_or_raise()
-            return self._named(copy.copy(windows[known_key(key, windows)]))
+            group = windows.places[known_key(key, windows.places)]
+            return self._named(windows.estimator(self.get_params(), group))
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -205,7 +282,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         NaN for a row with a non-finite regressor, without a label, or of a group without an
         estimate; under ``missing="raise"`` a ValueError.
         """
-        return self._by_group(X, by, lambda window, rows, _: [window.predict(rows)])[0]
+        return self._by_group(X, by, lambda bank, *rows: [bank.predict(rows[0], which=rows[1])])[0]
 
     def predict_interval(
         self,
@@ -230,40 +307,66 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         lower, upper : arrays (n,) or (n, m)
             NaN where the prediction is.
         """
+        check_choice(kind, "kind", ("observation", "mean"))
+        level = check_level(level)
+        check_weight_of_interval(kind, sample_weight)
         check_same_index(X=X, sample_weight=sample_weight)
-        per_row = None if sample_weight is None else check_weight(sample_weight, len(X))  # pyright: ignore[reportArgumentType]
 
-        def interval(window: RollingLeastSquares, X: NDArray, rows: NDArray) -> Any:
-            weights = None if per_row is None else per_row[rows]
-            return window.predict_interval(X, level, kind, sample_weight=weights)
+        def interval(
+            bank: FilterBank, X: NDArray, groups: NDArray[np.int64], rows: NDArray[np.bool_]
+        ) -> list[NDArray]:
+            mean = bank.predict(X, which=groups)
+            noise = noise_of_rows(sample_weight, rows.size)[rows] if kind == "observation" else None
+            reach = bank._reach(X, groups, level, noise).reshape(mean.shape)
+            with np.errstate(invalid="ignore"):
+                return [mean - reach, mean + reach]
 
         lower, upper = self._by_group(X, by, interval, 2)
         return lower, upper
 
     def _by_group(
-        self,
-        X: Any,
-        by: Any,
-        ask: Callable[[RollingLeastSquares, NDArray, NDArray[np.int64]], Any],
-        results: int = 1,
+        self, X: Any, by: Any, ask: Callable[..., list[NDArray]], results: int = 1
     ) -> list[NDArray]:
-        """Return what ``ask`` gives for each group's rows, NaN for rows without an estimate.
+        """Return what ``ask`` gives for rows of windows with an estimate, NaN for the others.
 
-        ``ask`` receives the window, its rows of X, and their numbers.
+        ``ask`` receives a bank, its rows of X, their groups, and a mask of them among all rows.
         """
         with self._locked():
             windows = self._windows_or_raise()
-            X, codes, _ = self._rows_asked(X, by, self.n_features_in_)
-            origin = self._any_window()._origin
-            shape = (len(X),) if origin.n_targets == 0 else (len(X), origin.n_targets)
-            results_of_rows = [np.full(shape, np.nan, origin.dtype) for _ in range(results)]
-            by_place = list(windows.values())
-            for code, rows in _runs(codes, np.argsort(codes, kind="stable")):
-                if code < len(by_place) and by_place[code]._has_estimate():
-                    answers = ask(by_place[code], X[rows], rows)
-                    for array, answer in zip(results_of_rows, answers, strict=True):
-                        array[rows] = answer
-            return results_of_rows
+            X, codes, answered = self._rows_asked(X, by, self.n_features_in_)
+
+            def of_part(bank: FilterBank, few: NDArray[np.bool_]) -> NDArray:
+                rows = answered.copy()
+                rows[answered] = ~few[codes[answered]]
+                shape = (results, len(X), bank._n_targets)[: 3 if bank._n_targets else 2]
+                out = np.full(shape, np.nan, windows.origin.dtype)
+                out[:, rows] = ask(bank, X[rows], codes[rows], rows)
+                return np.moveaxis(out, 0, -1)
+
+            answers = self._by_part(of_part)
+            return list(np.moveaxis(answers, -1, 0))
+
+    def _by_part(self, read: Callable[[FilterBank, NDArray[np.bool_]], NDArray]) -> NDArray:
+        """Return what ``read`` gives of all windows as a bank, with the targets in axis 1.
+
+        It also receives a mask of the windows without an estimate.
+        """
+        windows, fewest = self._windows_or_raise(), self.min_samples or 1
+        n, origin, arrays = len(windows.places), windows.origin, []
+        apart = windows.parting and origin.n_targets > 0
+        noise = check_noise_variance(self.noise_variance, origin.columns)
+        for stack, targets in zip(windows.stacks, windows.targets, strict=True):
+            bank = FilterBank(
+                n,
+                fit_intercept=self.fit_intercept,
+                missing="raise" if self.missing == "raise" else "skip",
+                noise_variance=None if self.noise_variance is None else noise[targets],
+            )
+            state = stack.state.take(slice(0, n))
+            n_targets = 0 if apart else origin.n_targets
+            bank._settle(state, stack.kind, origin.n_features, n_targets, origin.dtype)
+            arrays.append(read(bank, stack.samples[:n] < fewest))
+        return np.stack(arrays, axis=1) if apart else arrays[0]
 
     coef_ = _of_each_window("coef_")
     intercept_ = _of_each_window("intercept_")
@@ -277,40 +380,43 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
     def n_samples_seen_(self) -> NDArray[np.int64]:
         """Rows learned by each group (groups,), not only those in its window."""
         with self._locked():
-            windows = self._windows_or_raise().values()
-            return np.array([window.n_samples_seen_ for window in windows], np.int64)
+            return self._windows_or_raise().seen[: len(self)].copy()
 
     # -- the state --------------------------------------------------------------------------------
 
-    def _windows_or_raise(self) -> dict[Any, RollingLeastSquares]:
+    def _windows_or_raise(self) -> GroupWindows:
         self._check_fitted()
-        # They may have changed since a group's last row.
-        changeable = {name: getattr(self, name) for name in self.CHANGEABLE}
-        for window in self._windows.values():
-            window.__dict__.update(changeable)
         return self._windows
 
-    def _any_window(self) -> RollingLeastSquares:
-        """Return a window of these features and targets."""
-        window = next(iter(self._windows.values()), self._blank)
-        assert window is not None
-        return window
+    def _estimators(self) -> tuple[dict[Any, RollingLeastSquares], RollingLeastSquares]:
+        """Return every group as an estimator, and one that has learned no row."""
+        with self._locked():
+            windows, parameters = self._windows_or_raise(), self.get_params()
+            groups = {key: windows.estimator(parameters, i) for key, i in windows.places.items()}
+            return groups, windows.estimator(parameters, None)
 
-    def _of_one_row(self) -> RollingLeastSquares:
-        """Return a window that has an estimate, for the shapes of its attributes."""
-        origin = self._any_window()._origin
-        y = np.zeros((1, origin.n_targets) if origin.n_targets else 1)
-        one = RollingLeastSquares(
-            1, ridge=0.0, fit_intercept=self.fit_intercept, missing=self.missing
+    def _settle(
+        self, windows: dict[Any, RollingLeastSquares], like: RollingLeastSquares, zoned: Clock
+    ) -> None:
+        """Replace the state by estimators of the groups, which are ``like`` another one."""
+        m = like._origin.n_targets
+        self.__dict__.update(
+            _windows=GroupWindows.of_estimators(windows, like, zoned),
+            _residual=np.empty((0, m) if m else 0, like._origin.dtype),
+            n_features_in_=like.n_features_in_,
         )
-        return one.fit(np.zeros((1, origin.n_features), origin.dtype), y)
+
+    @property
+    def _zoned(self) -> Clock:
+        """Whether the times of the rows so far have a time zone."""
+        clocks = self._windows_or_raise().clocks
+        return None if clocks is None else clocks[0].zoned
 
     def __sklearn_is_fitted__(self) -> bool:
-        return bool(self.__dict__.get("_windows")) or self._blank is not None
+        return "_windows" in self.__dict__
 
     def _copied(self) -> dict[str, Any]:
-        windows = {key: copy.copy(window) for key, window in self._known().items()}
-        return {"_windows": windows} if "_windows" in self.__dict__ else {}
+        return {"_windows": self._windows.copy()} if "_windows" in self.__dict__ else {}
 
     def _snapshot(
         self, metadata: dict[str, Any] | None
@@ -318,10 +424,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         with self._locked():
             # The file of each group, in line.  Files are multiples of eight bytes, and no file
             # holds arrays of bytes.  Without a key there is that of a window without rows.
-            windows = map(copy.copy, self._windows_or_raise().values() or [self._any_window()])
-            # Parameters may have changed since a group's last row; all files hold the same.
-            parameters = self.get_params()
-            files = [window.set_params(**parameters).to_bytes() for window in windows]
+            groups, blank = self._estimators()
+            files = [window.to_bytes() for window in list(groups.values()) or [blank]]
             words = [np.frombuffer(file, np.int64) for file in files]
             names = getattr(self, "feature_names_in_", None)
             header = {
@@ -335,26 +439,13 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             return header, {"states": np.concatenate(words), "ends": ends}
 
 
-def _copy_to_learn(window: RollingLeastSquares, parameters: dict[str, Any]) -> Any:
-    """Copy a group's window for its next rows, with these parameters.
-
-    Unlike ``copy.copy`` it keeps which parameters were checked: one row is learned in less time
-    than they are checked in.
-    """
-    other = object.__new__(RollingLeastSquares)
-    other.__dict__.update(window.__dict__, **parameters)
-    other.__dict__.pop("_lock", None)
-    if "_engine" in other.__dict__:
-        other._engine = window._engine.copy()
-    return other
-
-
-def _runs(
-    codes: NDArray[np.int64], order: NDArray[np.int64]
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Iterate over the codes from 0 on that occur, each with its rows in order."""
-    first = int(np.count_nonzero(codes == MISSING))
-    ends = np.flatnonzero(np.diff(codes[order], append=-2)) + 1
-    for end in ends[ends > first].tolist():
-        yield int(codes[order[end - 1]]), order[first:end]
-        first = end
+def _some(call: Call, rows: Any) -> Call:
+    """Select some rows of a call."""
+    usable = None if call.usable is None else call.usable[rows]
+    return call._replace(
+        X=call.X[rows],
+        Y=call.Y[rows],
+        gates=call.gates[rows],
+        weights=call.weights[rows],
+        usable=usable,
+    )

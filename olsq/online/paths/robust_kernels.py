@@ -10,6 +10,7 @@ from olsq.kernels import kernel
 
 HC0, HC1, HC2, HC3, HAC = range(5)
 EPS = 2.3e-16
+LOST = 0.1  # of a row's length, what is left of it where its orthogonality has lost a digit
 DEPENDENT = 1e-12  # of its length, what is left of a column that the others determine
 
 
@@ -23,7 +24,8 @@ def fill_robust_errors(rows, X, oldest, begin, coef, ridge, settings, stderr):
 
     With ``A = Q R`` the weighted rows, and the ridge's below them, and u their residuals, the
     errors are those of ``s_i = R^-1 q_i c_i u_i``: the diagonal of ``sum s_i s_i^T``, and with
-    Bartlett's weights of ``sum s_i s_{i-l}^T``.
+    Bartlett's weights of ``sum s_i s_{i-l}^T``, which is the one of ``sum v_i v_i^T / (L + 1)`` for
+    the sums v of L + 1 neighbours.
     """
     _, Y, gates, weights = rows
     kind, lags = settings
@@ -32,7 +34,9 @@ def fill_robust_errors(rows, X, oldest, begin, coef, ridge, settings, stderr):
     for p in range(begin, N):
         longest = max(longest, p - max(oldest[p], 0) + 1)
     A, own = np.empty((k, longest + k)), np.empty(longest, np.int64)
-    root, u = np.empty(longest), np.empty(longest)
+    m, most = Y.shape[1], max(lags, default_lags(longest))
+    root, leverage = np.empty(longest), np.empty(longest)
+    u, series, sums = np.empty((m, longest)), np.empty(longest), np.empty(longest + most)
     R, inverse, known = np.empty((k, k)), np.empty((k, k)), np.empty(k, np.bool_)
     for p in range(begin, N):
         count, fade = 0, 1.0
@@ -46,56 +50,66 @@ def fill_robust_errors(rows, X, oldest, begin, coef, ridge, settings, stderr):
                 A[a, i] = root[i] * X[own[i], a]
             for b in range(k):
                 A[a, count + b] = math.sqrt(ridge[a]) if a == b else 0.0
+        for target in range(m):
+            for i in range(count):
+                u[target, i] = root[i] * Y[own[i], target]
+            for a in range(k):
+                theta = coef[p - begin, target, a]
+                for i in range(count):
+                    u[target, i] -= theta * A[a, i]
         rank = orthogonalise(A, count + k, R, known)
         invert(R, known, inverse)
+        if kind in (HC2, HC3):
+            leverage[:count] = 0.0
+            for a in range(k):
+                for i in range(count):
+                    leverage[i] += A[a, i] ** 2
+            for target in range(m):
+                for i in range(count):
+                    rest = max(1.0 - leverage[i], EPS)
+                    u[target, i] /= math.sqrt(rest) if kind == HC2 else rest
         # Column j of R^-1 Q^T is computed where q_j was: it needs q_j and later ones alone.
-        leverage = np.zeros(count)
         for a in range(k):
             for i in range(count):
-                leverage[i] += A[a, i] ** 2
-        for a in range(k):
-            for i in range(count):
-                total = 0.0
-                for b in range(a, k):
-                    total += inverse[a, b] * A[b, i]
-                A[a, i] = total
-        most = lags if lags >= 0 else int(4.0 * (count / 100.0) ** (2.0 / 9.0))
-        most = most if kind == HAC else 0
-        for target in range(Y.shape[1]):
-            theta = coef[p - begin, target]
-            for i in range(count):
-                left = Y[own[i], target]
-                for a in range(k):
-                    left -= theta[a] * X[own[i], a]
-                left *= root[i]
-                rest = max(1.0 - leverage[i], EPS)
-                if kind == HC2:
-                    left /= math.sqrt(rest)
-                elif kind == HC3:
-                    left /= rest
-                u[i] = left
+                A[a, i] *= inverse[a, a]
+            for b in range(a + 1, k):
+                factor = inverse[a, b]
+                for i in range(count):
+                    A[a, i] += factor * A[b, i]
+        most = 0
+        if kind == HAC:
+            most = lags if lags >= 0 else default_lags(count)
+        for target in range(m):
             for a in range(k):
                 if not math.isfinite(stderr[p - begin, target, a]):
                     continue
-                total = 0.0
+                sums[: count + most] = 0.0
                 for i in range(count):
-                    total += (A[a, i] * u[i]) ** 2
-                for lag in range(1, min(most, count - 1) + 1):
-                    cross = 0.0
-                    for i in range(lag, count):
-                        cross += A[a, i] * u[i] * A[a, i - lag] * u[i - lag]
-                    total += 2.0 * (1.0 - lag / (most + 1.0)) * cross
+                    series[i] = A[a, i] * u[target, i]
+                for lag in range(most + 1):
+                    for i in range(count):
+                        sums[i + lag] += series[i]
+                total = 0.0
+                for i in range(count + most):
+                    total += sums[i] ** 2
+                total /= most + 1
                 if kind == HC1:
                     total = total * count / (count - rank) if count > rank else math.inf
-                stderr[p - begin, target, a] = math.sqrt(max(total, 0.0))
+                stderr[p - begin, target, a] = math.sqrt(total)
+
+
+@kernel(forceinline=True)
+def default_lags(count):
+    """Return Newey and West's number of lags for so many rows."""
+    return int(4.0 * (count / 100.0) ** (2.0 / 9.0))
 
 
 @kernel(forceinline=True)
 def orthogonalise(A, size, R, known):
     """Orthonormalise the rows of A (k, size), R (k, k) upper triangular; return the rank.
 
-    Gram and Schmidt's, twice: the second pass leaves them orthogonal to rounding.  A row that the
-    ones before it determine becomes 0.
+    Gram and Schmidt's, twice where a row has lost a digit: the second pass leaves them orthogonal
+    to rounding.  A row that the ones before it determine becomes 0.
     """
     k, rank = A.shape[0], 0
     for a in range(k):
@@ -105,6 +119,7 @@ def orthogonalise(A, size, R, known):
         before = 0.0
         for i in range(size):
             before += A[a, i] ** 2
+        length = before
         for _ in range(2):
             for b in range(a):
                 if not known[b]:
@@ -115,9 +130,11 @@ def orthogonalise(A, size, R, known):
                 for i in range(size):
                     A[a, i] -= part * A[b, i]
                 R[b, a] += part
-        length = 0.0
-        for i in range(size):
-            length += A[a, i] ** 2
+            length = 0.0
+            for i in range(size):
+                length += A[a, i] ** 2
+            if length > LOST**2 * before:
+                break
         length = math.sqrt(length)
         known[a] = length > DEPENDENT * math.sqrt(before)
         rank += 1 if known[a] else 0

@@ -174,11 +174,11 @@ def _merge_rolling_groups(
     first: GroupedRollingLeastSquares, second: GroupedRollingLeastSquares
 ) -> GroupedRollingLeastSquares:
     """Return the groups of both: windows of keys of both are merged, those of one are kept."""
-    first, second = copy.copy(first), copy.copy(second)
-    windows, second_windows = first._windows_or_raise(), second._windows_or_raise()
-    for kept in windows.values():
+    second = copy.copy(second)
+    (windows, like), (second_windows, second_like) = first._estimators(), second._estimators()
+    for kept in (like, *windows.values()):
         kept.set_params(**{name: getattr(second, name) for name in kept.CHANGEABLE})
-    check_same(first._any_window(), second._any_window())
+    check_same(like, second_like)
     bank_merging.check_names(first, second)
     if hasattr(first, "feature_names_in_"):
         second.feature_names_in_ = first.feature_names_in_
@@ -190,9 +190,7 @@ def _merge_rolling_groups(
             windows[key] = merge(windows[key], other) if key in windows else other
         except ValueError as error:
             raise type(error)(f"group {key!r}: {error}") from None
-    blank = None if windows else second._blank
-    residual = second._residual[:0]
-    second.__dict__.update(_windows=windows, _blank=blank, _zoned=zoned, _residual=residual)
+    second._settle(windows, second_like, zoned)
     return second
 
 

@@ -1,0 +1,160 @@
+"""The rolling windows of all groups of a stream, with their clocks and counts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.calls.call import Call, Origin
+from olsq.online.estimators.rolling import RollingLeastSquares
+from olsq.online.forms.targets import Group, TargetGroups, select
+from olsq.online.many.clocks import Clocks, TimedRows
+from olsq.online.many.window_kernels import keep_constants
+from olsq.online.many.window_stack import WindowStack
+from olsq.online.rows.times import Clock
+
+
+class GroupWindows(NamedTuple):
+    """The windows of all groups, and what else is known of them.
+
+    ``origin`` is what the first rows have fixed.  Where targets miss rows of their own
+    (``parting``), each has one of the ``stacks`` and of the ``clocks``; else all share one.
+    ``seen`` (n,) counts samples.  ``values`` (n, d) are those of columns that had one value in
+    every row (see ``calls/history.py``), NaN before the first row; None beside an intercept.  There
+    may be more entries than groups.
+    """
+
+    origin: Origin
+    parting: bool
+    places: dict[Any, int]  # the number of every key's group, in order of appearance
+    stacks: list[WindowStack]
+    clocks: list[Clocks] | None  # if a window or half-life is one of time
+    seen: NDArray[np.int64]
+    values: NDArray[np.float64] | None
+
+    @classmethod
+    def start(cls, estimator: RollingLeastSquares, origin: Origin) -> GroupWindows:
+        """Make windows of no group yet; ``estimator`` has their parameters."""
+        parting = estimator.missing == "skip_target"
+        parts, like = (origin.columns if parting else 1), estimator._start(origin)
+        stacks = [WindowStack(like, origin.columns // parts) for _ in range(parts)]
+        values = None if origin.intercept else np.empty((0, origin.n_features))
+        return cls(origin, parting, {}, stacks, None, np.zeros(0, np.int64), values)
+
+    @classmethod
+    def of_estimators(
+        cls, windows: dict[Any, RollingLeastSquares], like: RollingLeastSquares, zoned: Clock
+    ) -> GroupWindows:
+        """Make the windows of groups that are estimators like ``like``."""
+        groups = cls.start(like, like._origin).grown(list(windows))
+        timings = [est._timing for est in windows.values() if est._timing is not None]
+        if timings:
+            n = len(windows)
+            clocks = [Clocks.start(timings[0].kind, n, zoned) for _ in groups.stacks]
+            groups = groups._replace(clocks=clocks)
+        for group, est in enumerate(windows.values()):
+            groups.put(group, est)
+        return groups
+
+    def copy(self) -> GroupWindows:
+        values = None if self.values is None else self.values.copy()
+        stacks, seen = [stack.copy() for stack in self.stacks], self.seen.copy()
+        return self._replace(places=dict(self.places), stacks=stacks, seen=seen, values=values)
+
+    def grown(self, fresh: list[Any]) -> GroupWindows:
+        """Return windows with a group for each new key."""
+        n, values, seen = len(self.places), self.values, self.seen
+        places = {**self.places, **{key: n + i for i, key in enumerate(fresh)}}
+        stacks = [stack.grown(len(places)) for stack in self.stacks]
+        clocks = self.clocks and [clocks.grown(len(places)) for clocks in self.clocks]
+        if (more := len(stacks[0]) - len(seen)) > 0:
+            seen = np.append(seen, np.zeros(more, np.int64))
+            if values is not None:
+                values = np.concatenate([values, np.full((more, values.shape[1]), np.nan)])
+        return self._replace(places=places, stacks=stacks, clocks=clocks, seen=seen, values=values)
+
+    @property
+    def targets(self) -> list[NDArray[np.int64]]:
+        """The targets of each stack."""
+        every = np.arange(self.origin.columns)
+        return np.split(every, every.size) if self.parting else [every]
+
+    @property
+    def n_slots(self) -> int:
+        """The rows that the windows have room for."""
+        return sum(stack.used for stack in self.stacks)
+
+    # -- single groups ----------------------------------------------------------------------------
+
+    def estimator(self, parameters: dict[str, Any], group: int | None) -> RollingLeastSquares:
+        """Return a group as an estimator with a copy of its state; None: one that has no row."""
+        est = RollingLeastSquares(**parameters)
+        if group is None:
+            est._settle(self.origin, est._engine_of(self.origin))
+            return est
+        windows, values, timing = [stack.window(group) for stack in self.stacks], None, None
+        if self.values is not None:
+            values = self.values[group].copy()
+            values = np.empty(0) if np.isnan(values).any() else values if values.any() else None
+        if self.clocks is not None:
+            timing = self.clocks[0].timing(group)
+            for window, clocks in zip(windows, self.clocks, strict=True):
+                if est._half_life_in_time(True) is not None:
+                    window.span = clocks.span(group)
+        engines = map(Group, self.targets, windows)
+        est._settle(
+            self.origin,
+            TargetGroups(list(engines), self.parting),
+            n_samples_seen_=int(self.seen[group]),
+            _constant_values=values,
+            _timing=timing,
+        )
+        return est
+
+    def put(self, group: int, est: RollingLeastSquares) -> None:
+        """Replace a group's windows by those of an estimator."""
+        window: Any
+        for targets, window in est._engine.groups:
+            for j, target in enumerate(targets.tolist() if self.parting else [0]):
+                own: Any = select(window, np.array([j])) if self.parting else window
+                self.stacks[target].put(group, own)
+                if self.clocks is not None:
+                    self.clocks[target].set_group(group, est._timing, window.span)
+        self.seen[group] = est.n_samples_seen_
+        if self.values is not None:
+            values = est._constant_values
+            unknown, none_yet = values is None, values is not None and not values.size
+            self.values[group] = 0.0 if unknown else np.nan if none_yet else values
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def calls_of(self, call: Call, timed: list[TimedRows], forgets_in_time: bool) -> list[Call]:
+        """Return the rows of the targets of each stack, with the factors of their times."""
+        calls = [call.of(targets) for targets in self.targets]
+        for part, times in enumerate(timed):
+            usable = calls[part].usable
+            gates = times.gates(usable)
+            if not forgets_in_time:  # rows that cannot be learned do not forget
+                gates = call.gates if usable is None else np.where(usable, call.gates, 1.0)
+            calls[part] = calls[part]._replace(gates=gates)
+        return calls
+
+    def learn(
+        self, calls: list[Call], groups: NDArray[np.int64], times: NDArray | None
+    ) -> NDArray[np.float64]:
+        """Learn rows, each in its group (n,), and return their a-priori residuals (n, m).
+
+        ``calls`` holds the rows of the targets of each stack.
+        """
+        learned, residual = np.zeros(groups.size, np.bool_), []
+        for call, stack in zip(calls, self.stacks, strict=True):
+            residual.append(stack.learn(call, groups, times))
+            usable = (call.weights > 0) if call.usable is None else call.usable & (call.weights > 0)
+            learned |= usable
+        self.seen[:] += np.bincount(groups[learned], minlength=self.seen.size)
+        if self.values is not None:
+            X = np.ascontiguousarray(calls[0].X, np.float64)
+            keep_constants(self.values, groups, X, learned)
+        return np.concatenate(residual, axis=1)

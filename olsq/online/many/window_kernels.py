@@ -1,0 +1,186 @@
+"""Kernels of the windows of many groups, whose rings lie in line."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from olsq.kernels import kernel
+from olsq.online.windows.arrays import FILLED, SLOT, Arriving, WindowArrays
+from olsq.online.windows.kernels import check_window, roll_rows
+from olsq.online.windows.learning import make_room
+
+
+@kernel(strict=True, forceinline=True, makes_arrays=True)
+def window_of(rings, windows, f):
+    """Return the window of member f."""
+    X, Y, weights, fades = rings
+    first, slots, faded, place, ridge, bounds, squares, counts, fading = windows
+    begin, end = first[f], first[f] + slots[f]
+    return WindowArrays(
+        X[begin:end],
+        Y[begin:end],
+        weights[begin:end],
+        fades[begin : end if faded[f] else begin],
+        place[f],
+        ridge[f],
+        bounds[f],
+        squares[f],
+        counts[f],
+        fading[f],
+    )
+
+
+@kernel(strict=True)
+def check_members(windows, turns, n_rows, n_slots):
+    """Check that members, their rows, and their rings lie in their arrays.
+
+    ``windows`` = (first, slots, place).
+    """
+    first, slots, place = windows
+    members, begins, ends = turns
+    n = first.shape[0]
+    if slots.shape != (n,) or place.shape != (n, 3):
+        raise ValueError("the arrays of the windows do not have shapes that fit together")
+    if begins.shape != members.shape or ends.shape != members.shape:
+        raise ValueError("members and their rows do not have shapes that fit together")
+    for i in range(members.shape[0]):
+        f = members[i]
+        if not (0 <= f < n and 0 <= begins[i] <= ends[i] <= n_rows):
+            raise ValueError("a member or its rows are outside of the shape of the arrays")
+        if not 0 <= first[f] <= first[f] + slots[f] <= n_slots:
+            raise ValueError("a member's ring is outside of the shape of the arrays")
+        if not (0 <= place[f, FILLED] <= slots[f] and 0 <= place[f, SLOT] < max(slots[f], 1)):
+            raise ValueError("the ring's place is outside of its shape")
+
+
+@kernel(strict=True, makes_arrays=True)
+def roll_members(states, rings, windows, turns, rows, limits, intercept, errors):
+    """Take rows ``position[i]`` to ``ends[i]`` into the window of ``members[i]``, for each i.
+
+    ``states`` = (F, D, columns, tally, loss), ``windows`` = (first, slots, faded, place, ridge,
+    bounds, squares, counts, fading), members first; ``rings`` = (X, Y, weights, fades), in which a
+    member has the slots from ``first`` on; ``turns`` = (members, position, ends).  The others are
+    those of :func:`olsq.online.windows.kernels.roll`.  Each position moves to the first row that
+    was not taken.
+    """
+    F, D, columns, tally, loss = states
+    first, slots, faded, place, ridge, bounds, squares, counts, fading = windows
+    members, position, ends = turns
+    rows = Arriving(*rows)
+    X, Y, weights, fades = rings
+    n, r = D.shape[0], weights.shape[0]
+    if (
+        F.shape[0] != n
+        or columns.shape[0] != n
+        or tally.shape[0] != n
+        or loss.shape[0] != n
+        or first.shape != (n,)
+        or faded.shape != (n,)
+        or ridge.shape[0] != n
+        or bounds.shape[0] != n
+        or squares.shape[0] != n
+        or counts.shape[0] != n
+        or fading.shape[0] != n
+        or X.shape[0] != r
+        or Y.shape[0] != r
+        or fades.shape not in ((0,), (r,))
+    ):
+        raise ValueError("the arrays of the windows do not have shapes that fit together")
+    check_members((first, slots, place), turns, rows.X.shape[0], r)
+    for i in range(members.shape[0]):
+        f = members[i]
+        state, window = (F[f], D[f], columns[f], tally[f], loss[f]), window_of(rings, windows, f)
+        check_window(state, window, rows, (position[i], ends[i]), errors, None)
+    room = make_room(D.shape[1], loss.shape[1], intercept)
+    for i in range(members.shape[0]):
+        f = members[i]
+        state, window = (F[f], D[f], columns[f], tally[f], loss[f]), window_of(rings, windows, f)
+        span = position[i], ends[i]
+        room.start[2][0] = -1  # the basis of another member's rows
+        position[i] = roll_rows(state, window, rows, span, limits, room, errors)
+
+
+@kernel(strict=True)
+def count_leaving(windows, turns, entering, size, times, expired, leaving):
+    """Count the rows that leave with each row t: one where ``size`` rows are in the window.
+
+    In windows of time, where ``size`` is 0, those at ``times`` <= ``expired[t]``.  ``windows`` =
+    (first, slots, place, times of the rings); ``entering`` (n,) says which rows take a slot.
+    Returns the most rows (b,) that each member holds, or 1.
+    """
+    first, slots, place, held = windows
+    members, begins, ends = turns
+    n, of_time = leaving.shape[0], size == 0
+    if entering.shape != (n,) or size < 0:
+        raise ValueError("the rows of a call do not have shapes that fit together")
+    if of_time and (times.shape != (n,) or expired.shape != (n,)):
+        raise ValueError("times and rows do not have shapes that fit together")
+    n_slots = held.shape[0] if of_time else np.iinfo(np.int64).max
+    check_members((first, slots, place), turns, n, n_slots)
+    most = np.ones(members.shape[0], np.int64)  # a ring has a slot
+    for i in range(members.shape[0]):
+        f, following = members[i], begins[i]
+        count, inside = place[f, FILLED], place[f, FILLED]
+        oldest = 0  # the number of the oldest row, those of the ring before those of the call
+        for t in range(begins[i], ends[i]):
+            gone = 1 if inside == size and entering[t] and not of_time else 0
+            while of_time and oldest < count + t - begins[i]:
+                if oldest < count:
+                    slot = place[f, SLOT] - count + oldest
+                    time = held[first[f] + (slot + slots[f] if slot < 0 else slot)]
+                else:
+                    while following < t and not entering[following]:
+                        following += 1
+                    if following == t:
+                        break
+                    time = times[following]
+                if time > expired[t]:
+                    break
+                following += 1 if oldest >= count else 0
+                oldest, gone = oldest + 1, gone + 1
+            leaving[t] = gone
+            inside += (1 if entering[t] else 0) - gone
+            most[i] = max(most[i], inside)
+    return most
+
+
+@kernel(strict=True)
+def keep_times(windows, turns, entering, times):
+    """Write the times of the rows that enter to the slots that they will take."""
+    first, slots, place, held = windows
+    members, begins, ends = turns
+    if entering.shape != times.shape:
+        raise ValueError("times and rows do not have shapes that fit together")
+    check_members((first, slots, place), turns, times.shape[0], held.shape[0])
+    for i in range(members.shape[0]):
+        f = members[i]
+        slot = place[f, SLOT]
+        for t in range(begins[i], ends[i]):
+            if entering[t] and slots[f] > 0:
+                held[first[f] + slot] = times[t]
+                slot = slot + 1 if slot + 1 < slots[f] else 0
+
+
+@kernel(strict=True)
+def keep_constants(values, groups, X, learned):
+    """Follow the values (groups, d) that columns have had in every row learned.
+
+    NaN before a group's first row, 0 for a column that varied.
+    """
+    if groups.shape[0] != X.shape[0] or learned.shape[0] != X.shape[0]:
+        raise ValueError("groups and rows do not have shapes that fit together")
+    if values.shape[1] != X.shape[1]:
+        raise ValueError("values do not have the shape of the rows")
+    for t in range(X.shape[0]):
+        if not 0 <= groups[t] < values.shape[0]:
+            raise ValueError("a group is outside of the shape of values")
+    for t in range(X.shape[0]):
+        g = groups[t]
+        if not learned[t]:
+            continue
+        for j in range(X.shape[1]):
+            value = values[g, j]
+            if np.isnan(value):
+                values[g, j] = X[t, j]
+            elif value != X[t, j]:
+                values[g, j] = 0.0
