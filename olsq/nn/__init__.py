@@ -38,6 +38,8 @@ from olsq.nn.files import save as save
 from olsq.nn.fla import FlaWeights as FlaWeights
 from olsq.nn.fla import from_fla as from_fla
 from olsq.nn.fla import to_fla as to_fla
+from olsq.nn.filtered import KalmanDelta as KalmanDelta
+from olsq.nn.filtered import MomentumDelta as MomentumDelta
 from olsq.nn.generation import TokenStream as TokenStream
 from olsq.nn.generation import generate as generate
 from olsq.nn.gsa import GSA as GSA
