@@ -280,7 +280,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "momentum_delta", "M = mu M + eta (v - S p) k^T; S = alpha S + beta M, p = alpha k",
-        lambda K, V: {"memory": (V, K), "momentum": (V, K)},
+        lambda K, V: {"memory": (V, K), "velocity": (V, K)},
         "forget alpha, momentum mu, weight eta, step size beta", {"VK": 10}, SQUARED,
         (TOKEN, GRADIENT), "Huang et al. 2026, sec. 3",
         (Layer("momentum_delta", "filtered:MomentumDelta"),),

@@ -149,7 +149,7 @@ class MomentumDelta(Gated):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.MomentumDelta(8, heads=2, key=jax.random.key(0))
     >>> y, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
-    >>> state.rule.matrix.shape, state.rule.momentum.shape
+    >>> state.rule.matrix.shape, state.rule.velocity.shape
     ((1, 2, 4, 4), (1, 2, 4, 4))
     """
 

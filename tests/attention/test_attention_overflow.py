@@ -28,7 +28,7 @@ SIZES = 1e10, 1e15, 1e20, 1e30, 3e38
 GROWTHS = 30.0, 1e3, 1e6
 # arguments with a range, whose numbers cannot be large
 RANGED = {"forget", "log_forget", "trapezoid", "mix", "removal_rate", "input_gate"}
-RANGED |= {"recurrence_gate", "feedback", "curvature_forget", "erase"}
+RANGED |= {"recurrence_gate", "feedback", "curvature_forget", "erase", "momentum"}
 
 
 @cache
@@ -89,7 +89,10 @@ def near(got, want, what, tolerance=1e-4):
     assert np.abs(got - want).max() <= tolerance * np.abs(want).max(), what
 
 
-DIVERGING = ("delta", "gated_delta", "gated_delta_product", "kda", "comba", "preconditioned_delta")
+DIVERGING = (
+    "delta", "gated_delta", "gated_delta_product", "kda", "comba", "preconditioned_delta",
+    "momentum_delta",
+)  # fmt: skip
 
 
 @pytest.mark.slow

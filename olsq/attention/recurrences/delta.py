@@ -80,6 +80,7 @@ def delta_rule(
     gates, weight, shifts = (
         None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight, shift)
     )
+
     def run(v: Any, memory: Array) -> tuple[tuple[Array, Array], Array]:
         return _delta_rule(q, k, written, v, gates, weight, memory, shifts, before)
 

@@ -5,7 +5,8 @@ as in :mod:`linear`, and zeta, theta those from the chunk's start, a write of to
 G[t, i], and the momentum before the chunk by b_t::
 
     G = A diag(beta) C,    b = A diag(beta) theta,
-    S_t = zeta_t S_0 + b_t M_0 + sum_i G[t, i] u_i k_i^T,    M_t = theta_t M_0 + sum_i C[t, i] u_i k_i^T
+    S_t = zeta_t S_0 + b_t M_0 + sum_i G[t, i] u_i k_i^T,
+    M_t = theta_t M_0 + sum_i C[t, i] u_i k_i^T
 
 So a chunk is the delta rule's system for a memory [S, M] of 2 K columns, with G, zeta and b of the
 token before in the errors.  No gate is divided by.
@@ -76,7 +77,10 @@ def _prepare(x: Any, at_once: bool) -> tuple[tuple[delta.Errors, Array], delta.R
     drift_before = delta.previous(drift, None)[0]
     below = jnp.tril(before * jnp.einsum("ntk,nik->nti", p, k), -1)
     scores = reach * jnp.einsum("ntk,nik->nti", q, k)
-    last = jnp.broadcast_to(zeta[:, -1:], k[:, :1].shape), jnp.broadcast_to(theta[:, -1:], k[:, :1].shape)
+    last = (
+        jnp.broadcast_to(zeta[:, -1:], k[:, :1].shape),
+        jnp.broadcast_to(theta[:, -1:], k[:, :1].shape),
+    )
     errors = delta.Errors(
         aim=x["v"],
         keys=jnp.concatenate([zeta_before * p, drift_before * p], -1),

@@ -165,10 +165,14 @@ def kalman_delta(
     gain = tokens.k**2
     if isotropic:
         square, gain = (x.mean(-1, keepdims=True) for x in (square, gain))
-    beta = None if tokens.weight is None else tokens.weight[..., None]
-    gain = info[:, None, None] * (gain if beta is None else beta * gain)
+    strong = tokens.k  # beta k
+    if tokens.weight is not None:
+        beta = jnp.where(tokens.sample_lost, 0, tokens.weight)[..., None]
+        gain, strong = beta * gain, beta * strong
+    gain = info[:, None, None] * gain
+    # Within these bounds no product with a variance overflows; sums of 2**20 drifts keep them.
     most = largest_square(layout.working) ** 0.5
-    fine = ((omega <= most).all(-1)) & (gain <= most).all(-1)
+    fine = (omega <= most / 2**20).all(-1) & (gain <= most).all(-1)
     omega, gain = (jnp.where(fine[..., None], x, 0) for x in (omega, gain))
     square, omega = (jnp.broadcast_to(x, gain.shape) for x in (square, omega))
     if tokens.start is not None:
@@ -178,9 +182,10 @@ def kalman_delta(
     covariance = filter_variances(square, omega, gain, opened.covariance)
     before = delay(covariance, opened.covariance[:, None])
     z = square * before + omega
+    known = (z <= most).all(-1)
+    fine, z = fine & known, jnp.where(known[..., None], z, 0)
     # g = beta z*k / (1 + beta sum(z*k*k))
-    pull = z * tokens.k if beta is None else beta * z * tokens.k
-    written = pull / (1 + (pull * tokens.k).sum(-1, keepdims=True))
+    written = z * strong / (1 + (z * strong * tokens.k).sum(-1, keepdims=True))
     tokens = mark_lost(tokens, ~fine)
     powers, shift = split_gates(tokens)
     out, memory, overflown = delta_rule_any_gates(

@@ -31,12 +31,12 @@ class MomentumState(NamedTuple):
     ----------
     matrix : array (B, H, V, K)
         ``S``; a query reads ``S q``.
-    momentum : array (B, H, V, K)
+    velocity : array (B, H, V, K)
         ``M``, the decaying sum of the writes.
     """
 
     matrix: Array
-    momentum: Array
+    velocity: Array
 
     __repr__ = brief_repr
 
@@ -107,8 +107,8 @@ def momentum_delta(
     ``alpha <= 1 / (1 + s)`` and ``beta <= s / (1 + s)`` with one s per token.
 
     Checked against the recurrent reference of the authors' code (HuuYuLong/MomentumDeltaNet,
-    ``naive.py``): it keeps ``-M`` where this function keeps M, takes ``p = alpha k`` with normalised
-    keys by default, and reads with queries scaled by ``K**-0.5``.
+    ``naive.py``): it keeps ``-M`` where this function keeps M, takes ``p = alpha k`` with
+    normalised keys by default, and reads with queries scaled by ``K**-0.5``.
 
     References
     ----------
