@@ -55,6 +55,10 @@ SHARED = {
             OPTIONAL,
             "Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  Since the error",
         ),  # comba
+        (
+            OPTIONAL,
+            "Gates alpha in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  Since mom",
+        ),  # momentum_delta
         ("array (B, T, H, K)", "Gates a in [0, 1], or their logs; needed"),  # hgrn2
         ("array (B, T, H, M)", "Gates a in [0, 1], or their logs, one per slot:"),  # gsa
         (

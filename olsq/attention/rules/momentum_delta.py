@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_real, refuse
 from olsq.attention.arguments import (
     check_inputs,
     is_writable,
@@ -145,6 +145,7 @@ def momentum_delta(
     if read is None:
         p = alpha[..., None] * tokens.k
     else:
+        check_real("read", read)
         p = per_token("read", repeat_heads(jnp.asarray(read), layout.heads), layout, keys)
         square = (p**2).sum(-1)
         fine = fine & is_writable(square, square, tokens.weight)
