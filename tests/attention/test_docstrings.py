@@ -70,6 +70,7 @@ SHARED = {
     "weight": [
         (OPTIONAL, f"Write strengths >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Write strengths beta >= 0, {LEFT_OUT}"),
+        (OPTIONAL, f"Write strengths eta >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Step sizes beta >= 0, {LEFT_OUT}"),
         (OPTIONAL, "Step sizes beta >= 0: one per token, broadcast to (B, T, H); or"),  # longhorn
         ("array (B, T, H, n) or (n,), optional", "Step sizes beta >= 0.  Default 1.  0 leaves a"),

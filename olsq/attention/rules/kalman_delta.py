@@ -19,11 +19,12 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.log_gates import split_gates
+from olsq.attention.recurrences.variances import filter_variances
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import check_state, empty_memory, mark_lost, restore_layout
 from olsq.sequence.jax.gates import largest_square
 from olsq.sequence.jax.meshes import takes_arrays
-from olsq.sequence.jax.pieces import delay, scan_time
+from olsq.sequence.jax.pieces import delay
 
 
 class KalmanDeltaState(NamedTuple):
@@ -107,9 +108,10 @@ def kalman_delta(
 
     Notes
     -----
-    The variances do not depend on the values: a token maps them by ``(x a + b) / (x c + 1)`` with
-    numbers >= 0, and an associative scan composes these maps, stable since nothing cancels.  The
-    rest is :func:`kda` that writes with g, at its cost.  Differentiable to any order in both modes.
+    The variances do not depend on the values: O(T K) in a scan of their own, token by token on a
+    CPU.  On an accelerator an associative scan composes the tokens' maps
+    ``z -> (x z + y) / (w z + 1)`` of numbers >= 0, in which nothing cancels.  The rest is
+    :func:`kda` that writes with g, at its cost.  Differentiable to any order in both modes.
 
     ``olsq.RecursiveLeastSquares(forget=olsq.forgetting.RandomWalk(omega))`` keeps the whole
     covariance.  With ``information=1`` this rule is that filter where keys are axes; elsewhere it
@@ -199,27 +201,3 @@ def kalman_delta(
 kalman_delta_step = one_token(
     kalman_delta, "forget", "log_forget", "weight", "drift", example="x, x, x", gives=0.667
 )
-
-
-def filter_variances(square: Array, drift: Array, gain: Array, start: Array) -> Array:
-    """Compute ``z = square p + drift``, ``p = z / (1 + gain z)`` along time: all p (N, T, K).
-
-    Arrays are (N, T, K) and >= 0, ``start`` (N, K).  A token's map is ``(A p + B) / (C p + 1)``,
-    with A, B and C divided so that the last number stays 1.
-    """
-    scale = 1 + gain * drift
-    maps = square / scale, drift / scale, gain * square / scale
-    n, length, width = square.shape
-
-    def along_time(x: Array) -> Array:
-        return jnp.swapaxes(x, 1, 2).reshape(n * width, length)
-
-    def compose(one: tuple[Array, ...], two: tuple[Array, ...]) -> tuple[Array, ...]:
-        (a, b, c), (d, e, f) = one, two
-        scale = 1 + f * b
-        return (d * a + e * c) / scale, (d * b + e) / scale, (f * a + c) / scale
-
-    a, b, c = scan_time(compose, tuple(map(along_time, maps)), (1.0, 0.0, 0.0))
-    p = start.reshape(-1, 1)
-    covariance = (a * p + b) / (c * p + 1)
-    return jnp.swapaxes(covariance.reshape(n, width, length), 1, 2)

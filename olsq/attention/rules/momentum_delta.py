@@ -70,7 +70,7 @@ def momentum_delta(
         passes them, a gate of 0 does not forget everything.
     weight : array, optional
         Write strengths eta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
-        or not: nothing of it is written, while S still moves along the momentum.
+        or not.  S still moves along the momentum then.
     momentum : array
         Momentum mu in [0, 1], broadcast to (B, T, H).  With 0 the rule is :func:`gated_delta` with
         steps of ``eta beta``.
