@@ -1,4 +1,4 @@
-"""Variances of a diagonal Kalman filter: ``z_t = a_t p_{t-1} + w_t``, ``p_t = z_t / (1 + g_t z_t)``.
+"""Variances of a diagonal Kalman filter: ``z_t = a_t p_{t-1} + w_t``, ``p = z / (1 + g z)``.
 
 A token's map is ``p -> (A p + B) / (C p + 1)`` with numbers >= 0, and so is what several tokens do
 together, once it is divided by its last number.  Nothing cancels in it, and nothing is divided by

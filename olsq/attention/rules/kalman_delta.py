@@ -114,8 +114,8 @@ def kalman_delta(
     :func:`kda` that writes with g, at its cost.  Differentiable to any order in both modes.
 
     ``olsq.RecursiveLeastSquares(forget=olsq.forgetting.RandomWalk(omega))`` keeps the whole
-    covariance.  With ``information=1`` this rule is that filter where keys are axes; elsewhere it
-    neglects the covariances between columns, see :doc:`/the-family`.
+    covariance.  With ``information=1`` and without gates this rule is that filter where keys are
+    axes; elsewhere it neglects the covariances between columns.
 
     Checked against the recurrent references of the authors' code (ngocbh/kalman-delta-networks,
     ``diag_kdn_naive.py`` and ``iso_kdn_naive.py``), which read with queries scaled by ``K**-0.5``.

@@ -9,12 +9,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_real, refuse
+from olsq.arrays.checks import refuse
 from olsq.attention.arguments import (
     check_inputs,
     is_writable,
     per_token,
-    repeat_heads,
     with_resets,
 )
 from olsq.attention.one_token import one_token
@@ -145,8 +144,7 @@ def momentum_delta(
     if read is None:
         p = alpha[..., None] * tokens.k
     else:
-        check_real("read", read)
-        p = per_token("read", repeat_heads(jnp.asarray(read), layout.heads), layout, keys)
+        p = per_token("read", read, layout, keys)
         square = (p**2).sum(-1)
         fine = fine & is_writable(square, square, tokens.weight)
         p = jnp.where(fine[..., None], p, 0)
