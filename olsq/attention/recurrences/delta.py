@@ -26,7 +26,7 @@ from jax import Array
 from jax.lax.linalg import triangular_solve
 
 from olsq.attention.recurrences.chunked import CHUNK, ChunkedRule, run_chunks
-from olsq.attention.recurrences.linear import gate_tables
+from olsq.attention.recurrences.linear import fade_read, gate_tables
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.sequence.jax.control import (
     compile_once,
@@ -212,7 +212,7 @@ def has_unsolved(errors: Errors) -> Array:
 
 def advance(memory: Array, errors: Errors) -> tuple[Array, tuple[Array, Any]]:
     """Compute the memory after a chunk; also its errors, and which overflow if that is known."""
-    error = errors.aim - _scale(errors.faded, jnp.einsum("ntk,nvk->ntv", errors.keys, memory))
+    error = errors.aim - fade_read(errors.faded, jnp.einsum("ntk,nvk->ntv", errors.keys, memory))
     # (I + B) U = diag(beta) (V - diag(zeta) K S_0^T)
     passed = error, None
     if errors.below is not None:
@@ -227,7 +227,7 @@ def read(reads: Reads, memory: Array, passed: tuple[Array, Any]) -> tuple[Array,
     u, overflown = drop_overflowing(*passed)
     # O = (Q W^T * D) U + diag(zeta) Q S_0^T
     out = jnp.einsum("nti,niv->ntv", reads.scores, u)
-    out = out + _scale(reads.decay, jnp.einsum("ntk,nvk->ntv", reads.queries, memory))
+    out = out + fade_read(reads.decay, jnp.einsum("ntk,nvk->ntv", reads.queries, memory))
     return _add(out, reads.added), overflown
 
 

@@ -41,6 +41,18 @@ def gate_tables(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, 
     return (table if weight is None else table * weight[:, None, :]), zeta
 
 
+def fade_read(zeta: Any, past: Array) -> Array:
+    """Multiply what is read of the memory before a chunk, (N, C, V), by the gates since.
+
+    ``zeta`` (N, C), (N, C, 1) or (N, C, V), None for 1.  After a reset nothing of it counts: 0
+    times what overflowed would be NaN.
+    """
+    if zeta is None:
+        return past
+    zeta = zeta if zeta.ndim == past.ndim else zeta[..., None]
+    return zeta * jnp.where((zeta == 0) & ~jnp.isfinite(past), 0, past)
+
+
 @partial(compile_once, static_argnames="dtype")
 def gated_linear(
     q: Any,
@@ -133,7 +145,7 @@ def _tile(memory: Array, x: Any) -> tuple[Array, Array]:
     factor = jnp.ones(k.shape[:1], memory.dtype) if zeta is None else zeta[:, -1]
     before, last = in_full_precision(states_before)(by_stream(factor), by_stream(add), memory)
     past = jnp.einsum("ntk,nvk->ntv", q, before.reshape(add.shape))
-    out = jnp.einsum("nti,niv->ntv", scores, v) + (past if zeta is None else zeta[..., None] * past)
+    out = jnp.einsum("nti,niv->ntv", scores, v) + fade_read(zeta, past)
     return last, out.reshape(-1, n * CHUNK, out.shape[-1])[:, :length]
 
 
@@ -146,7 +158,7 @@ def _chunk(memory: Array, x: Any) -> tuple[Array, Array]:
     scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
     past = jnp.einsum("ntk,nvk->ntv", x["q"], memory)
     out = jnp.einsum("nti,niv->ntv", scores, x["v"])
-    out = out + (past if zeta is None else zeta[..., None] * past)
+    out = out + fade_read(zeta, past)
     written = x["k"] * table[:, -1, :, None]
     kept = memory if zeta is None else zeta[:, -1, None, None] * memory
     return kept + jnp.einsum("niv,nik->nvk", x["v"], written), out
