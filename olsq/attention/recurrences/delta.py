@@ -26,7 +26,7 @@ from jax import Array
 from jax.lax.linalg import triangular_solve
 
 from olsq.attention.recurrences.chunked import CHUNK, ChunkedRule, run_chunks
-from olsq.attention.recurrences.linear import fade_read, gate_tables
+from olsq.attention.recurrences.linear import gate_tables
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.sequence.jax.control import (
     compile_once,
@@ -36,7 +36,7 @@ from olsq.sequence.jax.control import (
     max_over_vmap,
     vary_together,
 )
-from olsq.sequence.jax.gates import largest_square
+from olsq.sequence.jax.gates import fade_read, largest_square
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
 from olsq.sequence.jax.platform import in_full_precision
 

@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.linear import fade_read, gate_tables
+from olsq.attention.recurrences.linear import gate_tables
 from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.gates import fade_read
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     delay,

@@ -19,7 +19,7 @@ from olsq.attention.recurrences.chunked import CHUNK
 from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
 from olsq.attention.recurrences.scan import chunk_size, scan_chunks
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import gate_products, states_before
+from olsq.sequence.jax.gates import fade_read, gate_products, states_before
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     divide_into_tiles,
@@ -39,18 +39,6 @@ def gate_tables(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, 
     else:
         table, zeta = gate_products(gates, jnp.log(jnp.where(gates == 0, 1, gates)))
     return (table if weight is None else table * weight[:, None, :]), zeta
-
-
-def fade_read(zeta: Any, past: Array) -> Array:
-    """Multiply what is read of the memory before a chunk, (N, C, V), by the gates since.
-
-    ``zeta`` (N, C), (N, C, 1) or (N, C, V), None for 1.  After a reset nothing of it counts: 0
-    times what overflowed would be NaN.
-    """
-    if zeta is None:
-        return past
-    zeta = zeta if zeta.ndim == past.ndim else zeta[..., None]
-    return zeta * jnp.where((zeta == 0) & ~jnp.isfinite(past), 0, past)
 
 
 @partial(compile_once, static_argnames="dtype")

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.chunked import CHUNK, ChunkedRule, run_chunks, states_between
-from olsq.attention.recurrences.linear import fade_read
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.gates import fade_read
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     join_pieces,
