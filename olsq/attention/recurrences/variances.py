@@ -54,9 +54,12 @@ def _compose_all(shrink: Array, drift: Array, gain: Array, start: Array) -> Arra
     """Compute all p by an associative scan of the tokens' maps."""
     n, length, width = shrink.shape
     scale = 1 + gain * drift
-    maps = shrink / scale, drift / scale, gain * shrink / scale
-    rows = tuple(jnp.swapaxes(x, 1, 2).reshape(n * width, length) for x in maps)
-    a, b, c = scan_time(_compose, rows, (1.0, 0.0, 0.0))
+
+    def by_row(x: Array) -> Array:
+        return jnp.swapaxes(x / scale, 1, 2).reshape(n * width, length)
+
+    maps = by_row(shrink), by_row(drift), by_row(gain * shrink)
+    a, b, c = scan_time(_compose, maps, (1.0, 0.0, 0.0))
     p = start.reshape(-1, 1)
     return jnp.swapaxes(((a * p + b) / (c * p + 1)).reshape(n, width, length), 1, 2)
 

@@ -14,7 +14,6 @@ from olsq.attention.arguments import (
     check_inputs,
     is_writable,
     per_token,
-    with_resets,
 )
 from olsq.attention.one_token import one_token
 from olsq.attention.recurrences.momentum import momentum_delta_rule
@@ -150,7 +149,7 @@ def momentum_delta(
         p = jnp.where(fine[..., None], p, 0)
     if tokens.start is not None:  # the past of a segment's first token is empty
         p = jnp.where(tokens.start[..., None], 0, p)
-        mu = with_resets(mu, tokens.start, layout.working)
+        mu = jnp.where(tokens.start, 0, mu)
     written = tokens.k if tokens.weight is None else tokens.weight[..., None] * tokens.k
     tokens = mark_lost(tokens, ~fine)
     out, memory, overflown = momentum_delta_rule(
