@@ -119,7 +119,7 @@ def momentum_delta(
     >>> x = jnp.ones((1, 3, 1, 1))
     >>> o, state = olsq.attention.momentum_delta(x, x, x, weight=0.5, momentum=0.5)
     >>> o[0, :, 0, 0]
-    Array([0.5  , 1.   , 1.25 ], dtype=float32)
+    Array([0.5 , 1.  , 1.25], dtype=float32)
     """
     tokens, layout = check_inputs(
         q,
