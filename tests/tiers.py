@@ -32,8 +32,9 @@ current = RUNS[0]  # the run that is under way: conftest.py
 # One rule per shared recurrence: what holds for one nearly always holds for the others.
 LEADING = {
     "linear", "mamba2", "gla", "gla vector", "gla signed", "gsa", "log_linear_mamba2", "mlstm",
-    "gated_delta", "kda", "rwkv7", "gated_delta_product", "mamba", "rg_lru", "hawk", "ttt_linear",
-    "ttt_mlp", "softmax", "forgetting", "mesa", "mesa_discounted", "mesa_channel", "mesa_window",
+    "gated_delta", "momentum_delta", "kda", "rwkv7", "gated_delta_product", "mamba",
+    "rg_lru", "hawk", "ttt_linear", "ttt_mlp", "softmax", "forgetting", "mesa", "mesa_discounted",
+    "mesa_channel", "mesa_window",
 }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ RULES = (
     "sliding_window", "delta", "hgrn2", "rg_lru", "forgetting", "kda", "mamba", "rwkv7", "gsa",
     "longhorn", "ttt_linear", "mesa_window", "comba", "rwkv6", "mamba3", "log_linear_mamba2",
     "gated_delta_product", "preconditioned_delta", "ttt_mlp", "kalman", "mesa_discounted",
-    "mesa_channel", "intention", "local_linear", "parallax",
+    "mesa_channel", "intention", "local_linear", "parallax", "momentum_delta", "kalman_delta",
 )  # fmt: skip
 LENGTHS = (1024, 2048, 4096, 16384, 32768, 65536)
 BY_LENGTH = ("mesa", "gla", "softmax")

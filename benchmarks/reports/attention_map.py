@@ -56,7 +56,7 @@ def names(corner: tuple[str, str]) -> str:
     others = ", ".join(r.name for r in rules if r.place[1] != exact)
     lines = [f"exact: {solved}"] if solved else []
     lines += [f"by steps: {others}"] if others else []
-    return "\n".join(textwrap.fill(line, 66) for line in lines)
+    return "\n".join(textwrap.fill(line, 60) for line in lines)
 
 
 def main(path: Path = PICTURE) -> None:
@@ -65,7 +65,7 @@ def main(path: Path = PICTURE) -> None:
     x = np.sort(rng.uniform(0, QUERY, ROWS))
     y = curve(x) + NOISE * rng.standard_normal(ROWS)
     grid = np.linspace(0, QUERY, 200)
-    figure, axes = plt.subplots(2, 2, figsize=(9, 7.6), sharex=True, sharey=True)
+    figure, axes = plt.subplots(2, 2, figsize=(9, 8.2), sharex=True, sharey=True)
     for row, where in enumerate(("global", "local")):
         for column, what in enumerate(("constant", "linear")):
             ax, weight = axes[row, column], weights(x, where)
@@ -86,7 +86,7 @@ def main(path: Path = PICTURE) -> None:
             ax.spines[["top", "right"]].set_visible(False)
     axes[0, 0].set_ylabel("values", fontsize=8.5)
     axes[1, 0].set_ylabel("values", fontsize=8.5)
-    figure.subplots_adjust(left=0.04, right=0.98, top=0.96, bottom=0.08, hspace=0.42, wspace=0.06)
+    figure.subplots_adjust(left=0.04, right=0.98, top=0.96, bottom=0.08, hspace=0.56, wspace=0.06)
     figure.savefig(path, dpi=140)
     plt.close(figure)
 

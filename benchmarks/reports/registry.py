@@ -167,6 +167,15 @@ def channel_gates(found: dict) -> Blocks:
     return {(SEQUENCES_PAGE, "channel solves"): without(solves, "half 0.999")}
 
 
+def filtered_rules(found: dict) -> Blocks:
+    from .filtered_rules import distance_table, error_table
+
+    return {
+        (SEQUENCES_PAGE, "filtered errors"): error_table(found["errors"]),
+        (SEQUENCES_PAGE, "filtered distances"): distance_table(found["distances"], found["date"]),
+    }
+
+
 def numpy_solvers(found: dict) -> Blocks:
     from .numpy_solvers import table
 
@@ -357,6 +366,7 @@ REPORTS = (
     ),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
     Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),
+    Report("filtered_rules", ("filtered_rules",), filtered_rules, 0.02, 5),
     Report("numpy_solvers", ("numpy_solvers",), numpy_solvers, 0.5, 4),
     Report("sequence_gates", ("sequence_gates",), sequence_gates, 0.5, 5),
     Report("long_sequence", ("long_sequence",), long_sequence, 0.5, 5),

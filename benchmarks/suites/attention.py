@@ -9,9 +9,10 @@ from .common import need, ratio
 RULES = [
     "softmax", "sliding_window", "forgetting", "gsa", "linear", "retention", "mamba2",
     "log_linear_mamba2", "mamba3", "gla", "hgrn2", "rwkv6", "mamba", "mlstm", "delta",
-    "gated_delta", "gated_delta_product", "kda", "comba", "rwkv7", "longhorn",
-    "preconditioned_delta", "rg_lru", "ttt_linear", "ttt_mlp", "mesa", "mesa_discounted",
-    "mesa_channel", "mesa_window", "kalman", "intention", "local_linear", "parallax",
+    "gated_delta", "gated_delta_product", "kda", "comba", "momentum_delta", "rwkv7",
+    "longhorn", "preconditioned_delta", "kalman_delta", "rg_lru", "ttt_linear", "ttt_mlp", "mesa",
+    "mesa_discounted", "mesa_channel", "mesa_window", "kalman", "intention", "local_linear",
+    "parallax",
 ]  # fmt: skip
 LENGTH, HEADS, WIDTH = 512, 2, 32
 

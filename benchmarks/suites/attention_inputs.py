@@ -70,6 +70,8 @@ def arguments(name, t, heads=8, width=64, seed=0):
         "mamba3": {**gated, "angle": vector[..., : width // 4]},
         "log_linear_mamba2": {"forget": forget, "level_weight": levels},
         "comba": {**gated, "feedback": 0.5 + weight / 2},
+        "momentum_delta": {**gated, "momentum": 0.9 * weight, "step_size": weight},
+        "kalman_delta": {"forget": vector, "weight": 10 * weight, "drift": 0.1 * vector},
         "mamba2": {"forget": forget},
         "gla": gated,
         "delta": {"weight": weight},

@@ -26,7 +26,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 GATED = (
     "mesa", "mesa_window", "kalman", "gla", "mamba2", "log_linear_mamba2", "gated_delta",
     "gated_delta_product", "comba", "preconditioned_delta", "preconditioned_gated_delta",
-    "forgetting",
+    "forgetting", "momentum_delta",
 )  # fmt: skip
 
 

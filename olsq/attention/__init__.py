@@ -27,6 +27,9 @@ from olsq.attention.rules.gsa import gsa_step as gsa_step
 from olsq.attention.rules.intention import intention as intention
 from olsq.attention.rules.kalman import kalman as kalman
 from olsq.attention.rules.kalman import kalman_step as kalman_step
+from olsq.attention.rules.kalman_delta import KalmanDeltaState as KalmanDeltaState
+from olsq.attention.rules.kalman_delta import kalman_delta as kalman_delta
+from olsq.attention.rules.kalman_delta import kalman_delta_step as kalman_delta_step
 from olsq.attention.rules.kda import kda as kda
 from olsq.attention.rules.kda import kda_step as kda_step
 from olsq.attention.rules.linear import linear as linear
@@ -58,6 +61,9 @@ from olsq.attention.rules.mesa_window import mesa_window_step as mesa_window_ste
 from olsq.attention.rules.mlstm import MLSTMState as MLSTMState
 from olsq.attention.rules.mlstm import mlstm as mlstm
 from olsq.attention.rules.mlstm import mlstm_step as mlstm_step
+from olsq.attention.rules.momentum_delta import MomentumState as MomentumState
+from olsq.attention.rules.momentum_delta import momentum_delta as momentum_delta
+from olsq.attention.rules.momentum_delta import momentum_delta_step as momentum_delta_step
 from olsq.attention.rules.parallax import parallax as parallax
 from olsq.attention.rules.parallax import parallax_step as parallax_step
 from olsq.attention.rules.preconditioned_delta import PreconditionedState as PreconditionedState

@@ -279,6 +279,13 @@ RULES: tuple[Rule, ...] = (
         (Layer("comba", "delta_product:Comba"),),
     ),
     Rule(
+        "momentum_delta", "M = mu M + eta (v - S p) k^T; S = alpha S + beta M, p = alpha k",
+        lambda K, V: {"memory": (V, K), "velocity": (V, K)},
+        "forget alpha, momentum mu, weight eta, step size beta", {"VK": 10}, SQUARED,
+        (TOKEN, GRADIENT), "Huang et al. 2026, sec. 3",
+        (Layer("momentum_delta", "filtered:MomentumDelta"),),
+    ),
+    Rule(
         "rwkv7", "S = S (diag(w) - r (a*r)^T) + v k^T", _memory,
         "forget per key dimension, removal key and rate", {"VK": 9},
         "|v - S r|^2 / 2, where k = a*r",
@@ -309,6 +316,16 @@ RULES: tuple[Rule, ...] = (
                 "regressions:PreconditionedKDALayout",
             ),
         ),
+    ),
+    Rule(
+        "kalman_delta",
+        "z = a*a / c + w; S = S diag(a); S = S + (v - S k) (z*k)^T / (r + z . k*k); "
+        "c = 1 / z + i k*k / r",
+        lambda K, V: {"memory": (V, K), "covariance": (K,)},
+        "forget (scalar or per key dimension), weight 1 / r, drift w", {"VK": 7, "K": 14},
+        "|v - S k|^2 / (2 r) + tr((S - S_old) diag(1 / z) (S - S_old)^T) / 2",
+        (TOKEN, CONDITIONED), "Kalman Delta Networks 2026",
+        (Layer("kalman_delta", "filtered:KalmanDelta"),),
     ),
     Rule(
         "rg_lru", "h = a h + sqrt(1 - a^2) (i * x)", lambda K, V: {"hidden": (V,)},

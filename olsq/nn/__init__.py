@@ -35,6 +35,8 @@ from olsq.nn.diagnostics import Diagnostics as Diagnostics
 from olsq.nn.files import load as load
 from olsq.nn.files import load_into as load_into
 from olsq.nn.files import save as save
+from olsq.nn.filtered import KalmanDelta as KalmanDelta
+from olsq.nn.filtered import MomentumDelta as MomentumDelta
 from olsq.nn.fla import FlaWeights as FlaWeights
 from olsq.nn.fla import from_fla as from_fla
 from olsq.nn.fla import to_fla as to_fla

@@ -306,6 +306,70 @@ def preconditioned_delta(
     return stacked(out, v.shape[1]), (S, a)
 
 
+def kalman_delta(
+    q,
+    k,
+    v,
+    *,
+    forget=None,
+    log_forget=None,
+    weight=None,
+    drift=0.0,
+    information=None,
+    initial_precision=1.0,
+    isotropic=False,
+    state=None,
+):
+    """Run z = a^2 / c + omega, S = S diag(a), S = S + (v - S k) g^T with g = z k / (r + z . k^2),
+    and c = 1 / z + info k^2 / r, r = 1 / weight; means over the dimensions if isotropic.
+    """
+    q, k, v = f64(q, k, v)
+    a, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    omega, width = per_token(drift, len(q)), k.shape[1]
+    info = width if information is None else information
+    S, p = initial_state(state, (v.shape[1], width), (1 if isotropic else width,))
+    if state is None:
+        p = p + 1 / initial_precision
+    out = []
+    for t in range(len(q)):
+        square, learned = a[t] ** 2 * np.ones(width), info * beta[t] * k[t] ** 2
+        if isotropic:
+            square, learned = square.mean(), learned.mean()
+        z = square * p + omega[t]
+        S = S * a[t]
+        S = S + np.outer(v[t] - S @ k[t], beta[t] * z * k[t] / (1 + beta[t] * (z * k[t]) @ k[t]))
+        p = z / (1 + learned * z)
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S, p)
+
+
+def momentum_delta(
+    q,
+    k,
+    v,
+    *,
+    forget=None,
+    log_forget=None,
+    weight=None,
+    momentum=0.9,
+    step_size=1.0,
+    read=None,
+    state=None,
+):
+    """Run M = mu M + eta (v - S p) k^T, S = alpha S + beta M, p = alpha k unless ``read``."""
+    q, k, v = f64(q, k, v)
+    alpha, eta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    mu, beta = per_token(momentum, len(q)), per_token(step_size, len(q))
+    p = alpha[:, None] * k if read is None else np.asarray(read, np.float64)
+    S, M = initial_state(state, *[(v.shape[1], k.shape[1])] * 2)
+    out = []
+    for t in range(len(q)):
+        M = mu[t] * M + eta[t] * np.outer(v[t] - S @ p[t], k[t])
+        S = alpha[t] * S + beta[t] * M
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S, M)
+
+
 def longhorn(q, k, v, *, weight=None, state=None):
     """Run S = S * (1 - d (x) k*k) + (d v) k^T, d = beta / (1 + beta k.k), beta per token or
     channel.

@@ -143,6 +143,13 @@ def angles(rng, t):
     return a
 
 
+def momenta(rng, t):
+    """Momentum below 0.9, some of it 0 or 1; with steps below 1 nothing grows for long."""
+    m = rng.uniform(0, 0.9, (B, t, H))
+    m[1] = rng.choice([0, 1, 0.5], m[1].shape, p=[0.3, 0.1, 0.6])
+    return m
+
+
 def slot_gates(rng, t):
     return gates(rng, t, SLOTS)
 

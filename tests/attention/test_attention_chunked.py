@@ -23,10 +23,10 @@ ACCELERATOR = Target(cpu=False, tile_bytes=2**14)  # some chunks a tile, and sev
 T = 330  # five chunks and some tokens; several spans of a memory with a factor for each entry
 CHUNKED = {
     "delta", "gated_delta", "gated_delta signed", "gated_delta_product", "comba", "kda",
-    "preconditioned_delta", "rwkv7", "gsa", "hgrn2", "hgrn2 log", "rwkv6", "gla vector", "longhorn",
-    "mamba", "rg_lru", "hawk",
+    "preconditioned_delta", "momentum_delta", "kalman_delta", "rwkv7", "gsa",
+    "hgrn2", "hgrn2 log", "rwkv6", "gla vector", "longhorn", "mamba", "rg_lru", "hawk",
 }  # fmt: skip
-LEADING = {"gated_delta", "comba", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
+LEADING = {"gated_delta", "comba", "momentum_delta", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
 each_rule = leading([row for row in ROWS if row.name in CHUNKED], LEADING)
 diverging = leading([row for row in ROWS if row.name in overflow.DIVERGING], {"gated_delta", "kda"})
 

@@ -235,6 +235,97 @@ def test_newer_delta_rules_are_the_older_ones_at_their_simplest(stream):
         close(end.matrix, last.matrix, 1e-12)
 
 
+def walked(keys, values, weight, drift, precision):
+    """Coefficients of the filter that keeps the whole covariance."""
+    walk = olsq.forgetting.RandomWalk(drift * weight)
+    fit = olsq.RecursiveLeastSquares(forget=walk, ridge=precision / weight, fit_intercept=False)
+    return fit.fit(keys, values).coef_
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("information", [1.0, None])
+def test_kalman_delta_is_the_random_walks_filter_where_the_covariance_is_diagonal(information):
+    rng = np.random.default_rng(3)
+    weight, drift, precision = 3.0, 0.05, 2.0
+    sizes = rng.uniform(0.5, 2, (T, 1))
+    axes, any_key = np.eye(K)[rng.integers(0, K, T)] * sizes, rng.normal(size=(T, K))
+    values = rng.normal(size=(T, V))
+    off = []
+    for keys in (axes, any_key):
+        k, v = jnp.asarray(keys)[None, :, None], jnp.asarray(values)[None, :, None]
+        _, state = compiled.kalman_delta(
+            k, k, v, weight=weight, drift=drift, information=information,
+            initial_precision=precision,
+        )  # fmt: skip
+        want = walked(keys, values, weight, drift, precision)
+        off.append(np.abs(state.matrix[0, 0] - want).max() / np.abs(want).max())
+    exact = information == 1.0
+    assert (off[0] < 1e-12) == exact
+    assert 0.01 < off[1] < 1  # the covariances between columns are neglected
+
+
+@pytest.mark.full
+def test_isotropic_kalman_delta_has_the_mean_of_the_diagonal_one_for_even_keys(stream):
+    q, _, v = qkv(stream)
+    even = jnp.where(stream["k"] > 0, 1, -1) / np.sqrt(K)
+    options = {"forget": stream["g"], "weight": stream["w"], "drift": 0.1, "initial_precision": 0.5}
+    got, state = compiled.kalman_delta(q, even, v, **options, isotropic=True)
+    want, last = compiled.kalman_delta(q, even, v, **options)
+    close(got, want, 1e-13)
+    close(state.covariance, last.covariance, 1e-13)
+    assert state.covariance.shape == (B, H, 1)
+
+
+@pytest.mark.full
+def test_momentum_delta_without_momentum_is_gated_delta(stream):
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    want, last = compiled.gated_delta(*qkv(stream), **gates)
+    got, state = compiled.momentum_delta(*qkv(stream), **gates, momentum=0.0)
+    close(got, want, 1e-13)
+    close(state.matrix, last.matrix, 1e-13)
+    # read=k takes the error before forgetting, as comba does
+    want, last = compiled.comba(*qkv(stream), **gates)
+    got, state = compiled.momentum_delta(*qkv(stream), **gates, momentum=0.0, read=stream["k"])
+    close(got, want, 1e-13)
+
+
+@pytest.mark.full
+def test_momentum_delta_is_gradient_descent_with_momentum(stream):
+    """As the authors' recurrence has it, whose momentum has the other sign."""
+    q, k, v = (np.asarray(x)[0, :, 0] for x in qkv(stream))
+    alpha, eta = (np.asarray(stream[n])[0, :, 0] for n in "gw")
+    S = M = np.zeros((K, V))
+    out = []
+    for t in range(T):
+        w = -(v[t] - (alpha[t] * k[t]) @ S)
+        M = 0.7 * M + np.outer(eta[t] * k[t], w)
+        S = alpha[t] * S - 0.5 * M
+        out.append(q[t] @ S)
+    got, state = compiled.momentum_delta(
+        *qkv(stream), forget=stream["g"], weight=stream["w"], momentum=0.7, step_size=0.5
+    )
+    close(got[0, :, 0], np.array(out), 1e-12)
+    close(state.velocity[0, 0], -M.T, 1e-12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("rule", "wrong", "what"),
+    [
+        ("momentum_delta", {"momentum": 1.1}, r"momentum must lie in \[0, 1\]"),
+        ("momentum_delta", {"step_size": -0.1}, "step_size must be >= 0"),
+        ("momentum_delta", {"read": np.ones((T, 4))}, "read has shape .* does not broadcast"),
+        ("kalman_delta", {"drift": -1e-9}, "drift must be >= 0"),
+        ("kalman_delta", {"information": 0.0}, "information must be > 0"),
+        ("kalman_delta", {"initial_precision": -1.0}, "initial_precision must be > 0"),
+        ("kalman_delta", {"isotropic": True, "drift": np.ones((B, T, H, K))}, "drift has shape"),
+    ],
+)
+def test_what_the_filtered_rules_refuse(stream, rule, wrong, what):
+    with pytest.raises(ValueError, match=what):
+        getattr(attention, rule)(*qkv(stream), **wrong)
+
+
 @pytest.mark.full
 def test_forgetting_nothing_is_softmax_and_logs_are_gates(stream):
     q, k, v = qkv(stream)
@@ -451,7 +542,7 @@ def test_a_truncated_solver_decodes_what_it_prefills(stream, rule):
 
 GATED = (
     "gla", "mamba2", "gated_delta", "preconditioned_delta", "mlstm", "rwkv6", "mesa",
-    "mesa_discounted", "mesa_window", "kalman",
+    "mesa_discounted", "mesa_window", "kalman", "momentum_delta", "kalman_delta",
 )  # fmt: skip
 
 

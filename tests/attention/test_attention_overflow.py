@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attention_cases import ROWS, arrays_of, call, exact, quick, timed
+from attention_cases import ROWS, arrays_of, begin, call, exact, quick, timed
 from attention_draws import B, H, T
 from scipy.linalg import solve_triangular
 
@@ -28,7 +28,7 @@ SIZES = 1e10, 1e15, 1e20, 1e30, 3e38
 GROWTHS = 30.0, 1e3, 1e6
 # arguments with a range, whose numbers cannot be large
 RANGED = {"forget", "log_forget", "trapezoid", "mix", "removal_rate", "input_gate"}
-RANGED |= {"recurrence_gate", "feedback", "curvature_forget", "erase"}
+RANGED |= {"recurrence_gate", "feedback", "curvature_forget", "erase", "momentum"}
 
 
 @cache
@@ -89,7 +89,10 @@ def near(got, want, what, tolerance=1e-4):
     assert np.abs(got - want).max() <= tolerance * np.abs(want).max(), what
 
 
-DIVERGING = ("delta", "gated_delta", "gated_delta_product", "kda", "comba", "preconditioned_delta")
+DIVERGING = (
+    "delta", "gated_delta", "gated_delta_product", "kda", "comba", "preconditioned_delta",
+    "momentum_delta",
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -120,6 +123,26 @@ def test_a_rule_that_diverges_is_right_until_it_overflows(row):
             ends += lost[-1]
             assert bool(lost[-1]) == bool(np.isnan(state.matrix[b, h]).any())
     assert ends > 0
+
+
+LARGE = {"matrix", "cross", "keys", "values", "hidden", "velocity"}  # fields that may be 3e38
+
+
+@pytest.mark.slow
+@leading([row for row in ROWS if row.causal and LARGE & set(getattr(row.state, "_fields", ()))])
+def test_a_segment_forgets_a_state_that_is_near_the_largest_number(row):
+    """A read of the state overflows, and is multiplied by the 0 of the segment's start."""
+    arrays, prior = arrays_of(row, 24)
+    arrays = {n: a.astype(np.float32) for n, a in arrays.items()}
+    state = begin(row, prior, np.float32)
+    large = state._replace(**{
+        n: np.copysign(np.float32(3e38), x)
+        for n, x in state._asdict().items() if n in LARGE
+    })  # fmt: skip
+    ids = np.repeat([[0] * 10 + [1] * 14], B, 0)
+    run = quick(lambda arrays, state: call(row, arrays, state, ids)[0])
+    want, got = (np.asarray(run(arrays, s))[:, 10:] for s in (state, large))
+    near(got, want, row.name)
 
 
 @pytest.mark.full

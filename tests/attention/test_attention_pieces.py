@@ -12,6 +12,8 @@ from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.recurrences.momentum import momentum_delta_rule
+from olsq.attention.recurrences.variances import filter_variances
 from olsq.attention.recurrences.vector import row_gated, vector_gated
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.recurrences.vector_solve import solve_keys
@@ -74,6 +76,12 @@ RULES = {
     ),
     "vector delta": lambda q, k, v, gates, weight, memory, rate: vector_delta(
         q, gates * k, k, v, gates, memory, (q / 4, v)
+    ),
+    "momentum": lambda q, k, v, gates, weight, memory, rate: momentum_delta_rule(
+        q, gates[..., :1] * k, k, v, gates[..., :2], weight / 2, jnp.concatenate([memory] * 2, -1)
+    ),
+    "variances": lambda q, k, v, gates, weight, memory, rate: (
+        filter_variances(gates, k**2, weight[..., None] * q**2, memory[:, 0] ** 2), memory
     ),
     "solved keys": lambda q, k, v, gates, weight, memory, rate: solve_keys(
         k, gates, weight, 0.1 + q[:, 0] ** 2, jnp.einsum("nvk,nvj->nkj", memory, memory)

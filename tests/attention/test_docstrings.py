@@ -55,6 +55,10 @@ SHARED = {
             OPTIONAL,
             "Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  Since the error",
         ),  # comba
+        (
+            OPTIONAL,
+            "Gates alpha in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  Since mom",
+        ),  # momentum_delta
         ("array (B, T, H, K)", "Gates a in [0, 1], or their logs; needed"),  # hgrn2
         ("array (B, T, H, M)", "Gates a in [0, 1], or their logs, one per slot:"),  # gsa
         (
@@ -66,6 +70,7 @@ SHARED = {
     "weight": [
         (OPTIONAL, f"Write strengths >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Write strengths beta >= 0, {LEFT_OUT}"),
+        (OPTIONAL, f"Write strengths eta >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Step sizes beta >= 0, {LEFT_OUT}"),
         (OPTIONAL, "Step sizes beta >= 0: one per token, broadcast to (B, T, H); or"),  # longhorn
         ("array (B, T, H, n) or (n,), optional", "Step sizes beta >= 0.  Default 1.  0 leaves a"),

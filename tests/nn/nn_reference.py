@@ -134,7 +134,7 @@ def reference(row, layer, x):
         o = rms(layer.norm, o)
     if layer.output_gate is not None:
         o = o * silu(dense(layer.output_gate, x)).reshape(o.shape)
-    if row.mixer in ("kda", "gated_delta2", "preconditioned_kda"):
+    if getattr(layer, "reading", None) is not None:
         o = o * sigmoid(low_rank(layer.reading, x)).reshape(o.shape)
     return dense(layer.output_proj, o.reshape(len(x), -1))
 
@@ -267,6 +267,31 @@ def curved_by_itself(layer, x):
     given = channelled(layer, x) if hasattr(layer, "decay") else gated(layer, x)
     learn = sigmoid(gate(own.strength, x))
     return {**given, "curvature_forget": keep, "curvature_weight": learn}
+
+
+def filtered(layer, x):
+    """KDA's gates, the inverse of the noise, and the drift."""
+    drift = (gate if layer.isotropic else low_rank)(layer.drift, x)
+    return {
+        "forget": channel_decay(layer.decay, x, layer.heads),
+        "weight": 1 / (0.01 + softplus(gate(layer.strength, x))),
+        "drift": softplus(drift if layer.isotropic else drift.reshape(len(x), layer.heads, -1)),
+    }
+
+
+def started(layer):
+    return {"initial_precision": 0.1 + softplus(f64(layer.precision))}
+
+
+def driven(layer, x):
+    """GatedDelta's gates, bounded as the paper's angle theta, and those of the momentum."""
+    given, eta = gated(layer, x), 2 * sigmoid(gate(layer.strength, x))
+    theta = np.arctan(eta * np.exp(f64(layer.bound)))
+    return {
+        "forget": given["forget"] * np.cos(theta) ** 2, "weight": eta,
+        "momentum": sigmoid(gate(layer.momentum, x)),
+        "step_size": sigmoid(gate(layer.step, x)) * np.sin(theta) ** 2,
+    }  # fmt: skip
 
 
 def centred(layer):

@@ -30,9 +30,9 @@ OPTIONS = {
 }  # fmt: skip
 # Recurrences that test_attention_pieces.py compares, or that delta and mesa have.
 KIN = {
-    "gated_delta", "gated_delta_product", "gated_delta2", "kda", "comba", "rwkv7",
-    "preconditioned_delta", "preconditioned_gated_delta", "preconditioned_kda", "mesa_channel",
-    "mesa_discounted", "gsa", "log_linear_mamba2",
+    "gated_delta", "gated_delta_product", "gated_delta2", "kda", "comba", "momentum_delta", "rwkv7",
+    "preconditioned_delta", "preconditioned_gated_delta", "preconditioned_kda", "kalman_delta",
+    "mesa_channel", "mesa_discounted", "gsa", "log_linear_mamba2",
 }  # fmt: skip
 KINDS = "all-gather|all-reduce|collective-permute|all-to-all|reduce-scatter|collective-broadcast"
 

@@ -16,6 +16,7 @@ before it must not notice: such a token is left out, and reported as lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ from olsq.sequence.jax.control import (
     max_over_vmap,
     vary_together,
 )
-from olsq.sequence.jax.gates import largest_square
+from olsq.sequence.jax.gates import fade_read, largest_square
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
 from olsq.sequence.jax.platform import in_full_precision
 
@@ -79,19 +80,41 @@ def delta_rule(
     gates, weight, shifts = (
         None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight, shift)
     )
-    n, values, width = len(q), *memory.shape[1:]
+
+    def run(v: Any, memory: Array) -> tuple[tuple[Array, Array], Array]:
+        return _delta_rule(q, k, written, v, gates, weight, memory, shifts, before)
+
+    out, overflown, last = run_pieces(run, v, memory, pieces)
+    return out, leave_units(last, shift), overflown
+
+
+def run_pieces(
+    run: Callable[[Any, Array], tuple[tuple[Array, Array], Array]],
+    targets: Any,
+    memory: Array,
+    pieces: int,
+) -> tuple[Array, Array, Array]:
+    """Run a delta rule on pieces of time: outputs, mask of left-out tokens, and the last memory.
+
+    ``run(targets, memory)`` runs all pieces side by side, from their memories (pieces N, V, K) and
+    what is written, arrays (pieces N, t, V).
+    """
+    rows, width = memory.shape[1:]
+    n = pieces * memory.shape[0]
     # Rows of the memory are independent: rows that start as the identity and are not written end as
     # the transition that the piece applies to a row.
     eye = jnp.broadcast_to(jnp.eye(width, dtype=memory.dtype), (n, width, width))
-    begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
-    wide = jnp.concatenate([v, jnp.zeros((*v.shape[:2], width), v.dtype)], -1)
-    (_, unknown), end = _delta_rule(q, k, written, wide, gates, weight, begin, shifts, before)
+    begin = jnp.concatenate([jnp.zeros((n, rows, width), memory.dtype), eye], 1)
+
+    def wider(x: Array) -> Array:
+        return jnp.concatenate([x, jnp.zeros((*x.shape[:2], width), x.dtype)], -1)
+
+    (_, unknown), end = run(jax.tree.map(wider, targets), begin)
     starts, last = scan_pieces(
-        end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
+        end[:, rows:], end[:, :rows], memory, lambda m, s: s @ m, lambda a, b: a @ b
     )
-    (out, overflown), _ = _delta_rule(q, k, written, v, gates, weight, starts, shifts, before)
-    out, overflown = (join_pieces(x, pieces) for x in (out, overflown | unknown))
-    return out, leave_units(last, shift), overflown
+    (out, overflown), _ = run(targets, starts)
+    return join_pieces(out, pieces), join_pieces(overflown | unknown, pieces), last
 
 
 def _delta_rule(
@@ -159,7 +182,7 @@ def _prepare(x: Any, at_once: bool, before: bool) -> tuple[Errors, Reads]:
     weight = None if x["weight"] is None else x["weight"][..., None]
     decay = None if zeta is None else zeta[..., None]
     w = x["k"] if x["written"] is None else x["written"]
-    reach, faded = _previous(table, decay) if before else (table, decay)
+    reach, faded = previous(table, decay) if before else (table, decay)
     below = jnp.tril(reach * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
     scores = table * jnp.einsum("ntk,nik->nti", x["q"], w)
     errors = Errors(
@@ -189,7 +212,7 @@ def has_unsolved(errors: Errors) -> Array:
 
 def advance(memory: Array, errors: Errors) -> tuple[Array, tuple[Array, Any]]:
     """Compute the memory after a chunk; also its errors, and which overflow if that is known."""
-    error = errors.aim - _scale(errors.faded, jnp.einsum("ntk,nvk->ntv", errors.keys, memory))
+    error = errors.aim - fade_read(errors.faded, jnp.einsum("ntk,nvk->ntv", errors.keys, memory))
     # (I + B) U = diag(beta) (V - diag(zeta) K S_0^T)
     passed = error, None
     if errors.below is not None:
@@ -204,7 +227,7 @@ def read(reads: Reads, memory: Array, passed: tuple[Array, Any]) -> tuple[Array,
     u, overflown = drop_overflowing(*passed)
     # O = (Q W^T * D) U + diag(zeta) Q S_0^T
     out = jnp.einsum("nti,niv->ntv", reads.scores, u)
-    out = out + _scale(reads.decay, jnp.einsum("ntk,nvk->ntv", reads.queries, memory))
+    out = out + fade_read(reads.decay, jnp.einsum("ntk,nvk->ntv", reads.queries, memory))
     return _add(out, reads.added), overflown
 
 
@@ -220,7 +243,7 @@ def drop_overflowing(error: Array, overflown: Array | None) -> tuple[Array, Arra
     return jnp.where(fits, error, 0), ~fits.all(-1)
 
 
-def _previous(table: Array, decay: Any) -> tuple[Array, Any]:
+def previous(table: Array, decay: Any) -> tuple[Array, Any]:
     """Shift D and zeta (N, C, 1), None where nothing is forgotten, to the token before each."""
     table = jnp.pad(table[:, :-1], ((0, 0), (1, 0), (0, 0)))
     if decay is None:

@@ -20,6 +20,7 @@ from olsq.attention.recurrences.linear import gate_tables
 from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.gates import fade_read
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     delay,
@@ -115,7 +116,7 @@ def _fenwick(
         joined = jnp.where(each == jump, weights, 0).sum(-1, keepdims=True)
         past = jnp.einsum("ntk,nmvk->ntmv", x["q"], memory)
         past = jnp.einsum("ntm,ntmv->ntv", jnp.where(each > jump, weights, joined), past)
-        out = out + (past if zeta is None else zeta[..., None] * past)
+        out = out + fade_read(zeta, past)
 
         count = (at >= 0).sum(1)  # padding is at the end
         index = jnp.maximum(count - 1, 0)[:, None]

@@ -19,7 +19,7 @@ from olsq.attention.recurrences.chunked import CHUNK
 from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
 from olsq.attention.recurrences.scan import chunk_size, scan_chunks
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import gate_products, states_before
+from olsq.sequence.jax.gates import fade_read, gate_products, states_before
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     divide_into_tiles,
@@ -133,7 +133,7 @@ def _tile(memory: Array, x: Any) -> tuple[Array, Array]:
     factor = jnp.ones(k.shape[:1], memory.dtype) if zeta is None else zeta[:, -1]
     before, last = in_full_precision(states_before)(by_stream(factor), by_stream(add), memory)
     past = jnp.einsum("ntk,nvk->ntv", q, before.reshape(add.shape))
-    out = jnp.einsum("nti,niv->ntv", scores, v) + (past if zeta is None else zeta[..., None] * past)
+    out = jnp.einsum("nti,niv->ntv", scores, v) + fade_read(zeta, past)
     return last, out.reshape(-1, n * CHUNK, out.shape[-1])[:, :length]
 
 
@@ -146,7 +146,7 @@ def _chunk(memory: Array, x: Any) -> tuple[Array, Array]:
     scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
     past = jnp.einsum("ntk,nvk->ntv", x["q"], memory)
     out = jnp.einsum("nti,niv->ntv", scores, x["v"])
-    out = out + (past if zeta is None else zeta[..., None] * past)
+    out = out + fade_read(zeta, past)
     written = x["k"] * table[:, -1, :, None]
     kept = memory if zeta is None else zeta[:, -1, None, None] * memory
     return kept + jnp.einsum("niv,nik->nvk", x["v"], written), out

@@ -25,6 +25,7 @@ from jax import Array
 from olsq.attention.recurrences.chunked import CHUNK, ChunkedRule, run_chunks, states_between
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.gates import fade_read
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     join_pieces,
@@ -98,7 +99,7 @@ def read(reads: Any, memory: Array, _: None) -> Array:
     """Add what the queries (N, C, K) read from the memory before, (N, V, K), to the chunk's own."""
     queries, own, scale = reads
     past = jnp.einsum("ntk,nvk->ntv", queries, memory)
-    return own + (past if scale is None else scale * past)
+    return own + fade_read(scale, past)
 
 
 def scores_and_reach(

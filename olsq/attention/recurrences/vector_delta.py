@@ -24,13 +24,14 @@ from olsq.attention.recurrences.delta import (
     advance,
     delta_rule,
     has_unsolved,
+    run_pieces,
     solve_ahead,
 )
 from olsq.attention.recurrences.delta import read as read_errors
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.attention.recurrences.vector import scores_and_reach, widest_array
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
+from olsq.sequence.jax.pieces import cut_into_pieces, pieces_of
 
 
 def delta_rule_any_gates(
@@ -89,22 +90,14 @@ def vector_delta(
         if added is None
         else (cut_into_pieces(added[0], pieces), cut_into_pieces(added[1], pieces))
     )
-    n, values, width = len(q), *memory.shape[1:]
+    k, v = (None, None) if added is None else added
 
-    def wider(x: Array) -> Array:
-        return jnp.concatenate([x, jnp.zeros((*x.shape[:2], width), x.dtype)], -1)
+    def run(targets: Any, memory: Array) -> tuple[tuple[Array, Array], Array]:
+        target, v = targets
+        more = None if k is None else (k, v)
+        return _vector_delta(q, read, written, target, gates, memory, more)
 
-    # As for delta_rule: rows that begin as the identity end as what the piece does to a row.
-    eye = jnp.broadcast_to(jnp.eye(width, dtype=memory.dtype), (n, width, width))
-    begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
-    aim = None if target is None else wider(target)
-    more = None if added is None else (added[0], wider(added[1]))
-    (_, unknown), end = _vector_delta(q, read, written, aim, gates, begin, more)
-    starts, last = scan_pieces(
-        end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
-    )
-    (out, overflown), _ = _vector_delta(q, read, written, target, gates, starts, added)
-    out, overflown = (join_pieces(x, pieces) for x in (out, overflown | unknown))
+    out, overflown, last = run_pieces(run, (target, v), memory, pieces)
     return out, leave_units(last, shift), overflown
 
 

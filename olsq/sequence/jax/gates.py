@@ -65,6 +65,18 @@ def chunk_products(factor: Array) -> tuple[Array, Array]:
     return table, factor[..., :1] * table[..., 0]
 
 
+def fade_read(zeta: Any, past: Array) -> Array:
+    """Multiply what is read of the memory before a chunk, (..., C, V), by the gates since.
+
+    ``zeta`` (..., C), (..., C, 1) or (..., C, V), None for 1.  After a reset nothing of it counts:
+    0 times what overflowed would be NaN.
+    """
+    if zeta is None:
+        return past
+    zeta = zeta if zeta.ndim == past.ndim else zeta[..., None]
+    return zeta * jnp.where((zeta == 0) & ~jnp.isfinite(past), 0, past)
+
+
 def gate_gradient(table: Array, zeta: Array, d_table: Array, d_zeta: Array) -> Array:
     """Compute the cotangents of the gates (..., C) from those of their products D and zeta.
 

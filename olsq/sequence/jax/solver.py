@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.sequence.jax.gates import fade_read
+
 
 class Chunks(NamedTuple):
     """Consecutive chunks of every stream, with the moments before each of them."""
@@ -82,7 +84,7 @@ def moment_product(x, left, right, decay, boundary, zeta):
     # sum_i D_ti left_i (right_i . x_t): causal attention within the chunk; zeta_t B x_t: the past
     scores = jnp.einsum("bnti,bnsi->bnts", x, right) * decay
     far = jnp.einsum("bnti,bnji->bntj", x, boundary)
-    return scores @ left + (far if zeta is None else zeta[..., None] * far)
+    return scores @ left + fade_read(zeta, far)
 
 
 def system_product(chunks: Chunks, x: Array) -> Array:
@@ -100,7 +102,7 @@ def system_diagonal(chunks: Chunks) -> Array:
     """Compute diag(H_t + Lambda_t), (B, n, C, d)."""
     near = chunks.decay @ (chunks.keys**2)
     far = jnp.diagonal(chunks.gram, axis1=-2, axis2=-1)[:, :, None]
-    y = near + (far if chunks.zeta is None else chunks.zeta[..., None] * far)
+    y = near + fade_read(chunks.zeta, far)
     return y if chunks.ridge is None else y + chunks.ridge
 
 
@@ -108,7 +110,7 @@ def system_trace(chunks: Chunks) -> Array:
     """Compute trace(H_t), (B, n, C, 1): an upper bound of its norm for one small product."""
     near = chunks.decay @ (chunks.keys**2).sum(-1, keepdims=True)
     far = jnp.trace(chunks.gram, axis1=-2, axis2=-1)[:, :, None, None]
-    return near + (far if chunks.zeta is None else chunks.zeta[..., None] * far)
+    return near + fade_read(chunks.zeta, far)
 
 
 def cross_norm(chunks: Chunks) -> Array:
@@ -116,4 +118,4 @@ def cross_norm(chunks: Chunks) -> Array:
     keys, values = (jnp.linalg.norm(x, axis=-1) for x in (chunks.keys, chunks.values))
     near = (chunks.decay @ (keys * values)[..., None])[..., 0]
     far = jnp.linalg.norm(chunks.cross, axis=(-2, -1))[..., None]
-    return near + (far if chunks.zeta is None else chunks.zeta * far)
+    return near + fade_read(chunks.zeta, far)
