@@ -230,7 +230,7 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
         for one, other in zip(arrays, before, strict=True):
             np.testing.assert_array_equal(one, other)
         count += 1
-    assert count >= 6
+    assert count > 5
     kernel(*arguments)
 
 

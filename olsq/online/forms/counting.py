@@ -49,9 +49,7 @@ def learn_logs(logs, turns, gates, weights):
     for i in range(members.shape[0]):
         f = members[i]
         if not (0 <= f < logs.shape[0] and 0 <= begins[i] <= ends[i] <= gates.shape[0]):
-            raise ValueError(
-                "a member or its rows are outside of the shape of the arrays"
-            )
+            raise ValueError("a member or its rows are outside of the shape of the arrays")
         total = logs[f]
         for t in range(begins[i], ends[i]):
             total *= gates[t]
