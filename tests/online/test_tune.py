@@ -561,8 +561,9 @@ LONG_CALLS = {
     "a path by key": (
         lambda: olsq.coefficient_path(TUNED, TUNED[:, 0], by=KEYS, ridge_mode="fixed"), "groups",
     ),
-    "windows by key": (
-        lambda: olsq.GroupedRollingLeastSquares(9).fit(TUNED, TUNED[:, 0], by=KEYS), "groups",
+    "paths of windows by key": (
+        lambda: olsq.GroupedRollingLeastSquares(9).partial_fit_path(TUNED, TUNED[:, 0], by=KEYS),
+        "groups",
     ),
 }  # fmt: skip
 
