@@ -56,7 +56,7 @@ def names(corner: tuple[str, str]) -> str:
     others = ", ".join(r.name for r in rules if r.place[1] != exact)
     lines = [f"exact: {solved}"] if solved else []
     lines += [f"by steps: {others}"] if others else []
-    return "\n".join(textwrap.fill(line, 60) for line in lines)
+    return "\n".join(textwrap.fill(line, 56) for line in lines)
 
 
 def main(path: Path = PICTURE) -> None:
