@@ -168,3 +168,20 @@ def test_ridges_far_apart_by_key_keep_every_digit_under_harsh_gates(gate, dtype)
     bound = np.maximum(1e-11 if dtype == np.float64 else 1e-5, 30 * condition * EPS[dtype])
     size = np.maximum(np.abs(want.value).max(1), np.abs(want.value).max() / 20)
     assert (wrong <= bound * size).all()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+@pytest.mark.parametrize("solver", [*SOLVERS[:1], *SOLVERS[2:], olsq.Neumann(40), olsq.Chebyshev()])
+def test_a_reset_forgets_moments_near_the_largest_number(solver, backend):
+    """A read of the moments overflows, and is multiplied by the gate of 0."""
+    largest = float(np.finfo(np.float32).max) / 2
+    arrays = [a[:24].astype(np.float32) for a in (KEYS, VALUES, QUERIES, GATES)]
+    keys, values, queries, gates = arrays if backend == "numpy" else map(jnp.asarray, arrays)
+
+    def after_the_reset(size):
+        state = olsq.Moments(np.full((D, D), size, np.float32), np.full((M, D), size, np.float32))
+        options = {"forget": gates, "ridge": RIDGE, "state": state, "solver": solver}
+        return np.asarray(olsq.online_lstsq(keys, values, queries, **options).value)[RESETS[0] :]
+
+    # JAX takes the careful way for large moments: other last digits.
+    np.testing.assert_allclose(after_the_reset(largest), after_the_reset(0.0), 1e-5, 1e-6)

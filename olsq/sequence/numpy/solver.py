@@ -214,7 +214,7 @@ def multiply_systems(blas, x, keys, moments, scores, y):
         for t in range(count):
             if gated:
                 for j in range(d):
-                    y[b, t, j] *= zeta[b, t]
+                    y[b, t, j] = zeta[b, t] * y[b, t, j] if zeta[b, t] > 0 else 0.0
             if ridge.shape[1] > 0:
                 row = t if ridge.shape[1] > 1 else 0
                 for j in range(d):
@@ -222,12 +222,21 @@ def multiply_systems(blas, x, keys, moments, scores, y):
         multiply_nn(blas, scores, keys[b], y[b], 1.0, 1.0)
 
 
+def fade_read(chunk: Chunk, past: NDArray) -> NDArray:
+    """Multiply what is read of the moments before a chunk, (B, C or 1, d), by the gates since.
+
+    After a reset nothing of it counts: 0 times what overflowed would be NaN.
+    """
+    zeta = chunk.zeta[..., None]
+    return np.where(zeta == 0, np.zeros_like(past), zeta * past)
+
+
 def read_out(chunk: Chunk, x: NDArray) -> NDArray:
     """Compute o_t = G_t x_t for every token: gated linear attention with queries x."""
     # o_t = sum_i D_ti v_i (k_i . x_t) + zeta_t G x_t
     scores = x @ transpose(chunk.keys)
     scores *= chunk.decay
-    return scores @ chunk.values + chunk.zeta[..., None] * (x @ transpose(chunk.cross))
+    return scores @ chunk.values + fade_read(chunk, x @ transpose(chunk.cross))
 
 
 def read_back(chunk: Chunk, upstream: NDArray) -> NDArray:
@@ -235,20 +244,20 @@ def read_back(chunk: Chunk, upstream: NDArray) -> NDArray:
     # G_t^T g_t = sum_i D_ti k_i (v_i . g_t) + zeta_t G^T g_t
     scores = upstream @ transpose(chunk.values)
     scores *= chunk.decay
-    return scores @ chunk.keys + chunk.zeta[..., None] * (upstream @ chunk.cross)
+    return scores @ chunk.keys + fade_read(chunk, upstream @ chunk.cross)
 
 
 def system_diagonal(chunk: Chunk) -> NDArray:
     """Compute diag(H_t + Lambda_t), (B, C, d)."""
     y = chunk.decay @ chunk.keys**2
-    y = y + chunk.zeta[..., None] * np.diagonal(chunk.gram, axis1=1, axis2=2)[:, None]
+    y = y + fade_read(chunk, np.diagonal(chunk.gram, axis1=1, axis2=2)[:, None])
     return y if chunk.ridge is None else y + chunk.ridge
 
 
 def system_trace(chunk: Chunk) -> NDArray:
     """Compute trace(H_t), (B, C, 1): an upper bound of its norm for one small product."""
     near = chunk.decay @ (chunk.keys**2).sum(-1, keepdims=True)
-    return near + chunk.zeta[..., None] * np.trace(chunk.gram, axis1=1, axis2=2)[:, None, None]
+    return near + fade_read(chunk, np.trace(chunk.gram, axis1=1, axis2=2)[:, None, None])
 
 
 @kernel()
