@@ -739,3 +739,14 @@ def test_windows_weigh_their_own_rows_and_refuse_others(options):
     for rows in (slice(None), slice(-25, None)):
         with pytest.raises(ValueError, match="data must be left out: this RollingLeastSquares"):
             est.cov_params("HC1", data=(X[rows], Y[rows]))
+
+
+@pytest.mark.parametrize("options", [{}, {"cov": "sandwich"}, {"forget": 0.9}])
+@pytest.mark.parametrize("size", [1e200, 1e308])
+def test_rows_whose_squares_overflow_have_infinite_intervals(options, size):
+    """Without a warning, which the tests take for an error."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 2))
+    est = olsq.RecursiveLeastSquares(**options).fit(X, X.sum(1) + rng.standard_normal(50))
+    assert est.leverage([[size, 0]]) == np.inf
+    np.testing.assert_array_equal(est.predict_interval([[size, 0]]), [[-np.inf], [np.inf]])

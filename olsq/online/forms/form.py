@@ -135,14 +135,17 @@ class Form(ABC):
 
     def leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``x . P x`` (..., n), inf where x is not known; O(d^2) per row."""
-        W, known = self.whitened(X)
-        leverage = (W**2).sum(-1)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a row whose square has no number
+            W, known = self.whitened(X)
+            leverage = (W**2).sum(-1)
         return np.where(known & ~self.is_held(X, leverage), leverage, np.inf)
 
     def sandwich_leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``x . P S P x`` (..., n), inf where x is not known; O(d^2) per row."""
-        half = self.solved(X) @ np.swapaxes(self.spread, -1, -2)
-        return np.where(np.isfinite(self.leverage(X)), (half**2).sum(-1), np.inf)
+        with np.errstate(over="ignore", invalid="ignore"):
+            half = self.solved(X) @ np.swapaxes(self.spread, -1, -2)
+            leverage = (half**2).sum(-1)
+        return np.where(np.isfinite(self.leverage(X)), leverage, np.inf)
 
     def is_held(self, X: NDArray[np.float64], leverage: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Mask (..., n) of the x that point along a coefficient held by wind-up protection."""
