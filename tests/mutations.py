@@ -33,7 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "tests" / "mutations.md"
-COPY = ROOT / "build" / "mutations"
+COPY = ROOT.joinpath("build", "mutations")  # written, not read
 SEED, NUMBER = 20261129, 40
 NEAREST = 5  # test files that come first
 PATIENCE = 1800  # seconds: a change may make a loop endless, which is found too
