@@ -82,6 +82,8 @@ def _called_function(name: str) -> str:
         if package == _PACKAGE and module not in _COMPILING and "<" not in called:
             owner = frame.f_locals.get("self")
             name = called if owner is None else f"{type(owner).__name__}.{frame.f_code.co_name}"
+            if frame.f_code.co_name.startswith("_") and owner is not None:  # an attribute is read
+                name = type(owner).__name__
             name = "the command" if module.startswith("cli") else name
         frame = frame.f_back
     return name
