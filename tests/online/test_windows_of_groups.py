@@ -153,3 +153,24 @@ def test_time_that_passed_lets_rows_leave_and_rings_grow():
     alone = olsq.RollingLeastSquares("1h", fit_intercept=False).fit(X[:2], y[:2], times=late)
     np.testing.assert_allclose(groups.coef_[1], alone.coef_, rtol=1e-12)
     assert stack.place[:2, 0].tolist() == [200, 2]
+
+
+def test_a_half_life_in_time_that_is_set_later_counts_alike_after_loading():
+    rng = np.random.default_rng(0)
+    X, y, keys = rng.standard_normal((6, 2)), rng.standard_normal(6), ["a", "b"] * 3
+    hours = np.datetime64("2024-01-01", "ns") + np.arange(12) * np.timedelta64(12, "h")
+    live = olsq.GroupedRollingLeastSquares(window="9D").partial_fit(X, y, by=keys, times=hours[:6])
+    loaded = olsq.loads(live.to_bytes())
+    for groups in (live, loaded):
+        groups.set_params(half_life=np.timedelta64(3, "D"))
+    assert live.to_bytes() == loaded.to_bytes()
+    for groups in (live, loaded):
+        groups.partial_fit(X, y, by=keys, times=hours[6:])
+    np.testing.assert_array_equal(live.coef_, loaded.coef_)
+
+
+def test_a_state_without_a_group_knows_that_its_times_have_no_zone():
+    times = np.array(["2024-01-01"], "datetime64[ns]")
+    groups = olsq.GroupedRollingLeastSquares(window="9D")
+    groups.partial_fit([[1.0]], [1.0], by=[None], times=times)
+    assert olsq.loads(groups.to_bytes()).to_bytes() == groups.to_bytes()

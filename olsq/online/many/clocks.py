@@ -129,10 +129,10 @@ class TimedRows:
             times, codes, self._before.values[:, LAST_LEARNED], self._half_life
         )
         values, present = self._before.values.copy(), self._before.known
-        for first, group_of_row, at in (
-            (FIRST, self._codes, self._times),
-            (FIRST_LEARNED, codes, times),
-        ):
+        kinds = [(FIRST, self._codes, self._times)]
+        if self._half_life < np.inf:  # else no row counts from the last one that was learned
+            kinds.append((FIRST_LEARNED, codes, times))
+        for first, group_of_row, at in kinds:
             groups, begins = np.unique(group_of_row, return_index=True)
             fresh = ~present[groups, first]
             values[groups[fresh], first] = at[begins[fresh]]

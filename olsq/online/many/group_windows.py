@@ -13,6 +13,7 @@ from olsq.online.forms.targets import Group, TargetGroups, select
 from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.window_kernels import keep_constants
 from olsq.online.many.window_stack import WindowStack
+from olsq.online.rows.durations import DATES
 from olsq.online.rows.times import Clock
 
 
@@ -49,10 +50,10 @@ class GroupWindows(NamedTuple):
     ) -> GroupWindows:
         """Make the windows of groups that are estimators like ``like``."""
         groups = cls.start(like, like._origin).grown(list(windows))
-        timings = [est._timing for est in windows.values() if est._timing is not None]
-        if timings:
-            n = len(windows)
-            clocks = [Clocks.start(timings[0].kind, n, zoned) for _ in groups.stacks]
+        kinds = [est._timing.kind for est in windows.values() if est._timing is not None]
+        if kinds or zoned is not None:  # which is said of dates alone
+            kind, n = kinds[0] if kinds else DATES, len(windows)
+            clocks = [Clocks.start(kind, n, zoned) for _ in groups.stacks]
             groups = groups._replace(clocks=clocks)
         for group, est in enumerate(windows.values()):
             groups.put(group, est)
@@ -101,8 +102,9 @@ class GroupWindows(NamedTuple):
         if self.clocks is not None:
             timing = self.clocks[0].timing(group)
             for window, clocks in zip(windows, self.clocks, strict=True):
-                if est._half_life_in_time(True) is not None:
-                    window.span = clocks.span(group)
+                span = clocks.span(group)
+                if span.size or est._half_life_in_time(True) is not None:
+                    window.span = span
         engines = map(Group, self.targets, windows)
         est._settle(
             self.origin,
