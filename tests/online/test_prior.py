@@ -167,3 +167,13 @@ def test_what_does_not_go_with_it(other):
     X, y = data()
     with pytest.raises(ValueError, match="cannot be combined"):
         olsq.RecursiveLeastSquares(prior=prior_of(4), **other).fit(X, y)
+
+
+@pytest.mark.parametrize("ridge", [np.inf, np.nan, -1.0, [1.0, 2.0, 3.0]])
+@pytest.mark.parametrize("make", [olsq.RecursiveLeastSquares, olsq.GroupedLeastSquares])
+def test_a_ridge_that_a_prior_replaces_is_checked_all_the_same(make, ridge):
+    """A file with it could not be loaded."""
+    est = make(ridge=ridge, prior=(np.zeros(3), np.eye(3)))
+    by = {} if make is olsq.RecursiveLeastSquares else {"by": ["a"]}
+    with pytest.raises(ValueError, match="ridge must be"):
+        est.fit([[1.0, 2.0]], [1.0], **by)

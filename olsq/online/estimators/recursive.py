@@ -313,9 +313,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         self._settle(origin, self._engine_of(origin, self._forgetting_of(switch)))
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
-        if self.prior is None:
-            return super()._start_ridge(n_features)
-        return np.zeros(n_features + int(bool(self.fit_intercept)))
+        ridge = super()._start_ridge(n_features)
+        return ridge if self.prior is None else np.zeros_like(ridge)
 
     def _start(self, origin: Origin) -> FormSwitch:
         if self.prior is not None:

@@ -79,8 +79,6 @@ class BankMaking(FilterParameters):
         """Return the ridge (n, k) of every filter, the intercept's zero first."""
         ridge = real_array(self.ridge, "ridge").astype(np.float64, copy=False)
         n, first = int(self.n), int(bool(self.fit_intercept))
-        if self.prior is not None:  # it takes the ridge's place
-            return np.zeros((n, d + first))
         if ridge.shape not in ((), (d,), (n, d)):
             raise ValueError(
                 f"ridge must be a number, an array ({d},) or an array ({n}, {d}), got an array of "
@@ -89,7 +87,8 @@ class BankMaking(FilterParameters):
         if not (np.isfinite(ridge).all() and (ridge >= 0).all()):
             raise ValueError(f"ridge must be finite and >= 0, got {shown(self.ridge)}")
         full = np.zeros((n, d + first))
-        full[:, first:] = ridge
+        if self.prior is None:  # else it takes the ridge's place
+            full[:, first:] = ridge
         return full
 
     def _settle(
