@@ -748,3 +748,17 @@ def test_whole_numbers_are_times_to_their_last_digit():
         call((times - first) * 2**55)  # which float64 holds
     dates = olsq.coefficient_path(X, y, times=times.view("datetime64[ns]"), window="2ns")
     np.testing.assert_allclose(dates.coef[:, 0], [0.0, 0.5, 1.5, 3.0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [olsq.RecursiveLeastSquares, olsq.RobustLeastSquares])
+def test_a_half_life_of_another_kind_of_times_needs_a_new_start(make):
+    """Dates are no numbers: all rows before would be forgotten, and the state would not load."""
+    days = np.datetime64("2024-01-01", "ns") + np.arange(6) * np.timedelta64(1, "D")
+    X = np.random.default_rng(0).standard_normal((6, 2))
+    est = make(half_life="9D").partial_fit(X, X[:, 0], times=days)
+    before = est.to_bytes()
+    est.set_params(half_life=5.0)
+    with pytest.raises(ValueError, match="rows before had dates: call fit"):
+        est.partial_fit(X[:1], X[:1, 0], times=[1.9e18])
+    est.set_params(half_life="9D")
+    assert est.to_bytes() == before

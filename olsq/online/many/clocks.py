@@ -13,6 +13,7 @@ from olsq.online.rows.times import (
     Clock,
     Timing,
     check_kind,
+    check_same_kind,
     read_times_in_any_order,
     same_clock,
     time_shown,
@@ -165,11 +166,7 @@ def time_rows(
     else:  # an empty list has no kind
         values = values.astype(Clocks.start(duration.kind, 0).values.dtype)
     clocks = clocks or Clocks.start(duration.kind, 0)
-    if clocks.kind != duration.kind:
-        raise ValueError(
-            f"{parameter} goes with times that are {duration.kind}, but rows before had "
-            f"{clocks.kind}: call fit to start anew"
-        )
+    check_same_kind(clocks.kind, duration, parameter)
     clocks = clocks._replace(zoned=same_clock(clocks.zoned, zoned))
     timed = TimedRows(clocks.grown(n), codes[rows], values[rows], half_life)
     timed.check_order(keys, rows)

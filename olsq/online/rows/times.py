@@ -352,6 +352,8 @@ def times_of_call(
     if n_rows == 0:
         return np.empty(0, np.int64 if duration.kind == DATES else np.float64), before
     check_kind(kind, duration, parameter)
+    if before is not None:
+        check_same_kind(before.kind, duration, parameter)
     first = values[0].item()
     zoned = read.zoned if before is None else same_clock(before.zoned, read.zoned)
     if before is not None and first < before.last:
@@ -376,6 +378,15 @@ def times_or_index(
             f"{parameter} is a length of time, so that every row needs a time: give times={other}"
         )
     return times
+
+
+def check_same_kind(before: str, duration: Duration, parameter: str) -> None:
+    """Raise ValueError if the times of rows ``before`` are not of a length of time's kind."""
+    if before != duration.kind:
+        raise ValueError(
+            f"{parameter} goes with times that are {duration.kind}, but rows before had {before}: "
+            "call fit to start anew"
+        )
 
 
 def check_kind(kind: str, duration: Duration, parameter: str) -> None:
