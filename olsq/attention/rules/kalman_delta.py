@@ -28,7 +28,7 @@ from olsq.sequence.jax.pieces import delay
 
 
 class KalmanDeltaState(NamedTuple):
-    """State of :func:`kalman_delta`.
+    """State of :func:`kalman_delta` between tokens.
 
     Attributes
     ----------

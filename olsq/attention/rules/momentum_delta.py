@@ -23,7 +23,7 @@ from olsq.sequence.jax.meshes import takes_arrays
 
 
 class MomentumState(NamedTuple):
-    """State of :func:`momentum_delta`.
+    """State of :func:`momentum_delta` between tokens.
 
     Attributes
     ----------

@@ -408,7 +408,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
 
     @property
     def _zoned(self) -> Clock:
-        """Whether the times of the rows so far have a time zone."""
+        """True if times so far have a time zone, False if not, None if there were no dates."""
         clocks = self._windows_or_raise().clocks
         return None if clocks is None else clocks[0].zoned
 

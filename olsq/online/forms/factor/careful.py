@@ -31,7 +31,7 @@ from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, W
 from olsq.online.forms.factor.solving import solve
 
 SMALLEST_PART = 1e-8  # of a row of U, that must be outside of the span of those before it
-LONGER = 1e8  # at most: squares of a solution in those of minimum norm that is made of it
+MOST_CANCELLED = 1e8  # squares of a solution over those of its part in the basis
 
 
 @called
@@ -90,8 +90,10 @@ def fill_basis(F, D, basis, count):
 
 @called
 def renew_targets(F, D, basis, count):
-    """Compute the targets of the basis from any solution of ``U theta = T``; clear the count where
-    this takes digits: the solution of minimum norm is much smaller.
+    """Compute the targets of the basis from any solution of ``U theta = T``.
+
+    That loses digits where the solution of minimum norm is much smaller: the count is cleared then,
+    and the basis is made again from F.
     """
     s, d = basis.shape[0], D.shape[0]
     m = F.shape[1] - d
@@ -107,7 +109,7 @@ def renew_targets(F, D, basis, count):
                 target += basis[i, k] * theta[q, d - s + k]
             basis[i, s + q] = target
             inside += target * target
-        if not whole <= LONGER * inside:
+        if not whole <= MOST_CANCELLED * inside:
             count[0] = -1
 
 
