@@ -77,8 +77,8 @@ def learn_row(state, scratch, x, y, forget, weight):
             for k in range(d):
                 w[k] = x[k]
             w[d] = y
+            count_squares(columns, w[:d], forget, weight)  # x may be of another dtype
             absorb_row(F, D, loss, w, forget, weight, error)
-            count_squares(columns, x, forget, weight)
             count_row(tally, forget, weight)
             count_learned(totals, counts, forget, weight)
             return error[0]
@@ -116,7 +116,10 @@ def learn_rare_row(state, x, y, forget, weight):
     if not is_learnable(x, y, forget, weight):
         return math.nan
     d, form, error = x.shape[0], form_of(state), np.empty((1, 1))
-    rows = x.reshape(1, d), np.full((1, 1), y), np.full(1, forget), np.full(1, weight)
+    row = np.empty((1, d))
+    for k in range(d):
+        row[0, k] = x[k]
+    rows = row, np.full((1, 1), y), np.full(1, forget), np.full(1, weight)
     start = 0, np.empty((d, d + 1)), np.full(2, -1)
     _, held = take_carefully(form, rows, 0, LIMITS, start, False, error)
     if held < 0:

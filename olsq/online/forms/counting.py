@@ -132,18 +132,6 @@ def record_counts(counts, t, tally, rank, used):
 
 
 @kernel(forceinline=True)
-def is_held(variance, now, excited, limits, d, tally):
-    """Test whether a coefficient's information is within ten times the level where it is held.
-
-    ``now``, ``excited`` are the two entries of ``columns``; nothing is held without forgetting.
-    """
-    if tally[DECAY] >= 1:
-        return False
-    pin = 40 * noise_level(limits, d, tally)
-    return variance * now * pin * pin > 1 or now < 100 * limits[1] * excited
-
-
-@kernel(forceinline=True)
 def noise_level(limits, d, tally):
     """Compute the relative rounding error of a rotated regressor.
 

@@ -13,7 +13,8 @@ import numpy as np
 from olsq.kernels import kernel
 from olsq.online.forms.counting import DECAY, noise_level
 from olsq.online.forms.factor import one_row
-from olsq.online.forms.factor.path import hide_held, is_determined
+from olsq.online.forms.factor.counters import hide_held
+from olsq.online.forms.factor.path import is_determined
 from olsq.online.forms.factor.solving import variances
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.calls.call import Call, Origin
+from olsq.online.forms.factor.carrying import make_carried
 from olsq.online.many.in_line import BankPath, BankRows
 from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, Piece, learn_piece
 from olsq.online.many.parallel import in_pieces, share
@@ -18,7 +19,6 @@ from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.options import check_noise_variance
 from olsq.online.windows.arrays import FILLED, POSITIONS, SLOT, Arriving, WindowArrays
-from olsq.online.windows.carried import make_carried
 from olsq.online.windows.kernels import check_window, roll_path_rows
 from olsq.online.windows.learning import build, make_room
 

@@ -49,7 +49,7 @@ class Room(NamedTuple):
     """Arrays that kernels work in.
 
     ``four`` rows (X, Y, gates, weights), their errors (4, m), scratch and history of the recursion,
-    the start of the careful one, a row (d + m,), a number per target (m,), and pivots (d,).
+    the start of the careful one, a row (d + m,), and a number per target (m,).
     """
 
     four: Any
@@ -59,4 +59,3 @@ class Room(NamedTuple):
     start: Any
     row: Any
     of_targets: Any
-    pivots: Any

@@ -31,6 +31,16 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.edges import check_trace
+from olsq.online.forms.factor.carrying import (
+    carry_coefficients,
+    carry_variances,
+    find_gains,
+    keep_factor,
+    make_carried,
+    may_shrink,
+    read_afresh,
+    restore_factor,
+)
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, called, inline
 from olsq.online.forms.factor.limits import AFRESH
@@ -51,15 +61,7 @@ from olsq.online.windows.bounds import (
     is_settled,
     is_sound,
 )
-from olsq.online.windows.carried import (
-    carry_coefficients,
-    carry_variances,
-    keep_state,
-    make_carried,
-    read_afresh,
-    record_afresh,
-    record_carried,
-)
+from olsq.online.windows.carried import rank_of, record_afresh, record_pair_row
 from olsq.online.windows.learning import (
     build,
     is_pair_of_swaps,
@@ -84,32 +86,41 @@ from olsq.online.windows.ring_kernels import (
 def take_pair(state, window, rows, t, limits, room, errors, trace, carried):
     """Take rows t and t + 1, which replace one each, and the first of which is settled.
 
-    Returns (how many were taken, whether the factor was made anew).  Fewer than two are taken where
-    it was, or the second is not settled.  With a ``trace`` their states are written to it from
-    what is ``carried``, unless a variance has shrunk too much: then no row is taken.
+    Returns (how many were taken, whether what is ``carried`` must be computed afresh).  Fewer than
+    two are taken where the factor was made anew, or the second is not settled.  With a ``trace``
+    their states are written to it from what is carried, unless a variance has shrunk too much: then
+    no row is taken.
     """
     F, D, columns, tally, loss = state
-    four, pivots, left, running = room.four, room.pivots, room.scratch[3], room.of_targets
+    four, left, running = room.four, room.scratch[3], room.of_targets
     _, _, gates, weights = four
-    m = loss.shape[0]
+    m, rank, lost = loss.shape[0], 0, False
     load_swaps(window, rows, t, four)
     for q in range(m):
         running[q] = loss[q]
+    history = room.history
     if trace is not None:
-        keep_state(F, D, carried)
-    absorb_four(F, D, loss, four, 0, room.scratch, room.errors, room.history)
-    if trace is not None and carry_variances(state, gates, left, room.history, carried):
-        for q in range(m):
-            loss[q] = running[q]
-        return 0, False
+        history = carried.history
+        has_variances = carried.variance.shape[0] > 0
+        guarded = has_variances and may_shrink(carried.variance, four, 0)
+        if guarded:
+            keep_factor(F, D, carried)
+    absorb_four(F, D, loss, four, 0, room.scratch, room.errors, history)
+    if trace is not None:
+        find_gains(F, carried)
+        lost = has_variances and carry_variances(carried, gates, 0, left, trace[1], t, True)
+        if lost and guarded:
+            restore_factor(F, D, carried)
+            for q in range(m):
+                loss[q] = running[q]
+            return 0, False
+        carry_coefficients(carried, left, room.errors, 0, trace[0], t, True)
+        rank = rank_of(D)
     for r in range(0, 4, 2):
         s = t + r // 2
-        if r > 0:
-            for j in range(D.shape[0]):
-                pivots[j] = room.history[2][j, r]
-            if not is_settled(pivots, 1.0, state, limits, four, r):
-                build(state, window, limits, room)
-                return 1, True
+        if r > 0 and not is_settled(history[3], 1.0, state, limits, four, r):
+            build(state, window, limits, room)
+            return 1, True
         fade_ring(window, gates[r])
         count_in(tally, window, gates[r], weights[r])
         count_out(tally, window, -weights[r + 1], fade_in(window, slot_of(window, 0)))
@@ -118,20 +129,18 @@ def take_pair(state, window, rows, t, limits, room, errors, trace, carried):
             for q in range(m):
                 e = room.errors[i, q]
                 running[q] = fma(left[i] * e, e, gates[i] * running[q])
-            if trace is not None:
-                carry_coefficients(i, left[i], room.errors, carried)
         for q in range(m):
             errors[s, q] = room.errors[r, q]
         move_on(window, rows, s, 1)
         if trace is not None:
-            record_carried(trace, s, r // 2, D, running, tally, carried)
+            record_pair_row(trace, s, rank, running, tally)
             for q in range(m):
                 trace[4][s, q] = errors[s, q] * math.sqrt(left[r])
         stale = count_pair(columns, window, four, r, left)
         if stale or has_stale_target(window, running):
             build(state, window, limits, room)
             return 1 + r // 2, True
-    return 2, False
+    return 2, lost
 
 
 @inline
@@ -183,7 +192,7 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
         n = 1
         if single <= t and t + 1 < span[1] and is_pair_of_swaps(window, rows, t):
             if since < 0 or since >= max(64, AFRESH * D.shape[0]):
-                read_afresh(state, carried)
+                read_afresh(state[0], D, carried)
                 since = 0
             n, made = take_pair(state, window, rows, t, limits, room, errors, trace, carried)
             if n == 0:

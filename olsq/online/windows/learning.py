@@ -44,11 +44,10 @@ def make_room(d, m, intercept):
         four=(np.empty((4, d)), np.empty((4, m)), np.ones(4), np.empty(4)),
         errors=np.empty((4, m)),
         scratch=make_scratch(d, m),
-        history=(np.empty((d, 4)), np.empty((d, 4)), np.empty((d, 4))),
+        history=(None, None, None, np.empty(d)),
         start=make_start(d, m, 1 if intercept else 0),
         row=np.empty(d + m),
         of_targets=np.empty(m),
-        pivots=np.empty(d),
     )
 
 

@@ -11,8 +11,7 @@ from olsq.online.forms.counting import (
     FAINTEST,
     WEIGHT,
 )
-from olsq.online.forms.factor.kernels import inline
-from olsq.online.forms.factor.registers import load4, store
+from olsq.online.forms.factor.kernels import copy_row, inline
 from olsq.online.windows.arrays import (
     DECAY,
     DEPARTED,
@@ -24,17 +23,6 @@ from olsq.online.windows.arrays import (
     SLOT,
 )
 from olsq.online.windows.limits import COARSEST_SCALE
-
-
-@inline
-def copy_row(source, s, target, t):
-    """Copy row s of an array to row t of another."""
-    d, k = source.shape[1], 0
-    while k + 4 <= d:
-        store(target, t * d + k, load4(source, s * d + k))
-        k += 4
-    for j in range(k, d):
-        target[t, j] = source[s, j]
 
 
 @inline

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from olsq.online.forms.counting import count_row
+from olsq.online.forms.counting import COUNT, DECAY, count_row, noise_level
 from olsq.online.forms.factor.kernels import inline
 from olsq.online.forms.factor.limits import SOUND, SOUND_NOISE
 from olsq.online.forms.factor.registers import (
@@ -23,18 +23,52 @@ from olsq.online.forms.factor.registers import (
     where_above,
 )
 
-COUNT = 0
-
 
 @inline
 def count_squares(columns, row, gate, weight):
     """Update the squares of the columns by a row (d,)."""
-    for k in range(row.shape[0]):
-        square = weight * row[k] * row[k]
-        size = fma(gate, columns[0, k], square)
-        columns[0, k] = size
+    d, k, gate4, weight4, zero = row.shape[0], 0, fill4(gate), fill4(weight), fill4(0.0)
+    while k + 4 <= d:
+        x = load4(row, k)
+        square = times(times(weight4, x), x)
+        size = add_product(square, gate4, load4(columns, k))
+        store(columns, k, size)
+        store(columns, d + k, where_above(square, zero, size, load4(columns, d + k)))
+        k += 4
+    for j in range(k, d):
+        square = weight * row[j] * row[j]
+        size = fma(gate, columns[0, j], square)
+        columns[0, j] = size
         if square > 0:
-            columns[1, k] = size
+            columns[1, j] = size
+
+
+@inline
+def held_entry(variance, now, excited, pin, floor, one, infinite):
+    """Return a variance, or inf where its coefficient is held."""
+    size = times(times(times(variance, now), pin), pin)
+    variance = where_above(size, one, infinite, variance)
+    return where_above(times(floor, excited), now, infinite, variance)
+
+
+@inline
+def hide_held(variance, columns, limits, tally):
+    """Set the variances (d,) of coefficients that wind-up protection holds to infinity.
+
+    Their information is within ten times the level where it is held.  Nothing is held without
+    forgetting.
+    """
+    if tally[DECAY] >= 1:
+        return
+    d, k = variance.shape[0], 0
+    tests = 40 * noise_level(limits, d, tally), 100 * limits[1], 1.0, math.inf
+    tests4 = fill4(tests[0]), fill4(tests[1]), fill4(1.0), fill4(math.inf)
+    while k + 4 <= d:
+        now, excited = load4(columns, k), load4(columns, d + k)
+        store(variance, k, held_entry(load4(variance, k), now, excited, *tests4))
+        k += 4
+    for j in range(k, d):
+        variance[j] = held_entry(variance[j], columns[0, j], columns[1, j], *tests)
 
 
 @inline

@@ -13,6 +13,7 @@ from olsq.kernels import kernel
 from olsq.online.forms import schema
 from olsq.online.forms.counting import DECAY, noise_level
 from olsq.online.forms.factor import careful, learning, path, snapshots
+from olsq.online.forms.factor.counters import hide_held
 from olsq.online.forms.factor.solving import solve, variances
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import solve_transposed, solve_triangle
@@ -50,7 +51,7 @@ def variances_each(F, D, columns, tally, limits, variance):
     inverse = np.empty((d, d))
     for i in range(b):
         variances(F[i], D[i], inverse, variance[i])
-        path.hide_held(variance[i], columns[i], limits, tally[i])
+        hide_held(variance[i], columns[i], limits, tally[i])
 
 
 @kernel(strict=True)
@@ -60,7 +61,7 @@ def hide_held_each(variance, columns, limits, tally):
     if columns.shape != (b, 2, d) or tally.shape != (b, 4):
         raise ValueError("the shapes of counters and variances do not fit together")
     for i in range(b):
-        path.hide_held(variance[i], columns[i], limits, tally[i])
+        hide_held(variance[i], columns[i], limits, tally[i])
 
 
 def factor_of(R: NDArray, z: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -304,7 +305,7 @@ class FactorForm(Form):
         return solve_transposed(L, W) @ np.swapaxes(Q, -1, -2) / length[..., None, :]
 
     def is_held(self, X: NDArray[np.float64], leverage: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Mask the rows held by wind-up protection, as the kernel ``is_held`` does for x = e_j."""
+        """Mask the rows held by wind-up protection, as ``hide_held`` does for x = e_j."""
         forgets = self.tally[..., DECAY, None] < 1
         if not forgets.any():
             return super().is_held(X, leverage)

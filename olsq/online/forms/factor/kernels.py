@@ -82,11 +82,25 @@ def update_row(F, w, j, p, g, share):
 
 
 @inline
+def copy_row(source, s, target, t):
+    """Copy row s of an array to row t of another."""
+    d, k = source.shape[1], 0
+    while k + 4 <= d:
+        store(target, t * d + k, load4(source, s * d + k))
+        k += 4
+    for j in range(k, d):
+        target[t, j] = source[s, j]
+
+
+@inline
 def load_row(w, X, Y, t):
     """Fill w (d + m,) with row t of X (n, d) and Y (n, m)."""
-    d = X.shape[1]
-    for k in range(d):
-        w[k] = X[t, k]
+    d, k = X.shape[1], 0
+    while k + 4 <= d:
+        store(w, k, load4(X, t * d + k))
+        k += 4
+    for j in range(k, d):
+        w[j] = X[t, j]
     for q in range(Y.shape[1]):
         w[d + q] = Y[t, q]
 
@@ -186,11 +200,23 @@ def sweep4(F, W, j, k, p, g):
 
 
 @inline
+def put(array, j, r, value):
+    """Write an entry of an array, which may be None."""
+    if array is None:
+        return
+    array[j, r] = value
+
+
+@inline
 def keep(history, j, r, p, g, old):
-    """Keep p, g and the forgotten pivot of column j and row r for :mod:`.gains`."""
+    """Keep p, g and the forgotten pivot of column j and row r; of row 2 the pivot once more."""
     if history is None:
         return
-    history[0][j, r], history[1][j, r], history[2][j, r] = p, g, old
+    put(history[0], j, r, p)
+    put(history[1], j, r, g)
+    put(history[2], j, r, old)
+    if r == 2:
+        history[3][j] = old
 
 
 @called
@@ -214,7 +240,8 @@ def absorb_four(F, D, loss, rows, t, scratch, errors, history):
     """Do :func:`absorb_row` for rows t..t + 3, to the same bits; F passes through once for all.
 
     ``scratch`` = W (4, d + m), p (16,), g (16,), left (4,), which receives what is left of the
-    weights, and (40,).  ``history`` is None, or p, g, gate D (d, 4) of every column and row.
+    weights, and (40,).  ``history`` is None, or p, g, gate D (d, 4) of every column and row, which
+    may be None, and gate D (d,) of row 2.
     """
     X, Y, gates, weights = rows
     W, p, g, left, saved = scratch

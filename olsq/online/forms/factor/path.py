@@ -10,19 +10,33 @@ from olsq.kernels import kernel
 from olsq.online.forms.counting import (
     absorb_squares,
     count_row,
-    is_held,
     record,
     record_counts,
     sandwich_diagonal,
 )
 from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
-from olsq.online.forms.factor.counters import count_squares, four_are_sound, row_is_sound
+from olsq.online.forms.factor.carrying import (
+    carry_coefficients,
+    carry_variances,
+    find_gains,
+    keep_factor,
+    make_carried,
+    may_shrink,
+    read_afresh,
+    restore_factor,
+)
+from olsq.online.forms.factor.counters import (
+    count_squares,
+    four_are_sound,
+    hide_held,
+    row_is_sound,
+)
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, called, inline
 from olsq.online.forms.factor.learning import absorb_sound_row, make_scratch
-from olsq.online.forms.factor.limits import AFRESH, SHRUNK
-from olsq.online.forms.factor.registers import add_product, fma, load4, times, total, zero4
-from olsq.online.forms.factor.solving import gains, solve, variances
+from olsq.online.forms.factor.limits import AFRESH
+from olsq.online.forms.factor.registers import fma
+from olsq.online.forms.factor.solving import solve, variances
 
 
 @inline
@@ -32,15 +46,6 @@ def is_determined(D):
     for j in range(D.shape[0]):
         unknown += 0 if D[j] > 0 else 1
     return unknown == 0
-
-
-@inline
-def hide_held(variance, columns, limits, tally):
-    """Set the variances (d,) of coefficients that wind-up protection holds to infinity."""
-    d = variance.shape[0]
-    for k in range(d):
-        if is_held(variance[k], columns[0, k], columns[1, k], limits, d, tally):
-            variance[k] = math.inf
 
 
 @called
@@ -62,35 +67,11 @@ def record_row(state, spread, t, limits, theta, variance, inverse, trace):
     record(trace, t, theta, loss, tally, d, used)
 
 
-@inline
-def may_shrink(variance, rows, t, factor):
-    """Test whether one of rows t..t + 3 may shrink a variance to less than a ``factor`` of it.
-
-    A row shrinks none to less than ``1 / (1 + weight x.P x)``, and ``x.P x <= d sum P_jj x_j^2``.
-    """
-    X, _, gates, weights = rows
-    d, kept, most = variance.shape[0], 1.0, 0.0
-    for r in range(4):
-        kept *= gates[t + r]
-        lanes, k = zero4(), 0
-        while k + 4 <= d:
-            x = load4(X, (t + r) * d + k)
-            lanes = add_product(lanes, times(x, x), load4(variance, k))
-            k += 4
-        leverage = total(lanes)
-        for j in range(k, d):
-            leverage += variance[j] * X[t + r, j] * X[t + r, j]
-        most = max(most, weights[t + r] * leverage / kept)
-    return not 4 * d * most * factor <= 1.0
-
-
 @kernel(strict=True)
 def learn_path(state, spread, rows, span, limits, errors, trace):
     """Do :func:`.learning.learn`, and write the states after the rows to a trace.
 
-    Coefficients and variances are carried by ``theta += a e K`` and ``P_jj <- P_jj / gate - a
-    K_j^2``, with K the gains.  The variance is a difference: both are computed afresh from the
-    factor every few rows, and when a variance has shrunk to a small part of what it was.
+    Coefficients and variances are carried over four rows, see :mod:`.carrying`.
     """
     check_call(state, rows, span, errors)
     F, D, columns, tally, loss = state
@@ -100,17 +81,12 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
     check_spread(spread, d, wants_sandwich(trace))
     coefs, diags, losses, counts, recursive, sandwich = trace
     carries = sandwich.shape[0] == 0
-    wide = d if diags.shape[0] > 0 else 0
+    has_variances = diags.shape[0] > 0
     scratch, fresh = make_scratch(d, m), np.empty((2, d))
-    history = np.empty((d, 4)), np.empty((d, 4)), np.empty((d, 4))
-    K, theta, inverse = np.empty((d, 4)), np.empty((m, d)), np.empty((wide, wide))
-    variance, before, afresh = np.empty(wide), np.empty(wide), np.empty(wide)
-    F_before, D_before, loss_before = np.empty((0, d + m)), np.empty(d), np.empty(m)
-    masks = np.zeros((3, 4))
-    for s in range(3):
-        for r in range(s + 1):
-            masks[s, r] = 1.0
-    w, t, since, single = np.empty(d + m), span[0], -1, span[0]
+    carried = make_carried(d, m, has_variances)
+    theta, variance, inverse = carried.theta, carried.variance, carried.inverse
+    loss_before, w, left = np.empty(m), np.empty(d + m), scratch[3]
+    t, since, single = span[0], -1, span[0]
     while t < span[1]:
         if (
             carries
@@ -119,72 +95,46 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
             and four_are_sound(D, columns, rows, t, limits, tally, fresh)
         ):
             if since < 0 or since >= max(64, AFRESH * d):
-                solve(F, D, theta)
-                if wide > 0:
-                    variances(F, D, inverse, variance)
-                    for k in range(d):
-                        afresh[k] = variance[k]
+                read_afresh(F, D, carried)
                 since = 0
-            guarded = wide > 0 and may_shrink(variance, rows, t, SHRUNK)
-            if guarded:  # the rows again, one by one, if they do
-                if F_before.shape[0] == 0:
-                    F_before = np.empty(F.shape)
-                for j in range(d):
-                    D_before[j], before[j] = D[j], variance[j]
-                    for k in range(j, d + m):
-                        F_before[j, k] = F[j, k]
+            guarded = has_variances and may_shrink(variance, rows, t)
+            if guarded:
+                keep_factor(F, D, carried)
             for q in range(m):
                 loss_before[q] = loss[q]
-            absorb_four(F, D, loss, rows, t, scratch, errors, history)
-            gains(F, history, masks, K)
-            stale = False
-            if wide > 0:
-                shrunk = 0
-                for r in range(4):
-                    left, gate = scratch[3][r], gates[t + r]
-                    for k in range(d):
-                        v = variance[k] / gate - left * K[k, r] * K[k, r]
-                        variance[k] = v
-                        diags[t + r, k] = v
-                        stale = stale or not v > SHRUNK * afresh[k]
-                        shrunk += 0 if not guarded or v > SHRUNK * before[k] else 1
-                if shrunk > 0:
-                    for j in range(d):
-                        D[j] = D_before[j]
-                        for k in range(j, d + m):
-                            F[j, k] = F_before[j, k]
-                    for q in range(m):
-                        loss[q] = loss_before[q]
-                    single, since = t + 4, -1
-                    continue
-            for r in range(4):
-                left = scratch[3][r]
-                count_squares(columns, X[t + r], gates[t + r], weights[t + r])
-                count_row(tally, gates[t + r], weights[t + r])
-                root = math.sqrt(left)
+            absorb_four(F, D, loss, rows, t, scratch, errors, carried.history)
+            find_gains(F, carried)
+            lost = has_variances and carry_variances(carried, gates, t, left, diags, t, False)
+            if lost and guarded:  # the rows again, one by one
+                restore_factor(F, D, carried)
                 for q in range(m):
-                    e = errors[t + r, q]
-                    loss_before[q] = fma(left * e, e, gates[t + r] * loss_before[q])
-                    losses[t + r, q] = loss_before[q]
-                    recursive[t + r, q] = e * root
-                    step = left * e
-                    for k in range(d):
-                        v = theta[q, k] + step * K[k, r]
-                        theta[q, k] = v
-                        coefs[t + r, q, k] = v
-                if wide > 0:
-                    hide_held(diags[t + r], columns, limits, tally)
-                record_counts(counts, t + r, tally, d, 0.0)
+                    loss[q] = loss_before[q]
+                single, since = t + 4, -1
+                continue
+            carry_coefficients(carried, left, errors, t, coefs, t, False)
+            for s in range(t, t + 4):
+                count_squares(columns, X[s], gates[s], weights[s])
+                count_row(tally, gates[s], weights[s])
+                share = left[s - t]
+                root = math.sqrt(share)
+                for q in range(m):
+                    e = errors[s, q]
+                    loss_before[q] = fma(share * e, e, gates[s] * loss_before[q])
+                    losses[s, q] = loss_before[q]
+                    recursive[s, q] = e * root
+                if has_variances:
+                    hide_held(diags[s], columns, limits, tally)
+                record_counts(counts, s, tally, d, 0.0)
             absorb_squares(spread, X, gates, weights, t, t + 4)
-            since = -1 if stale else since + 4
+            since = -1 if lost else since + 4
             t += 4
             continue
         if not row_is_sound(D, columns, X[t], gates[t], weights[t], limits, tally):
             break
-        left = absorb_sound_row(state, rows, t, w, errors)
+        share = absorb_sound_row(state, rows, t, w, errors)
         absorb_squares(spread, X, gates, weights, t, t + 1)
         for q in range(m):
-            recursive[t, q] = errors[t, q] * math.sqrt(left)
+            recursive[t, q] = errors[t, q] * math.sqrt(share)
         record_row(state, spread, t, limits, theta, variance, inverse, trace)
         since = -1
         t += 1

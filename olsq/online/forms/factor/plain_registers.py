@@ -72,5 +72,9 @@ def where_above(a: Vector, b: Vector, v: Vector, w: Vector) -> Vector:
     return np.where(a > b, v, w)
 
 
+def transposed(a: Vector, b: Vector, c: Vector, d: Vector) -> tuple[Vector, ...]:
+    return tuple(np.array([a, b, c, d]).T.copy())
+
+
 def total(v: Vector) -> Any:
     return (v[0] + v[2]) + (v[1] + v[3])

@@ -17,6 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import config, types
+from numba.core.errors import TypingError
 from numba.extending import intrinsic as numba_intrinsic
 from numba.extending import models, register_model
 
@@ -36,6 +37,12 @@ class Register(types.Type):
 class _RegisterModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
         super().__init__(manager, kind, kind.vector)
+
+
+def _check(array):
+    """Refuse, while code is compiled, arrays whose entries do not lie one after another."""
+    if array.dtype != types.float64 or array.layout != "C":
+        raise TypingError(f"registers are loaded from C-contiguous float64 arrays, not {array}")
 
 
 def _fill(builder, number, kind):
@@ -67,6 +74,8 @@ def _loads(lanes: int):
     def load(_, array, entry):
         """Load entries entry.. of a C-contiguous float64 array of any number of axes."""
 
+        _check(array)
+
         def code(context, builder, signature, arguments):
             array, entry = arguments
             place = _address(context, builder, signature.args[0], array, entry, kind)
@@ -89,6 +98,7 @@ load4, zero4 = _loads(4)
 @intrinsic
 def store(_, array, entry, v):
     """Store a vector to entries entry.. of a C-contiguous float64 array."""
+    _check(array)
 
     def code(context, builder, signature, arguments):
         array_kind, _, kind = signature.args
@@ -161,6 +171,23 @@ def fill4(_, number):
 
 
 @intrinsic
+def transposed(_, a, b, c, d):
+    """Return the columns of the 4 x 4 matrix with rows a, b, c and d."""
+
+    def code(context, builder, signature, rows):
+        def pick(v, w, *lanes):
+            return builder.shuffle_vector(v, w, ir.Constant(ir.VectorType(_INDEX, 4), lanes))
+
+        a, b, c, d = rows
+        even, odd = (0, 4, 2, 6), (1, 5, 3, 7)
+        pairs = [(pick(a, b, *lanes), pick(c, d, *lanes)) for lanes in (even, odd)]
+        columns = [pick(v, w, *half) for half in ((0, 1, 4, 5), (2, 3, 6, 7)) for v, w in pairs]
+        return context.make_tuple(builder, signature.return_type, columns)
+
+    return types.UniTuple(a, 4)(a, a, a, a), code
+
+
+@intrinsic
 def total(_, v):
     """Sum the lanes of a vector of four, pairwise."""
 
@@ -184,6 +211,7 @@ if getattr(config, "DISABLE_JIT", False):
         store,
         times,
         total,
+        transposed,
         where_above,
         zero4,
         zero8,

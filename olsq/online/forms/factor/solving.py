@@ -7,12 +7,14 @@ from olsq.online.forms.factor.registers import (
     add_product,
     add_scaled,
     divide,
+    fill4,
     fma,
     load4,
     plus,
     store,
     times,
     total,
+    where_above,
     zero4,
 )
 
@@ -68,12 +70,13 @@ def gains(F, history, masks, K):
     behind: lanes r <= s, once each.  Then one back substitution in four lanes.  ``history`` is
     what :func:`.kernels.absorb_four` kept; ``masks`` (3, 4) has ones in lanes r <= s.
     """
-    P, G, old = history
-    d = P.shape[0]
+    P, G, old, _ = history
+    d, zero, one = P.shape[0], zero4(), fill4(1.0)
     only0, only1, only2 = load4(masks, 0), load4(masks, 4), load4(masks, 8)
     a0, a1, a2, a3 = zero4(), zero4(), zero4(), zero4()
     for k in range(d - 1, -1, -1):
-        y = divide(load4(P, 4 * k), load4(old, 4 * k))
+        pivot = load4(old, 4 * k)  # 0 where the whole column is, and with it p
+        y = divide(load4(P, 4 * k), where_above(pivot, zero, pivot, one))
         x = times(y, only0)
         y = add_scaled(y, G[k, 0], a0)
         a0 = add_scaled(a0, P[k, 0], x)
