@@ -35,15 +35,16 @@ from olsq.online.forms.factor.carrying import (
     carry_coefficients,
     carry_variances,
     find_gains,
+    is_old,
     keep_factor,
     make_carried,
+    may_be_carried,
     may_shrink,
     read_afresh,
     restore_factor,
 )
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, called, inline
-from olsq.online.forms.factor.limits import AFRESH
 from olsq.online.forms.factor.registers import fma
 from olsq.online.forms.factor.solving import solve
 from olsq.online.windows.arrays import (
@@ -190,8 +191,10 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
         if not settled:
             break
         n = 1
-        if single <= t and t + 1 < span[1] and is_pair_of_swaps(window, rows, t):
-            if since < 0 or since >= max(64, AFRESH * D.shape[0]):
+        kept = rows.gates[t] * rows.gates[t + 1] if t + 1 < span[1] else 0.0
+        carries = single <= t and t + 1 < span[1] and may_be_carried(carried, kept)
+        if carries and is_pair_of_swaps(window, rows, t):
+            if is_old(carried, since, kept):
                 read_afresh(state[0], D, carried)
                 since = 0
             n, made = take_pair(state, window, rows, t, limits, room, errors, trace, carried)

@@ -1,9 +1,9 @@
 """Coefficients and variances carried over four rows by their gains.
 
 ``theta <- theta + a e K`` and ``P_jj <- P_jj / gate - a K_j^2``, with K the gain of a row, a what
-is left of its weight and e its a-priori error.  A variance is a difference: both are computed
-afresh from the factor every few rows, and where a variance has shrunk to a small part of the
-largest since then.
+is left of its weight and e its a-priori error.  A variance is a difference, and gates divide its
+rounding errors too: both are computed afresh from the factor every few rows, and where a variance
+has become a small part of the largest since then, divided by the gates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from olsq.online.forms.factor.kernels import called, copy_row, inline
-from olsq.online.forms.factor.limits import SHRUNK
+from olsq.online.forms.factor.limits import AFRESH, FAST, LOST, SHRUNK
 from olsq.online.forms.factor.registers import (
     add_product,
     add_scaled,
@@ -35,10 +35,11 @@ from olsq.online.forms.factor.solving import gains, solve, variances
 class Carried(NamedTuple):
     """Coefficients and variances carried from row to row, with the arrays to compute them in.
 
-    theta (m, d); ``variance`` (d,) and the ``largest`` (d,) since they were computed afresh, (0,)
-    where nobody asks for variances.  ``history`` is what :func:`.kernels.absorb_four` keeps, K
-    (d, 4) and ``turned`` (4, d) are the gains, ``masks`` (3, 4) those of :func:`.solving.gains`.
-    ``F_before`` and ``D_before`` (d,) hold the factor before four rows.
+    theta (m, d); ``variance`` (d,) and the ``largest`` (d,) since they were computed afresh,
+    divided by the gates, (0,) where nobody asks for variances.  ``history`` is what
+    :func:`.kernels.absorb_four` keeps, K (d, 4) and ``turned`` (4, d) are the gains, ``masks``
+    (3, 4) those of :func:`.solving.gains`.  ``F_before`` and ``D_before`` (d,) hold the factor
+    before four rows.
     """
 
     theta: Any
@@ -88,6 +89,19 @@ def read_afresh(F, D, carried):
     for j in range(D.shape[0]):
         variance[j] = variance[j] if D[j] > 0 else math.inf
         carried.largest[j] = variance[j]
+
+
+@inline
+def may_be_carried(carried, kept):
+    """Test whether variances may be carried over rows whose gates have the product ``kept``."""
+    return carried.variance.shape[0] == 0 or kept > LOST
+
+
+@inline
+def is_old(carried, since, kept):
+    """Test whether coefficients and variances, ``since`` rows old, are to be computed afresh."""
+    d, wide = carried.theta.shape[1], carried.variance.shape[0] > 0
+    return since < 0 or since >= max(64, AFRESH * d) or (wide and kept < FAST)
 
 
 @inline
@@ -149,27 +163,19 @@ def find_gains(F, carried):
 
 
 @inline
-def shrink(variance, inverse, share, gain):
-    """Return a variance after a row: ``variance / gate - a K^2``, with ``share`` = -a."""
-    return add_product(times(share, times(gain, gain)), variance, inverse)
+def after_row(variance, most, inverse, share, gain):
+    """Return a variance after a row, ``variance / gate - a K^2`` with ``share`` = -a, and the
+    largest of it and those before, each divided by the gates since.
+    """
+    variance = add_product(times(share, times(gain, gain)), variance, inverse)
+    most = times(most, inverse)
+    return variance, where_above(variance, most, variance, most)
 
 
 @inline
-def least_and_most(v0, v1, v2, v3, most):
-    """Return the least of four numbers, NaN if the last is, and the largest of them and another."""
-    least = where_above(v1, v0, v0, v1)
-    least = where_above(v2, least, least, v2)
-    least = where_above(v3, least, least, v3)
-    most = where_above(v0, most, v0, most)
-    most = where_above(v1, most, v1, most)
-    most = where_above(v2, most, v2, most)
-    return least, where_above(v3, most, v3, most)
-
-
-@inline
-def shrunk_entry(least, most, fraction, zero, one, infinite):
+def lost_entry(variance, most, fraction, zero, one, infinite):
     """Return 0 where a variance is still a part of the largest, or both are infinite."""
-    lost = where_above(least, times(fraction, most), zero, one)
+    lost = where_above(variance, times(fraction, most), zero, one)
     return where_above(infinite, most, lost, zero)
 
 
@@ -190,12 +196,14 @@ def carry_variances(carried, gates, t, left, out, place, by_pairs):
     tests4 = fill4(SHRUNK), fill4(0.0), fill4(1.0), fill4(math.inf)
     start, lost = place * d, zero4()
     while k + 4 <= d:
-        v0 = shrink(load4(variance, k), i04, a04, load4(turned, k))
-        v1 = shrink(v0, i14, a14, load4(turned, d + k))
-        v2 = shrink(v1, i24, a24, load4(turned, 2 * d + k))
-        v3 = shrink(v2, i34, a34, load4(turned, 3 * d + k))
-        least, most = least_and_most(v0, v1, v2, v3, load4(largest, k))
-        lost = plus(lost, shrunk_entry(least, most, *tests4))
+        v0, most = after_row(load4(variance, k), load4(largest, k), i04, a04, load4(turned, k))
+        lost = plus(lost, lost_entry(v0, most, *tests4))
+        v1, most = after_row(v0, most, i14, a14, load4(turned, d + k))
+        lost = plus(lost, lost_entry(v1, most, *tests4))
+        v2, most = after_row(v1, most, i24, a24, load4(turned, 2 * d + k))
+        lost = plus(lost, lost_entry(v2, most, *tests4))
+        v3, most = after_row(v2, most, i34, a34, load4(turned, 3 * d + k))
+        lost = plus(lost, lost_entry(v3, most, *tests4))
         store(variance, k, v3)
         store(largest, k, most)
         if by_pairs:
@@ -209,12 +217,14 @@ def carry_variances(carried, gates, t, left, out, place, by_pairs):
         k += 4
     excess = total(lost)
     for j in range(k, d):
-        v0 = shrink(variance[j], i0, a0, turned[0, j])
-        v1 = shrink(v0, i1, a1, turned[1, j])
-        v2 = shrink(v1, i2, a2, turned[2, j])
-        v3 = shrink(v2, i3, a3, turned[3, j])
-        least, most = least_and_most(v0, v1, v2, v3, largest[j])
-        excess += shrunk_entry(least, most, *tests)
+        v0, most = after_row(variance[j], largest[j], i0, a0, turned[0, j])
+        excess += lost_entry(v0, most, *tests)
+        v1, most = after_row(v0, most, i1, a1, turned[1, j])
+        excess += lost_entry(v1, most, *tests)
+        v2, most = after_row(v1, most, i2, a2, turned[2, j])
+        excess += lost_entry(v2, most, *tests)
+        v3, most = after_row(v2, most, i3, a3, turned[3, j])
+        excess += lost_entry(v3, most, *tests)
         variance[j], largest[j] = v3, most
         if by_pairs:
             out[place, j], out[place + 1, j] = v1, v3

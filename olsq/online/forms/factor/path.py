@@ -19,8 +19,10 @@ from olsq.online.forms.factor.carrying import (
     carry_coefficients,
     carry_variances,
     find_gains,
+    is_old,
     keep_factor,
     make_carried,
+    may_be_carried,
     may_shrink,
     read_afresh,
     restore_factor,
@@ -34,7 +36,6 @@ from olsq.online.forms.factor.counters import (
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, called, inline
 from olsq.online.forms.factor.learning import absorb_sound_row, make_scratch
-from olsq.online.forms.factor.limits import AFRESH
 from olsq.online.forms.factor.registers import fma
 from olsq.online.forms.factor.solving import solve, variances
 
@@ -67,6 +68,12 @@ def record_row(state, spread, t, limits, theta, variance, inverse, trace):
     record(trace, t, theta, loss, tally, d, used)
 
 
+@inline
+def kept_of_four(gates, t):
+    """Return the product of the gates of rows t..t + 3."""
+    return gates[t] * gates[t + 1] * gates[t + 2] * gates[t + 3]
+
+
 @kernel(strict=True)
 def learn_path(state, spread, rows, span, limits, errors, trace):
     """Do :func:`.learning.learn`, and write the states after the rows to a trace.
@@ -92,9 +99,10 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
             carries
             and single <= t
             and t + 4 <= span[1]
+            and may_be_carried(carried, kept_of_four(gates, t))
             and four_are_sound(D, columns, rows, t, limits, tally, fresh)
         ):
-            if since < 0 or since >= max(64, AFRESH * d):
+            if is_old(carried, since, kept_of_four(gates, t)):
                 read_afresh(F, D, carried)
                 since = 0
             guarded = has_variances and may_shrink(variance, rows, t)
