@@ -38,7 +38,7 @@ FAR = 1e8
 AFRESH, SHRUNK = 4, 0.01
 
 # Forgetting enlarges what a carried variance has lost: at a factor of 0.1 it was wrong by 83 %
-# within 64 rows.  Rows are taken one by one where they keep less than LOST of the rows before them, and
+# within 64 rows.  Rows go one by one where they keep less than LOST of the rows before them, and
 # variances are computed afresh before rows that keep less than FAST.
 LOST, FAST = 1e-5, 0.1
 
