@@ -16,7 +16,6 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import time_rows
 from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, written_key
-from olsq.online.many.paths import path_of
 from olsq.online.parameters import FilterParameters
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
@@ -120,7 +119,7 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
                 self._clocks, times, codes, keys, n, duration, parameter, duration.length
             )
         self._pass_parameters(bank)
-        learned = bank._learn(
+        path = bank._learn(
             X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
         )
         assert bank._residual is not None
@@ -135,22 +134,10 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
             _clocks=None if timed is None else timed.after,
             **named,
         )
-        if learned is None:
-            return None
-        path, statistics = learned
-        one_target = bank._n_targets == 0
-        result = path_of(
-            path,
-            bank._residual.reshape(path.sigma2.shape),
-            intercept=bool(bank._first),
-            dtype=bank._dtype,
-            one_target=one_target,
-            statistics=statistics,
-        )
-        if labelled.all():
-            return result
-        every_row = rows_like(result, labelled.size)
-        fill_rows(every_row, labelled, result)
+        if path is None or labelled.all():
+            return path
+        every_row = rows_like(path, labelled.size)
+        fill_rows(every_row, labelled, path)
         return CoefficientPath.of_arrays(every_row)
 
     def _times_of(self, times: Any, X: Any, y: Any, forget: Any) -> tuple[Any, Duration | None]:

@@ -20,7 +20,7 @@ from olsq.online.many.clocks import LAST_LEARNED, Clocks, gates_of_groups
 from olsq.online.many.in_line import BankRows
 from olsq.online.many.labels import MISSING, encode, with_groups
 from olsq.online.many.learning import learn
-from olsq.online.many.paths import carry, open_path, path_of, statistics_of_rows
+from olsq.online.many.paths import finished, open_path
 from olsq.online.many.robust_errors import with_robust_errors
 from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together
@@ -230,22 +230,12 @@ def _together(
     )
     path = open_path(state, kind, rows, noise)
     residual = learn(state, kind, rows, path)
-    carry(path, rows)
     if order.size < N:
         unlabelled = np.ones(N, np.bool_)
         unlabelled[order] = False
-        for array in (residual, *path):
-            array[unlabelled[: len(array)]] = np.nan
-    new = np.zeros(begins.size, np.bool_)
-    nothing = np.zeros((begins.size, m, 3))
-    return path_of(
-        path,
-        residual,
-        intercept=origin.intercept,
-        dtype=origin.dtype,
-        one_target=call.one_target,
-        statistics=statistics_of_rows(path, rows, nothing.copy, new, kind, noise),
-    )
+        residual[unlabelled] = np.nan
+    how = np.zeros((begins.size, m, 3)).copy, np.zeros(begins.size, np.bool_), kind
+    return finished(path, rows, residual, *how, one_target=call.one_target)
 
 
 def _in_windows(

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.calls.call import Call, Origin
-from olsq.online.many.in_line import BankPath, BankRows
+from olsq.online.many.in_line import BankRows
 from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, Piece, learn_piece
 from olsq.online.many.parallel import in_pieces, share
-from olsq.online.many.paths import carry, path_of, statistics_of_rows
+from olsq.online.many.paths import finished
 from olsq.online.many.state import BankState, Kind
+from olsq.online.paths.collector import PathCollector
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.options import check_noise_variance
@@ -117,7 +118,7 @@ def roll_together(
     in_line = rows.in_line
     counts = np.diff(in_line.bounds)
     left = counts > LONGEST
-    path = BankPath.empty(N, m, k, noise if statistics else None)
+    path = PathCollector((N, m, k), origin.dtype, False, noise if statistics else None)
     residual = np.full((N, m), np.nan)
 
     def roll_groups(begin: int, end: int) -> None:
@@ -158,25 +159,14 @@ def roll_together(
 
     if in_line.sequence.size:
         in_pieces(roll_groups, share(counts * k**2, PARALLEL_FROM))
-    carry(path, rows)
     seen = np.cumsum(usable[order]) if usable.size else np.arange(1, order.size + 1)
     before = np.concatenate([[0], seen])[begins]
-    few = order[seen - before[group] < (options["min_samples"] or 1)]
+    path.count[order] = seen - before[group]
+    path.count[order[left[group]]] = -1
     outside = np.ones(N, np.bool_)
     outside[order[~left[group]]] = False
-    for array in path.estimates:
-        array[few] = array[outside] = np.nan
     residual[outside] = path.recursive[outside] = np.nan
-    new = np.zeros(begins.size, np.bool_)
-    nothing = np.zeros((begins.size, m, 3))
-    found = path_of(
-        path,
-        residual,
-        intercept=origin.intercept,
-        dtype=origin.dtype,
-        one_target=call.one_target,
-        statistics=statistics_of_rows(
-            path, rows, nothing.copy, new, kind, noise if statistics else None, window
-        ),
-    )
+    how = np.zeros((begins.size, m, 3)).copy, np.zeros(begins.size, np.bool_), kind
+    few, one_target = options["min_samples"] or 1, call.one_target
+    found = finished(path, rows, residual, *how, one_target=one_target, window=window, fewest=few)
     return found, left
