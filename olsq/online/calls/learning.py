@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from olsq.online.forms.counting import COUNT
 from olsq.online.forms.rows import Rows, Trace, clip_to, pairs_stay_orthogonal
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.paths.collector import PathCollector, RobustErrors, joined
+from olsq.online.paths.collector import PathCollector, PathPart, RobustErrors, joined
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 
@@ -56,7 +56,7 @@ def absorb(
         engine = engine.split(call.usable)
     (n, m), k = call.Y.shape, origin.ridge.size
     residual = np.empty((n, m), origin.dtype)
-    collectors, calls, statistics = [], [], []
+    parts, calls = [], []
     for targets, part in engine.groups:
         group_call, every = forgetting_in_time(call.of(targets), part), len(targets) == m
         calls.append(group_call)
@@ -68,7 +68,6 @@ def absorb(
             usable = group_call.usable
             if began and usable is not None and not (part.advances_on_missing or usable[:1].all()):
                 _begin(collector, part, origin, int(usable.argmax()) if usable.any() else n)
-            collectors.append(collector)
             if group_noise is not None:
                 history = History.of(part, origin, began, constant_values, len(targets))
         errors = residual if every else np.empty((n, len(targets)), origin.dtype)
@@ -77,18 +76,18 @@ def absorb(
             residual[:, targets] = errors
         if collector is not None:
             collector.finish(fewest, GroupRows.of_one(n))
+            statistics = None
             if history is not None:
                 sums = history.sums_of_squares(part, group_call, origin)
                 if robust is not None and sums is not None:
                     regressors = history.regressors(group_call, origin)
                     robust.fill(collector, sums, regressors, origin.ridge)
-                statistics.append(functools.partial(collector.row_statistics, sums))
+                statistics = partial(collector.row_statistics, sums)
+            parts.append(PathPart(collector, errors, statistics))
     if not want_path:
         return Absorbed(engine, residual, calls, None)
     order = [part.targets for part in engine.groups]
-    path = joined(collectors, order, residual, origin.intercept, statistics)
-    if origin.n_targets == 0:
-        path = path.each(lambda array: array[:, 0])
+    path = joined(parts, order, origin.intercept, origin.n_targets == 0)
     return Absorbed(engine, residual, calls, path)
 
 

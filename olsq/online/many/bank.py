@@ -37,6 +37,7 @@ from olsq.online.many.rows import (
 )
 from olsq.online.many.state import BankState
 from olsq.online.many.uncertainty import BankUncertainty
+from olsq.online.paths.collector import joined
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
@@ -317,8 +318,9 @@ class FilterBank(BankMaking, BankUncertainty):
         self._residual = clip_to(residual, self._dtype).reshape(checked.shape)
         if path is None:
             return None
-        how, one_target = (before, learned_before, self._kind), checked.n_targets == 0
-        return finished(path, rows, residual, *how, one_target=one_target)
+        part = finished(path, rows, residual, before, learned_before, self._kind)
+        every_target, one_target = [np.arange(residual.shape[1])], checked.n_targets == 0
+        return joined([part], every_target, self._kind.intercept, one_target)
 
     def _learn_pairs(self, rows: BankRows, shape: tuple[int, ...]) -> None:
         """Learn complex rows; ``shape`` is y's."""

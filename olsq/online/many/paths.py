@@ -13,7 +13,7 @@ from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import FitArrays
 from olsq.online.many.in_line import BankRows
 from olsq.online.many.state import BankState, Kind
-from olsq.online.paths.collector import PathCollector, joined
+from olsq.online.paths.collector import PathCollector, PathPart
 from olsq.online.paths.goodness import (
     GroupRows,
     RowsInside,
@@ -21,7 +21,6 @@ from olsq.online.paths.goodness import (
     constant_rows,
     squares_before,
 )
-from olsq.online.paths.path import CoefficientPath
 
 
 def untouched(state: BankState) -> NDArray[np.bool_]:
@@ -83,11 +82,9 @@ def finished(
     before: Callable[[], NDArray[np.float64]],
     learned_before: NDArray[np.bool_],
     kind: Kind,
-    *,
-    one_target: bool,
     window: int | None = None,
     fewest: int = 0,
-) -> CoefficientPath:
+) -> PathPart:
     """Finish the path of rows that were learned with these a-priori residuals (N, m).
 
     ``before`` is of :func:`squares_learned`, and ``learned_before`` (b,) masks the members that had
@@ -95,7 +92,7 @@ def finished(
     """
     groups = GroupRows(rows.order, rows.begins, rows.ends)
     path.finish(fewest, groups)
-    statistics = []
+    statistics = None
     if path.noise is not None:
         usable = rows.usable if rows.usable.size else None
         weights, gates = rows.weights.copy(), rows.gates.copy()
@@ -112,11 +109,8 @@ def finished(
             constant = constant_rows(groups, weights, rows.X, values)
         Y, is_window = np.array(rows.Y, np.float64), window is not None
         sums = SumsOfSquares(inside, Y, before, constant, kind.intercept, windowed=is_window)
-        statistics = [partial(path.row_statistics, sums)]
-    residual = clip_to(residual, path.coef.dtype)
-    every_target = [np.arange(residual.shape[1])]
-    result = joined([path], every_target, residual, kind.intercept, statistics)
-    return result.each(lambda array: array[:, 0]) if one_target else result
+        statistics = partial(path.row_statistics, sums)
+    return PathPart(path, clip_to(residual, path.coef.dtype), statistics)
 
 
 def squares_learned(

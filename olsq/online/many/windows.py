@@ -14,7 +14,7 @@ from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, Piece, learn
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import finished
 from olsq.online.many.state import BankState, Kind
-from olsq.online.paths.collector import PathCollector
+from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.options import check_noise_variance
@@ -167,6 +167,5 @@ def roll_together(
     outside[order[~left[group]]] = False
     residual[outside] = path.recursive[outside] = np.nan
     how = np.zeros((begins.size, m, 3)).copy, np.zeros(begins.size, np.bool_), kind
-    few, one_target = options["min_samples"] or 1, call.one_target
-    found = finished(path, rows, residual, *how, one_target=one_target, window=window, fewest=few)
-    return found, left
+    part = finished(path, rows, residual, *how, window, options["min_samples"] or 1)
+    return joined([part], [np.arange(m)], origin.intercept, call.one_target), left

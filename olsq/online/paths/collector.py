@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,16 +247,21 @@ class RobustErrors(NamedTuple):
         )
 
 
-def joined(
-    collectors: list[PathCollector],
-    targets: list[NDArray],
-    residual: NDArray,
-    intercept: bool,
-    statistics: list[Callable[[], RowStatistics]],
-) -> CoefficientPath:
-    """Join the finished collectors of groups of targets, and their statistics, to one path
-    (n, m, ...).
+class PathPart(NamedTuple):
+    """The finished path of some targets, their a-priori residuals (n, m), and what computes their
+    statistics, if there are any.
     """
+
+    collector: PathCollector
+    residual: NDArray
+    statistics: Callable[[], RowStatistics] | None
+
+
+def joined(
+    parts: Sequence[PathPart], targets: list[NDArray], intercept: bool, one_target: bool
+) -> CoefficientPath:
+    """Join the paths of groups of targets to one (n, m, ...); (n, ...) of ``one_target``."""
+    collectors, residuals, statistics = zip(*parts, strict=True)
     coef, stderr, sigma2, recursive = (
         _by_target([getattr(c, name) for c in collectors], targets)
         for name in ("coef", "stderr", "sigma2", "recursive")
@@ -266,16 +271,18 @@ def joined(
     hides = any(c.hidden is not None for c in collectors)
     if hides and not intercept:  # NaN where samples are too few
         without = np.where(np.isnan(sigma2 if has_statistics else coef[:, :, 0]), np.nan, 0.0)
-    constants = residual, recursive, sigma2
+    constants = _by_target(residuals, targets), recursive, sigma2
     path = CoefficientPath.of_columns((coef, stderr), intercept, *constants, without=without)
-    if not has_statistics:
-        return path.bare()
+    if has_statistics:
 
-    def of_every_target() -> RowStatistics:
-        parts = zip(*(part() for part in statistics), strict=True)
-        return RowStatistics(*(_by_target(list(part), targets) for part in parts))
+        def of_every_target() -> RowStatistics:
+            columns = zip(*(part() for part in statistics), strict=True)
+            return RowStatistics(*(_by_target(list(column), targets) for column in columns))
 
-    return path.with_statistics(of_every_target)
+        path = path.with_statistics(of_every_target)
+    else:
+        path = path.bare()
+    return path.each(lambda array: array[:, 0]) if one_target else path
 
 
 def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
@@ -300,7 +307,7 @@ def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
     return combined.with_statistics(of_pairs)
 
 
-def _by_target(parts: list[NDArray], targets: list[NDArray]) -> NDArray:
+def _by_target(parts: Sequence[NDArray], targets: list[NDArray]) -> NDArray:
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts, axis=1)[:, np.argsort(np.concatenate(targets))]
