@@ -147,6 +147,14 @@ def blocks(
             yield start + np.flatnonzero(usable[start:stop])
 
 
+def embedded(X: NDArray) -> NDArray[np.float64]:
+    """Compute the pairs (2n, 2k) of complex rows X (n, k)."""
+    parts = real_parts(X)
+    pairs = np.empty((2 * len(parts), parts.shape[1]))
+    embed(read_only(parts), pairs)
+    return pairs
+
+
 def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:
     """Prepare the rows of a block: float64, with the intercept's column of ones.
 
@@ -159,9 +167,7 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
             pairs = slice(block.start // 2, block.stop // 2)
         else:
             pairs = block[::2] // 2
-        parts = real_parts(call.X[pairs])
-        features = np.empty((2 * len(parts), parts.shape[1]))
-        embed(read_only(parts), features)
+        features = embedded(call.X[pairs])
     else:
         features = call.X[block]
     if usable is not None:

@@ -81,7 +81,8 @@ def absorb(
                 sums = history.sums_of_squares(part, group_call, origin)
                 if robust is not None and sums is not None:
                     regressors = history.regressors(group_call, origin)
-                    robust.fill(collector, sums, regressors, origin.ridge)
+                    inside = sums.inside()
+                    robust.fill(collector, inside, sums.Y, regressors, origin.ridge, sums.skip)
                 statistics = partial(collector.row_statistics, sums)
             parts.append(PathPart(collector, errors, statistics))
     if not want_path:

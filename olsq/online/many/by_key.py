@@ -14,7 +14,7 @@ from olsq.online.estimators.uncertainty import check_weight_of_interval, noise_o
 from olsq.online.forms.student import check_level
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.labels import MISSING, encode, known_key, taken_out, with_groups
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.times import named_times, with_times
@@ -182,6 +182,24 @@ class ByKey(Estimator):
                 f"by has no label in row {int(np.argmax(codes == MISSING))}; such rows are passed "
                 "over with missing='skip'"
             )
+
+    def _settle_rows(
+        self,
+        labelled: NDArray[np.bool_],
+        residual: NDArray,
+        path: CoefficientPath | None,
+        **state: Any,
+    ) -> CoefficientPath | None:
+        """Set the state after a call; return the path of its rows, NaN without a label."""
+        every_residual = np.full((labelled.size, *residual.shape[1:]), np.nan, residual.dtype)
+        every_residual[labelled] = residual
+        metadata = self.__dict__.get("metadata_", {})
+        self.__dict__.update(state, _residual=every_residual, metadata_=metadata)
+        if path is None or labelled.all():
+            return path
+        every_row = rows_like(path, labelled.size)
+        fill_rows(every_row, labelled, path)
+        return CoefficientPath.of_arrays(every_row)
 
     # -- groups -----------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from olsq.online.many.clocks import time_rows
 from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, written_key
 from olsq.online.parameters import FilterParameters
-from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
 from olsq.online.rows.options import forget_or_half_life, plain
@@ -123,22 +123,16 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
             X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
         )
         assert bank._residual is not None
-        residual = np.full((labelled.size, *bank._residual.shape[1:]), np.nan, bank._dtype)
-        residual[labelled] = bank._residual
-        self.__dict__.update(
+        return self._settle_rows(
+            labelled,
+            bank._residual,
+            path,
             _bank=bank,
             _places=places,
-            _residual=residual,
             n_features_in_=bank.n_features_in_,
-            metadata_=self.__dict__.get("metadata_", {}),
             _clocks=None if timed is None else timed.after,
             **named,
         )
-        if path is None or labelled.all():
-            return path
-        every_row = rows_like(path, labelled.size)
-        fill_rows(every_row, labelled, path)
-        return CoefficientPath.of_arrays(every_row)
 
     def _times_of(self, times: Any, X: Any, y: Any, forget: Any) -> tuple[Any, Duration | None]:
         """Return the times of a call as given, and the half-life; None if it counts rows."""

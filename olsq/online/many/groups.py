@@ -21,7 +21,6 @@ from olsq.online.many.in_line import BankRows
 from olsq.online.many.labels import MISSING, encode, with_groups
 from olsq.online.many.learning import learn
 from olsq.online.many.paths import finished, open_path
-from olsq.online.many.robust_errors import with_robust_errors
 from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together
 from olsq.online.paths.collector import PathPart, joined
@@ -239,16 +238,11 @@ def _in_windows(
     origin = estimator._origin_of(call)
     if call.nothing_usable or not can_roll_together(call, origin, options):
         return None
-    path, left = roll_together(call, origin, by_group, options)
-    order, begins, ends = by_group
     robust = errors_in_window(options["cov"], options["maxlags"], options["window"])
-    if robust is not None and options["statistics"]:
-        among = order[np.repeat(~left, ends - begins)]
-        ends_among = np.cumsum((ends - begins)[~left])
-        rolled = GroupRows(among, ends_among - (ends - begins)[~left], ends_among)
-        path = with_robust_errors(path, call, origin, rolled, int(options["window"]), robust)
+    path, left = roll_together(call, origin, by_group, options, robust)
     if not left.any():
         return path
+    order, begins, ends = by_group
     left_over = GroupRows(order, begins[left], ends[left])
     alone_paths = _one_by_one(alone, real_array(X, "X"), y, left_over, options)
     rows = order[np.repeat(left, ends - begins)]

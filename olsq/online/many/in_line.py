@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.calls.call import embedded
 from olsq.online.forms.statistics import Turns
 from olsq.online.rows import complex_rows, inputs
 
@@ -37,7 +38,7 @@ class BankRows(NamedTuple):
             2 * self.begins,
             2 * self.ends,
             (2 * self.order[:, None] + np.arange(2)).reshape(-1),
-            complex_rows.embed_rows(X),
+            embedded(X),
             complex_rows.embed_targets(self.Y),
             complex_rows.embed_gates(self.gates),
             np.repeat(self.weights, 2),

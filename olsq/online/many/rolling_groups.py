@@ -158,25 +158,13 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             windows = uninterrupted(lambda: learn_together(windows))
         if timed:
             windows = windows._replace(clocks=[times_of_part.after for times_of_part in timed])
-        every_residual = np.full((n, *y.shape[1:]), np.nan, residual.dtype)
-        every_residual[rows] = residual
-        self.__dict__.update(
-            _windows=windows,
-            _residual=every_residual,
-            n_features_in_=X.shape[1],
-            metadata_=self.__dict__.get("metadata_", {}),
-            **named,
-        )
-        if not want_path:
-            return None
-        if path is None:  # no row has a label
+        if want_path and path is None:  # no row has a label
             zeros = np.zeros((1, X.shape[1]), X.dtype), np.zeros((1, *y.shape[1:]))
             shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
             path = rows_like(shapes.partial_fit_path(*zeros), codes.size)
-        of_labelled = CoefficientPath.of_arrays(path)
-        every_row = rows_like(of_labelled, n)
-        fill_rows(every_row, rows, of_labelled)
-        return CoefficientPath.of_arrays(every_row)
+        of_labelled = None if path is None else CoefficientPath.of_arrays(path)
+        state = {"_windows": windows, "n_features_in_": X.shape[1], **named}
+        return self._settle_rows(labelled, residual, of_labelled, **state)
 
     def _checked_alone(self) -> RollingLeastSquares:
         """Return an estimator with the parameters, which are those that the states were made with.

@@ -14,9 +14,10 @@ from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, Piece, learn
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.paths import finished
 from olsq.online.many.state import BankState, Kind
-from olsq.online.paths.collector import PathCollector, joined
-from olsq.online.paths.goodness import GroupRows
+from olsq.online.paths.collector import PathCollector, RobustErrors, joined
+from olsq.online.paths.goodness import GroupRows, RowsInside
 from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.inputs import with_ones
 from olsq.online.rows.options import check_noise_variance
 from olsq.online.windows.arrays import FILLED, POSITIONS, SLOT, Arriving, WindowArrays
 from olsq.online.windows.carried import make_carried
@@ -90,6 +91,7 @@ def roll_together(
     origin: Origin,
     by_group: GroupRows,
     options: dict[str, Any],
+    robust: RobustErrors | None,
 ) -> tuple[CoefficientPath, NDArray[np.bool_]]:
     """Return the path of all groups, and a mask (groups,) of those that need their own estimator.
 
@@ -168,4 +170,10 @@ def roll_together(
     residual[outside] = path.recursive[outside] = np.nan
     how = np.zeros((begins.size, m, 3)).copy, np.zeros(begins.size, np.bool_), kind
     part = finished(path, rows, residual, *how, window, options["min_samples"] or 1)
+    if robust is not None and statistics:
+        lengths = (ends - begins)[~left]
+        rolled = GroupRows(order[~left[group]], np.cumsum(lengths) - lengths, np.cumsum(lengths))
+        inside = RowsInside.of_groups(rolled, call.usable, call.gates, call.weights)
+        X = with_ones(np.asarray(call.X), kind.intercept)
+        robust.fill(path, inside.last(window, positions=False), call.Y, X, origin.ridge)
     return joined([part], [np.arange(m)], origin.intercept, call.one_target), left

@@ -12,7 +12,13 @@ from olsq.online.forms.counting import COUNT
 from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
 from olsq.online.forms.statistics import FitArrays, Turns, statistics
 from olsq.online.paths import robust_kernels
-from olsq.online.paths.goodness import GroupRows, SumsOfSquares, row_statistics, sequence
+from olsq.online.paths.goodness import (
+    GroupRows,
+    RowsInside,
+    SumsOfSquares,
+    row_statistics,
+    sequence,
+)
 from olsq.online.paths.goodness_kernels import fill_own_residuals, rises_evenly
 from olsq.online.paths.path import CoefficientPath, RowStatistics
 from olsq.online.rows import complex_rows
@@ -200,51 +206,33 @@ class RobustErrors(NamedTuple):
     def fill(
         self,
         collector: PathCollector,
-        sums: SumsOfSquares,
-        X: NDArray[np.float64],
-        ridge: NDArray[np.float64],
-    ) -> None:
-        """Replace the standard errors of a finished path; X (p + n, k) are the rows behind it."""
-        inside = sums.inside()
-        rows = inside.order, sums.Y, inside.gates, inside.weights
-        self._fill(rows, X, inside.oldest, sums.skip, collector.coef, ridge, collector.stderr)
-
-    def fill_of_rows(
-        self,
+        inside: RowsInside,
         Y: NDArray[np.float64],
         X: NDArray[np.float64],
-        oldest: NDArray[np.int64],
-        coef: NDArray[np.float64],
         ridge: NDArray[np.float64],
-        stderr: NDArray[np.float64],
+        skip: int = 0,
     ) -> None:
-        """Replace the standard errors (n, m, k) of rows of weight 1 that do not fade.
-
-        The window of row t begins at row ``oldest[t]``.
+        """Replace the standard errors of a finished path; the path's rows are those of Y and
+        X (n, k) from ``skip`` on.
         """
-        ones = np.ones(len(Y))
-        self._fill((np.arange(len(Y)), Y, ones, ones), X, oldest, 0, coef, ridge, stderr)
-
-    def _fill(
-        self,
-        rows: tuple[NDArray, ...],
-        X: NDArray[np.float64],
-        oldest: NDArray[np.int64],
-        begin: int,
-        coef: NDArray,
-        ridge: NDArray[np.float64],
-        stderr: NDArray[np.float64],
-    ) -> None:
+        order = inside.order
+        Y, gates, weights = (
+            read_only(np.ascontiguousarray(a[order], np.float64))
+            for a in (Y, inside.gates, inside.weights)
+        )
+        of_path = order[skip:] - skip
+        stderr = collector.stderr[of_path]
         robust_kernels.fill_robust_errors(
-            tuple(read_only(np.ascontiguousarray(array)) for array in rows),
-            read_only(X),
-            oldest,
-            begin,
-            read_only(coef.astype(np.float64)),
+            (read_only(np.arange(order.size)), Y, gates, weights),
+            read_only(np.ascontiguousarray(X[order])),
+            inside.oldest,
+            skip,
+            read_only(collector.coef[of_path].astype(np.float64)),
             read_only(ridge),
             (KINDS[self.kind], -1 if self.lags is None else self.lags),
             stderr,
         )
+        collector.stderr[of_path] = stderr
 
 
 class PathPart(NamedTuple):
