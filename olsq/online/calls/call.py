@@ -91,13 +91,6 @@ class Call(NamedTuple):
             learned = learned & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
         return int(np.count_nonzero(learned)) // (2 if self.complex_features else 1)
 
-    @property
-    def learned_by_target(self) -> NDArray[np.int64]:
-        """Number (m,) of real rows with a positive weight and this target usable."""
-        usable = np.ones((len(self.Y), 1), np.bool_) if self.usable is None else self.usable
-        learned = usable.reshape(len(self.Y), -1) & (self.weights > 0)[:, None]
-        return np.broadcast_to(learned.sum(axis=0), self.Y.shape[1:])
-
     def of(self, targets: NDArray[np.int64]) -> Call:
         """Select some of the targets, which miss the same rows."""
         every, usable = len(targets) == self.Y.shape[1], self.usable
