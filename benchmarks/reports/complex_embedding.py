@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit
 
 import olsq
+from olsq.online.calls.call import embedded
 from olsq.online.rows import complex_rows
 
 from ..support.machine import describe, sentence
@@ -75,7 +76,7 @@ def measure(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
         rng = np.random.default_rng(0)
         X = rng.standard_normal((ROWS, d)) + 1j * rng.standard_normal((ROWS, d))
         y = X @ np.ones(d) + 0.1 * rng.standard_normal(ROWS)
-        R, r = complex_rows.embed_rows(X), complex_rows.embed_targets(y[:, None])[:, 0]
+        R, r = embedded(X), complex_rows.embed_targets(y[:, None])[:, 0]
         gates = np.full(ROWS, FORGET)
         options: dict[str, Any] = {"ridge": RIDGE, "fit_intercept": False}
 

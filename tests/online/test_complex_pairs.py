@@ -19,7 +19,8 @@ def test_embedding_of_a_block(dtype):
     X = circular(np.random.default_rng(0), 7, 3).astype(dtype)
     found = np.empty((14, 6))
     pair_kernels.embed(complex_rows.real_parts(X), found)
-    np.testing.assert_array_equal(found, complex_rows.embed_rows(X))
+    np.testing.assert_array_equal(found[0::2], np.hstack([X.real, -X.imag]))
+    np.testing.assert_array_equal(found[1::2], np.hstack([X.imag, X.real]))
     for n, k in ((13, 6), (14, 5), (16, 6)):
         with pytest.raises(ValueError, match="shape"):
             pair_kernels.embed(complex_rows.real_parts(X), np.empty((n, k)))

@@ -161,9 +161,6 @@ def calls(traced):
         held, turns, np.ones(N, bool), 0, times, times - 3.0, np.zeros(N, int),
     ]  # fmt: skip
     yield stacked.keep_times, [held, turns, np.ones(N, bool), times]
-    yield stacked.keep_constants, [
-        np.full((2, D), np.nan), np.arange(N) % 2, rows_of(N)[0], np.ones(N, bool),
-    ]  # fmt: skip
     some, theta = np.array([1, 0]), np.zeros((2, M, D))
     yield bank.solve_filters, [*two[:2], some, theta]
     bare = np.tile(np.eye(D), (2, 1, 1)), *two[1:4]  # these read no targets

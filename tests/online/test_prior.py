@@ -177,3 +177,16 @@ def test_a_ridge_that_a_prior_replaces_is_checked_all_the_same(make, ridge):
     by = {} if make is olsq.RecursiveLeastSquares else {"by": ["a"]}
     with pytest.raises(ValueError, match="ridge must be"):
         est.fit([[1.0, 2.0]], [1.0], **by)
+
+
+def test_intervals_of_new_groups_are_those_of_an_estimator_before_its_first_row():
+    rng = np.random.default_rng(8)
+    X, y, new = rng.standard_normal((9, 2)), rng.standard_normal(9), rng.standard_normal((3, 2))
+    options = {"fit_intercept": False, "prior": (np.ones(2), np.eye(2)), "noise_variance": 2.0}
+    groups = olsq.GroupedLeastSquares(**options)
+    for _ in range(2):  # before any group has a row, and beside others
+        for kind in ("observation", "mean"):
+            want = olsq.RecursiveLeastSquares(**options).predict_interval(new, kind=kind)
+            found = groups.predict_interval(new, kind=kind, by=["new"] * 3)
+            np.testing.assert_allclose(found, want, rtol=1e-13)
+        groups.partial_fit(X, y, by=np.repeat([0, 1, 2], 3))

@@ -91,13 +91,6 @@ class Call(NamedTuple):
             learned = learned & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
         return int(np.count_nonzero(learned)) // (2 if self.complex_features else 1)
 
-    @property
-    def learned_by_target(self) -> NDArray[np.int64]:
-        """Number (m,) of real rows with a positive weight and this target usable."""
-        usable = np.ones((len(self.Y), 1), np.bool_) if self.usable is None else self.usable
-        learned = usable.reshape(len(self.Y), -1) & (self.weights > 0)[:, None]
-        return np.broadcast_to(learned.sum(axis=0), self.Y.shape[1:])
-
     def of(self, targets: NDArray[np.int64]) -> Call:
         """Select some of the targets, which miss the same rows."""
         every, usable = len(targets) == self.Y.shape[1], self.usable
@@ -147,6 +140,14 @@ def blocks(
             yield start + np.flatnonzero(usable[start:stop])
 
 
+def embedded(X: NDArray) -> NDArray[np.float64]:
+    """Compute the pairs (2n, 2k) of complex rows X (n, k)."""
+    parts = real_parts(X)
+    pairs = np.empty((2 * len(parts), parts.shape[1]))
+    embed(read_only(parts), pairs)
+    return pairs
+
+
 def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:
     """Prepare the rows of a block: float64, with the intercept's column of ones.
 
@@ -159,9 +160,7 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
             pairs = slice(block.start // 2, block.stop // 2)
         else:
             pairs = block[::2] // 2
-        parts = real_parts(call.X[pairs])
-        features = np.empty((2 * len(parts), parts.shape[1]))
-        embed(read_only(parts), features)
+        features = embedded(call.X[pairs])
     else:
         features = call.X[block]
     if usable is not None:

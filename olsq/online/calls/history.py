@@ -140,14 +140,9 @@ def values_after_rows(values: Values, X: NDArray) -> Values:
         return values
     if values.size and len(X) == 1 and not ((values != X) & (values != 0)).any():
         return values  # single rows of a stream
-    first = values if values.size else X[0]
-    columns = np.flatnonzero(first)
-    columns = columns[(X[:, columns] == first[columns]).all(axis=0)]
-    if not columns.size:
-        return None
-    after = np.zeros(X.shape[1])
-    after[columns] = first[columns]
-    return after
+    after = np.full((1, X.shape[1]), np.nan) if not values.size else values[None].copy()
+    constant_rows(GroupRows.of_one(len(X)), np.ones(len(X)), X, after)
+    return after[0] if after.any() else None
 
 
 def values_of_both(first: Values, second: Values) -> Values:

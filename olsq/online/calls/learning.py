@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from olsq.online.calls.call import Call, Origin, blocks, forgetting_in_time, prepare
 from olsq.online.calls.history import History
+from olsq.online.forms.counting import COUNT
 from olsq.online.forms.rows import Rows, Trace, clip_to, pairs_stay_orthogonal
+from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.paths.collector import PathCollector, RobustErrors, joined
+from olsq.online.paths.collector import PathCollector, PathPart, RobustErrors, joined
+from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath
 
 PAIRS_SETTLE = 16  # rows per coefficient, after which all are usually determined
@@ -53,7 +56,7 @@ def absorb(
         engine = engine.split(call.usable)
     (n, m), k = call.Y.shape, origin.ridge.size
     residual = np.empty((n, m), origin.dtype)
-    collectors, calls, statistics = [], [], []
+    parts, calls = [], []
     for targets, part in engine.groups:
         group_call, every = forgetting_in_time(call.of(targets), part), len(targets) == m
         calls.append(group_call)
@@ -62,11 +65,9 @@ def absorb(
             group_noise = None if noise is None else noise[targets]
             shape = n, len(targets), k
             collector = PathCollector(shape, origin.dtype, origin.sandwich, group_noise)
-            if began and group_call.usable is not None:
-                collector.begin(part.form, origin.ridge, origin.discounted, origin.sandwich)
-                samples = getattr(part, "n_samples", None)  # a window's form may count less
-                collector.count[:] = collector.count if samples is None else samples
-            collectors.append(collector)
+            usable = group_call.usable
+            if began and usable is not None and not (part.advances_on_missing or usable[:1].all()):
+                _begin(collector, part, origin, int(usable.argmax()) if usable.any() else n)
             if group_noise is not None:
                 history = History.of(part, origin, began, constant_values, len(targets))
         errors = residual if every else np.empty((n, len(targets)), origin.dtype)
@@ -74,20 +75,29 @@ def absorb(
         if not every:
             residual[:, targets] = errors
         if collector is not None:
-            collector.finish(fewest)
+            collector.finish(fewest, GroupRows.of_one(n))
+            statistics = None
             if history is not None:
                 sums = history.sums_of_squares(part, group_call, origin)
                 if robust is not None and sums is not None:
                     regressors = history.regressors(group_call, origin)
-                    robust.fill(collector, sums, regressors, origin.ridge)
-                statistics.append(functools.partial(collector.row_statistics, sums))
+                    inside = sums.inside()
+                    robust.fill(collector, inside, sums.Y, regressors, origin.ridge, sums.skip)
+                statistics = partial(collector.row_statistics, sums)
+            parts.append(PathPart(collector, errors, statistics))
     if not want_path:
         return Absorbed(engine, residual, calls, None)
     order = [part.targets for part in engine.groups]
-    path = joined(collectors, order, residual, origin.intercept, statistics)
-    if origin.n_targets == 0:
-        path = path.each(lambda array: array[:, 0])
+    path = joined(parts, order, origin.intercept, origin.n_targets == 0)
     return Absorbed(engine, residual, calls, path)
+
+
+def _begin(collector: PathCollector, engine: Any, origin: Origin, first: int) -> None:
+    """Set the estimates of the rows that are skipped before the first usable one."""
+    form, how = engine.form, (origin.ridge, origin.discounted, origin.sandwich)
+    statistics = () if collector.noise is None else statistics_of(form, *how, collector.noise)
+    samples = getattr(engine, "n_samples", form.tally[COUNT])  # a window's form may count less
+    collector.begin(slice(0, first), form.coefficients(), samples, *statistics)
 
 
 def _feed(

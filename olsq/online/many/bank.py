@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -17,17 +16,16 @@ from olsq.online.files import frozen
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.clocks import TimedRows
-from olsq.online.many.in_line import BankPath, BankRows
+from olsq.online.many.in_line import BankRows
 from olsq.online.many.learning import learn
 from olsq.online.many.making import BankMaking
 from olsq.online.many.one_row import learn_one_row
 from olsq.online.many.parallel import uninterrupted
 from olsq.online.many.paths import (
-    carry,
+    finished,
     open_path,
     replace_second_residuals,
     squares_learned,
-    statistics_of_rows,
     untouched,
 )
 from olsq.online.many.rows import (
@@ -39,7 +37,9 @@ from olsq.online.many.rows import (
 )
 from olsq.online.many.state import BankState
 from olsq.online.many.uncertainty import BankUncertainty
-from olsq.online.paths.path import RowStatistics
+from olsq.online.paths.collector import joined
+from olsq.online.paths.goodness import GroupRows
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.options import (
     check_forget,
@@ -256,9 +256,8 @@ class FilterBank(BankMaking, BankUncertainty):
         *,
         want_path: bool = False,
         timed: TimedRows | None = None,
-    ) -> tuple[BankPath, Callable[[], RowStatistics] | None] | None:
-        """Check the arguments, then learn; return the path of the rows as given, if requested, and
-        what computes its statistics.
+    ) -> CoefficientPath | None:
+        """Check the arguments, then learn; return the path of the rows as given, if requested.
 
         Rows that are ``timed`` have the factors of their times.
         """
@@ -319,8 +318,9 @@ class FilterBank(BankMaking, BankUncertainty):
         self._residual = clip_to(residual, self._dtype).reshape(checked.shape)
         if path is None:
             return None
-        carry(path, rows)
-        return path, statistics_of_rows(path, rows, before, learned_before, self._kind, noise)
+        part = finished(path, rows, residual, before, learned_before, self._kind)
+        every_target, one_target = [np.arange(residual.shape[1])], checked.n_targets == 0
+        return joined([part], every_target, self._kind.intercept, one_target)
 
     def _learn_pairs(self, rows: BankRows, shape: tuple[int, ...]) -> None:
         """Learn complex rows; ``shape`` is y's."""
@@ -331,7 +331,7 @@ class FilterBank(BankMaking, BankUncertainty):
         samples = state.seen.copy()
         residual = learn(state, kind, pairs, path)
         state.seen[:] = samples + (state.seen - samples) // 2  # a pair is one sample
-        carry(path, pairs)
+        path.finish(0, GroupRows(pairs.order, pairs.begins, pairs.ends))
         replace_second_residuals(pairs, before, path, residual)
         self._residual = complex_rows.combine_rows(clip_to(residual, self._dtype)).reshape(shape)
 

@@ -8,12 +8,32 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_choice
 from olsq.online.conventions import Estimator
+from olsq.online.estimators.uncertainty import check_weight_of_interval, noise_of_rows
+from olsq.online.forms.student import check_level
+from olsq.online.many.bank import FilterBank
 from olsq.online.many.labels import MISSING, encode, known_key, taken_out, with_groups
-from olsq.online.paths.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.times import named_times, with_times
+
+
+def of_groups(name: str, empty: float = np.nan) -> Any:
+    """Make a property that reads all groups' attribute; ``empty`` where there is no estimate."""
+
+    def read(self: ByKey) -> NDArray:
+        def of_part(bank: FilterBank, few: NDArray[np.bool_]) -> NDArray:
+            values = np.array(getattr(bank, name))
+            values[few] = empty
+            return values[: len(self)]
+
+        with self._locked():
+            self._check_fitted()
+            return self._by_part(of_part)
+
+    return property(read, doc=getattr(FilterBank, name).__doc__)
 
 
 class ByKey(Estimator):
@@ -22,6 +42,7 @@ class ByKey(Estimator):
     feature_names_in_: NDArray[np.object_]
     metadata_: dict[str, Any]
     noise_variance: Any
+    prior: Any = None
     n_features_in_: int
     _residual: NDArray
     _learn: Callable[..., CoefficientPath | None]
@@ -162,6 +183,24 @@ class ByKey(Estimator):
                 "over with missing='skip'"
             )
 
+    def _settle_rows(
+        self,
+        labelled: NDArray[np.bool_],
+        residual: NDArray,
+        path: CoefficientPath | None,
+        **state: Any,
+    ) -> CoefficientPath | None:
+        """Set the state after a call; return the path of its rows, NaN without a label."""
+        every_residual = np.full((labelled.size, *residual.shape[1:]), np.nan, residual.dtype)
+        every_residual[labelled] = residual
+        metadata = self.__dict__.get("metadata_", {})
+        self.__dict__.update(state, _residual=every_residual, metadata_=metadata)
+        if path is None or labelled.all():
+            return path
+        every_row = rows_like(path, labelled.size)
+        fill_rows(every_row, labelled, path)
+        return CoefficientPath.of_arrays(every_row)
+
     # -- groups -----------------------------------------------------------------------------------
 
     @property
@@ -196,21 +235,124 @@ class ByKey(Estimator):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _rows_asked(
-        self, X: Any, by: Any, d: int, new_too: bool = False
-    ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
+    coef_ = of_groups("coef_")
+    intercept_ = of_groups("intercept_")
+    sigma2_ = of_groups("sigma2_")
+    coef_stderr_ = of_groups("coef_stderr_")
+    intercept_stderr_ = of_groups("intercept_stderr_")
+    rank_ = of_groups("rank_", 0)
+    determined_ = of_groups("determined_", 0)
+
+    def predict(self, X: ArrayLike, *, by: Any) -> NDArray:
+        """Predict (n,) or (n, m), each row by the coefficients of its group.
+
+        NaN for a row with a non-finite regressor, without a label, or of a group without an
+        estimate; under ``missing="raise"`` a ValueError.  With a prior groups that have learned no
+        row predict its mean.
+        """
+        return self._by_group(X, by, lambda bank, *rows: [bank.predict(rows[0], which=rows[1])])[0]
+
+    def predict_interval(
+        self,
+        X: ArrayLike,
+        level: float = 0.95,
+        kind: str = "observation",
+        *,
+        by: Any,
+        sample_weight: ArrayLike | None = None,
+    ) -> tuple[NDArray, NDArray]:
+        """Compute intervals around :meth:`predict`, each by its row's group.
+
+        Parameters
+        ----------
+        X, by
+            As in :meth:`predict`.
+        level, kind, sample_weight
+            As in :meth:`RecursiveLeastSquares.predict_interval`, whose formula this is.
+
+        Returns
+        -------
+        lower, upper : arrays (n,) or (n, m)
+            -inf and inf where a group's rows do not determine them, or leave less than one degree
+            of freedom; NaN where the prediction is.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`predict`; if level or kind is not one of its choices.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> X, y = np.array([[1.0], [1.0], [2.0], [2.0]]), [1.0, 1.2, 2.0, 2.2]
+        >>> groups = olsq.GroupedLeastSquares(fit_intercept=False)
+        >>> lower, upper = groups.partial_fit(X, y, by=[7] * 4).predict_interval([[3.0]], by=[7])
+        >>> float(lower[0].round(3)), float(upper[0].round(3))
+        (2.649, 3.711)
+        """
+        check_choice(kind, "kind", ("observation", "mean"))
+        level = check_level(level)
+        check_weight_of_interval(kind, sample_weight)
+        check_same_index(X=X, sample_weight=sample_weight)
+
+        def interval(
+            bank: FilterBank, X: NDArray, groups: NDArray[np.int64], rows: NDArray[np.bool_]
+        ) -> list[NDArray]:
+            mean = bank.predict(X, which=groups)
+            noise = noise_of_rows(sample_weight, rows.size)[rows] if kind == "observation" else None
+            reach = bank._reach(X, groups, level, noise).reshape(mean.shape)
+            with np.errstate(invalid="ignore"):
+                return [mean - reach, mean + reach]
+
+        lower, upper = self._by_group(X, by, interval, 2)
+        return lower, upper
+
+    def _by_group(
+        self, X: Any, by: Any, ask: Callable[..., list[NDArray]], results: int = 1
+    ) -> list[NDArray]:
+        """Return what ``ask`` gives for rows of groups with an estimate, NaN for the others.
+
+        ``ask`` receives a bank, its rows of X, their groups, and a mask of them among all rows.
+        """
+        with self._locked():
+            X, codes, answered = self._rows_asked(X, by)
+
+            def of_part(bank: FilterBank, few: NDArray[np.bool_]) -> NDArray:
+                rows = answered.copy()
+                rows[answered] = ~few[codes[answered]]
+                shape = (results, len(X), bank._n_targets)[: 3 if bank._n_targets else 2]
+                out = np.full(shape, np.nan, bank._dtype)
+                out[:, rows] = ask(bank, X[rows], codes[rows], rows)
+                return np.moveaxis(out, 0, -1)
+
+            return list(np.moveaxis(self._by_part(of_part), -1, 0))
+
+    def _by_part(self, read: Callable[[FilterBank, NDArray[np.bool_]], NDArray]) -> NDArray:
+        """Return what ``read`` gives of all groups as a bank, with the targets in axis 1.
+
+        It also receives a mask of the groups without an estimate.
+        """
+        raise NotImplementedError
+
+    def _n_columns(self) -> int:
+        self._check_fitted()
+        return self.n_features_in_
+
+    def _rows_asked(self, X: Any, by: Any) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
         """Return rows to predict, the number of each one's group, and which groups are known.
 
-        A new label has the number of groups so far or a larger one, and is known if ``new_too``.
+        New labels have the number of groups so far, and are known if there is a prior.
         Raises ValueError for what is not known, with ``missing="raise"``.
         """
+        d = self._n_columns()
         X, by = taken_out(X, by)
         check_same_index(X=X, by=by)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         rows = inputs.check_X(X, self, d, allow_empty=True)
         places = {key: place for place, key in enumerate(self._known())}
         codes, fresh = encode(by, rows.shape[0], places)
-        answered = (codes != MISSING) & (new_too | (codes < len(places)))
+        codes = np.minimum(codes, len(places))
+        answered = (codes != MISSING) & ((codes < len(places)) | (self.prior is not None))
         if self.missing == "raise" and not answered.all():
             row = int(np.argmin(answered))
             what = "has no label" if codes[row] == MISSING else f"is {fresh[0]!r}, a new label,"

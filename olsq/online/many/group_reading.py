@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_choice
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.estimators.uncertainty import check_weight_of_interval, noise_of_rows
-from olsq.online.forms.student import check_level
 from olsq.online.many.bank import FilterBank
-from olsq.online.many.by_key import ByKey
+from olsq.online.many.by_key import ByKey, of_groups
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.labels import known_key
 from olsq.online.many.panels import PanelFit, fit_panel
 from olsq.online.rows.durations import half_life_duration
-from olsq.online.rows.frames import check_same_index
-
-
-def _of_the_bank(name: str) -> Any:
-    """Make a property that reads the bank's attribute, for the groups that exist."""
-
-    def read(self: GroupReading) -> NDArray:
-        with self._locked():
-            return getattr(self._bank_or_raise(), name)[: len(self)]
-
-    return property(read, doc=getattr(FilterBank, name).__doc__)
 
 
 class GroupReading(ByKey):
@@ -64,85 +51,20 @@ class GroupReading(ByKey):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def predict(self, X: ArrayLike, *, by: Any) -> NDArray:
-        """Predict (n,) or (n, m), each row by the coefficients of its group.
+    def _n_columns(self) -> int:
+        return self._bank_or_prior().n_features_in_
 
-        NaN for a row with a non-finite regressor, without a label, or of a group that has learned
-        no row; under ``missing="raise"`` a ValueError.  With a prior such groups predict its mean.
-        """
-        with self._locked():
-            bank = self._bank_or_prior()
-            prior = self.prior is not None
-            rows, codes, answered = self._rows_asked(X, by, bank.n_features_in_, prior)
-            if prior:  # the first filter of another bank for all groups that are new
-                bank = self._with_one_more(bank, len(self))
-                codes = np.minimum(codes, len(self))
-            else:  # a group whose rows were all skipped predicts nothing either
-                answered[answered] = bank.n_samples_seen_[codes[answered]] > 0
-            predicted = bank.predict(rows[answered], which=codes[answered])
-            out = np.full((answered.size, *predicted.shape[1:]), np.nan, bank._dtype)
-            out[answered] = predicted
-            return out
+    def _rows_asked(self, X: Any, by: Any) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
+        rows, codes, answered = super()._rows_asked(X, by)
+        if self.prior is None:  # a group whose rows were all skipped predicts nothing either
+            answered[answered] = self._bank.n_samples_seen_[codes[answered]] > 0
+        return rows, codes, answered
 
-    def predict_interval(
-        self,
-        X: ArrayLike,
-        level: float = 0.95,
-        kind: str = "observation",
-        *,
-        by: Any,
-        sample_weight: ArrayLike | None = None,
-    ) -> tuple[NDArray, NDArray]:
-        """Compute intervals around :meth:`predict`, each by its row's group.
-
-        Parameters
-        ----------
-        X, by
-            As in :meth:`predict`.
-        level, kind, sample_weight
-            As in :meth:`RecursiveLeastSquares.predict_interval`, whose formula this is.
-
-        Returns
-        -------
-        lower, upper : arrays (n,) or (n, m)
-            -inf and inf where a group's rows do not determine them, or leave less than one degree
-            of freedom; NaN where the prediction is.
-
-        Raises
-        ------
-        ValueError
-            As :meth:`predict`; if level or kind is not one of its choices.
-
-        Examples
-        --------
-        >>> import numpy as np, olsq
-        >>> X, y = np.array([[1.0], [1.0], [2.0], [2.0]]), [1.0, 1.2, 2.0, 2.2]
-        >>> groups = olsq.GroupedLeastSquares(fit_intercept=False)
-        >>> lower, upper = groups.partial_fit(X, y, by=[7] * 4).predict_interval([[3.0]], by=[7])
-        >>> float(lower[0].round(3)), float(upper[0].round(3))
-        (2.649, 3.711)
-        """
-        check_choice(kind, "kind", ("observation", "mean"))
-        level = check_level(level)
-        check_weight_of_interval(kind, sample_weight)
-        check_same_index(X=X, sample_weight=sample_weight)
-        with self._locked():
-            bank = self._bank_or_prior()
-            mean = self.predict(X, by=by)
-            prior = self.prior is not None
-            rows, codes, answered = self._rows_asked(X, by, bank.n_features_in_, prior)
-            new = (codes >= len(self)) & np.isfinite(mean.reshape(len(mean), -1)).all(axis=1)
-            asked = np.flatnonzero(answered & (codes < len(self)))
-            noise = noise_of_rows(sample_weight, len(rows))
-            noise_of_row = noise[asked] if kind == "observation" else None
-            reach = bank._reach(rows[asked], codes[asked], level, noise_of_row)
-            lower, upper = mean.copy(), mean.copy()
-            shape = (asked.size, *mean.shape[1:])
-            with np.errstate(invalid="ignore"):
-                lower[asked] -= reach.reshape(shape)
-                upper[asked] += reach.reshape(shape)
-            lower[new], upper[new] = -np.inf, np.inf
-            return lower, upper
+    def _by_part(self, read: Callable[[FilterBank, NDArray[np.bool_]], NDArray]) -> NDArray:
+        bank = self._bank_or_prior()
+        if self.prior is not None:  # new groups are as a filter that has learned nothing
+            bank = self._with_one_more(bank, len(self))
+        return read(bank, np.zeros(len(bank), np.bool_))
 
     # -- panels -----------------------------------------------------------------------------------
 
@@ -233,15 +155,8 @@ class GroupReading(ByKey):
         with self._locked():
             return fit_panel(self, self._bank_or_raise(), cov, within=True, effects=effects)
 
-    coef_ = _of_the_bank("coef_")
-    intercept_ = _of_the_bank("intercept_")
-    n_samples_seen_ = _of_the_bank("n_samples_seen_")
-    sigma2_ = _of_the_bank("sigma2_")
-    coef_stderr_ = _of_the_bank("coef_stderr_")
-    intercept_stderr_ = _of_the_bank("intercept_stderr_")
-    rank_ = _of_the_bank("rank_")
-    determined_ = _of_the_bank("determined_")
-    n_held_ = _of_the_bank("n_held_")
+    n_samples_seen_ = of_groups("n_samples_seen_", 0)
+    n_held_ = of_groups("n_held_", 0)
 
     # -- the state --------------------------------------------------------------------------------
 

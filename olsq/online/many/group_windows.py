@@ -11,8 +11,8 @@ from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.targets import Group, TargetGroups, select
 from olsq.online.many.clocks import Clocks, TimedRows
-from olsq.online.many.window_kernels import keep_constants
 from olsq.online.many.window_stack import WindowStack
+from olsq.online.paths.goodness import GroupRows, constant_rows
 from olsq.online.rows.durations import DATES
 from olsq.online.rows.times import Clock
 
@@ -157,6 +157,7 @@ class GroupWindows(NamedTuple):
             learned |= usable
         self.seen[:] += np.bincount(groups[learned], minlength=self.seen.size)
         if self.values is not None:
-            X = np.ascontiguousarray(calls[0].X, np.float64)
-            keep_constants(self.values, groups, X, learned)
+            ends = np.cumsum(np.bincount(groups, minlength=len(self.values)))
+            by_group = GroupRows(np.argsort(groups, kind="stable"), np.append(0, ends[:-1]), ends)
+            constant_rows(by_group, learned.astype(np.float64), calls[0].X, self.values)
         return np.concatenate(residual, axis=1)

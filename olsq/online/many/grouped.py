@@ -16,9 +16,8 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import time_rows
 from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, written_key
-from olsq.online.many.paths import path_of
 from olsq.online.parameters import FilterParameters
-from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
 from olsq.online.rows.options import forget_or_half_life, plain
@@ -120,38 +119,20 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
                 self._clocks, times, codes, keys, n, duration, parameter, duration.length
             )
         self._pass_parameters(bank)
-        learned = bank._learn(
+        path = bank._learn(
             X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
         )
         assert bank._residual is not None
-        residual = np.full((labelled.size, *bank._residual.shape[1:]), np.nan, bank._dtype)
-        residual[labelled] = bank._residual
-        self.__dict__.update(
+        return self._settle_rows(
+            labelled,
+            bank._residual,
+            path,
             _bank=bank,
             _places=places,
-            _residual=residual,
             n_features_in_=bank.n_features_in_,
-            metadata_=self.__dict__.get("metadata_", {}),
             _clocks=None if timed is None else timed.after,
             **named,
         )
-        if learned is None:
-            return None
-        path, statistics = learned
-        one_target = bank._n_targets == 0
-        result = path_of(
-            path,
-            bank._residual.reshape(path.sigma2.shape),
-            intercept=bool(bank._first),
-            dtype=bank._dtype,
-            one_target=one_target,
-            statistics=statistics,
-        )
-        if labelled.all():
-            return result
-        every_row = rows_like(result, labelled.size)
-        fill_rows(every_row, labelled, result)
-        return CoefficientPath.of_arrays(every_row)
 
     def _times_of(self, times: Any, X: Any, y: Any, forget: Any) -> tuple[Any, Duration | None]:
         """Return the times of a call as given, and the half-life; None if it counts rows."""

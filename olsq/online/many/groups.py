@@ -20,10 +20,10 @@ from olsq.online.many.clocks import LAST_LEARNED, Clocks, gates_of_groups
 from olsq.online.many.in_line import BankRows
 from olsq.online.many.labels import MISSING, encode, with_groups
 from olsq.online.many.learning import learn
-from olsq.online.many.paths import carry, open_path, path_of, statistics_of_rows
-from olsq.online.many.robust_errors import with_robust_errors
+from olsq.online.many.paths import finished, open_path
 from olsq.online.many.state import BankState, Kind
 from olsq.online.many.windows import can_roll_together, roll_together
+from olsq.online.paths.collector import PathPart, joined
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration, is_window_of_time
@@ -88,11 +88,16 @@ def grouped_path(
         origin.discounted,
         origin.dtype.name,
     )
-    apart = call.usable is not None and call.usable.ndim == 2
-    learn_all = _by_target if apart else _together
     noise = estimator._known_noise(origin)
-    noise = noise if options["statistics"] else None
-    path = learn_all(call, origin, kind, by_group, timed, noise)
+    targets = [np.arange(origin.columns)]
+    if call.usable is not None and call.usable.ndim == 2:  # equal patterns go together
+        which = np.unique(call.usable, axis=1, return_inverse=True)[1].ravel()
+        targets = [np.flatnonzero(which == i) for i in range(which.max() + 1)]
+    parts = []
+    for some in targets:
+        known_noise = noise[some] if options["statistics"] else None
+        parts.append(_learned(call.of(some), origin, kind, by_group, timed, known_noise))
+    path = joined(parts, targets, origin.intercept, call.one_target)
     return path.labelled(labels)
 
 
@@ -178,39 +183,15 @@ def _in_order(
     return Timed(as_values(times), duration.length)
 
 
-def _by_target(
+def _learned(
     call: Call,
     origin: Origin,
     kind: Kind,
     by_group: GroupRows,
     timed: Timed | None,
     noise: NDArray | None,
-) -> CoefficientPath:
-    """Compute the path of targets that miss rows of their own; equal patterns go together."""
-    assert call.usable is not None
-    patterns, which = np.unique(call.usable, axis=1, return_inverse=True)
-    arrays: list[NDArray] = []
-    for i in range(patterns.shape[1]):
-        targets = np.flatnonzero(which.ravel() == i)
-        part = call.of(targets)._replace(one_target=False, usable=patterns[:, i])
-        known_noise = None if noise is None else noise[targets]
-        path = _together(part, origin, kind, by_group, timed, known_noise)
-        if not arrays:
-            m = call.Y.shape[1]
-            arrays = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in path.every_array]
-        for array, piece in zip(arrays, path.every_array, strict=True):
-            array[:, targets] = piece
-    return CoefficientPath.of_arrays(a[:, 0] if call.one_target else a for a in arrays)
-
-
-def _together(
-    call: Call,
-    origin: Origin,
-    kind: Kind,
-    by_group: GroupRows,
-    timed: Timed | None,
-    noise: NDArray | None,
-) -> CoefficientPath:
+) -> PathPart:
+    """Learn rows by group, and return the path of their targets."""
     (N, m), (order, begins, ends) = call.Y.shape, by_group
     if timed is not None:
         call = call._replace(gates=timed.gates(N, call.usable, by_group))
@@ -230,22 +211,12 @@ def _together(
     )
     path = open_path(state, kind, rows, noise)
     residual = learn(state, kind, rows, path)
-    carry(path, rows)
     if order.size < N:
         unlabelled = np.ones(N, np.bool_)
         unlabelled[order] = False
-        for array in (residual, *path):
-            array[unlabelled[: len(array)]] = np.nan
-    new = np.zeros(begins.size, np.bool_)
-    nothing = np.zeros((begins.size, m, 3))
-    return path_of(
-        path,
-        residual,
-        intercept=origin.intercept,
-        dtype=origin.dtype,
-        one_target=call.one_target,
-        statistics=statistics_of_rows(path, rows, nothing.copy, new, kind, noise),
-    )
+        residual[unlabelled] = np.nan
+    how = np.zeros((begins.size, m, 3)).copy, np.zeros(begins.size, np.bool_), kind
+    return finished(path, rows, residual, *how)
 
 
 def _in_windows(
@@ -267,16 +238,11 @@ def _in_windows(
     origin = estimator._origin_of(call)
     if call.nothing_usable or not can_roll_together(call, origin, options):
         return None
-    path, left = roll_together(call, origin, by_group, options)
-    order, begins, ends = by_group
     robust = errors_in_window(options["cov"], options["maxlags"], options["window"])
-    if robust is not None and options["statistics"]:
-        among = order[np.repeat(~left, ends - begins)]
-        ends_among = np.cumsum((ends - begins)[~left])
-        rolled = GroupRows(among, ends_among - (ends - begins)[~left], ends_among)
-        path = with_robust_errors(path, call, origin, rolled, int(options["window"]), robust)
+    path, left = roll_together(call, origin, by_group, options, robust)
     if not left.any():
         return path
+    order, begins, ends = by_group
     left_over = GroupRows(order, begins[left], ends[left])
     alone_paths = _one_by_one(alone, real_array(X, "X"), y, left_over, options)
     rows = order[np.repeat(left, ends - begins)]

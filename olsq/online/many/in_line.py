@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.calls.call import embedded
 from olsq.online.forms.statistics import Turns
 from olsq.online.rows import complex_rows, inputs
 
@@ -37,7 +38,7 @@ class BankRows(NamedTuple):
             2 * self.begins,
             2 * self.ends,
             (2 * self.order[:, None] + np.arange(2)).reshape(-1),
-            complex_rows.embed_rows(X),
+            embedded(X),
             complex_rows.embed_targets(self.Y),
             complex_rows.embed_gates(self.gates),
             np.repeat(self.weights, 2),
@@ -107,45 +108,3 @@ def _as_slice(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
     if last - first == numbers.size - 1 and (numbers[1:] > numbers[:-1]).all():
         return slice(first, last + 1)
     return numbers
-
-
-class BankPath(NamedTuple):
-    """Every row's estimate: coef and stderr (N, m, k), sigma2 and recursive (N, m); squares (N, m)
-    and degrees (N, 3) as in :class:`FitArrays`.
-
-    Without statistics sigma2, stderr, squares and degrees have no rows.
-    """
-
-    coef: NDArray[np.float64]
-    sigma2: NDArray[np.float64]
-    stderr: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    degrees: NDArray[np.float64]
-    recursive: NDArray[np.float64]
-
-    @classmethod
-    def empty(cls, n: int, m: int, k: int, noise: NDArray | None) -> BankPath:
-        """Return a path of n rows with the values of rows before a group's first usable one.
-
-        ``noise`` (m,) are the known noise variances, inf where they are to be estimated; None
-        leaves statistics out.
-        """
-        rows = 0 if noise is None else n
-        sigma2 = np.empty((0, m)) if noise is None else np.tile(noise, (n, 1))
-        return cls(
-            np.zeros((n, m, k)),
-            sigma2,
-            np.full((rows, m, k), np.inf),
-            np.zeros((rows, m)),
-            np.zeros((rows, 3)),
-            np.full((n, m), np.nan),
-        )
-
-    @property
-    def estimates(self) -> tuple[NDArray, ...]:
-        """The arrays that skipped rows have from the row before them."""
-        return tuple(self[:5]) if self.has_statistics else (self.coef,)
-
-    @property
-    def has_statistics(self) -> bool:
-        return len(self.sigma2) == len(self.coef)

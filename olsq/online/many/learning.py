@@ -11,11 +11,12 @@ from olsq.online.forms.counting import learn_logs
 from olsq.online.forms.factor import snapshots
 from olsq.online.forms.factor.snapshots import predict, rows_at_once
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.forms.statistics import FitArrays, Turns, statistics
+from olsq.online.forms.statistics import Turns
 from olsq.online.many import kernels
-from olsq.online.many.in_line import BankPath, BankRows, InLine
+from olsq.online.many.in_line import BankRows, InLine
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
+from olsq.online.paths.collector import PathCollector
 from olsq.online.rows.inputs import with_ones
 
 PARALLEL_FROM = 1e5  # multiplications that pay for a thread
@@ -24,7 +25,7 @@ PIECE_ENTRIES = 131072  # regressors learned at a time: they and their trace sta
 
 
 def learn(
-    state: BankState, kind: Kind, rows: BankRows, path: BankPath | None = None
+    state: BankState, kind: Kind, rows: BankRows, path: PathCollector | None = None
 ) -> NDArray[np.float64]:
     """Learn all rows; return the a-priori residuals (N, m), NaN in skipped rows.
 
@@ -46,7 +47,7 @@ def learn(
 
 
 def _learn_in_line(
-    state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
+    state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: PathCollector | None
 ) -> None:
     """Learn on several threads."""
     in_line = rows.in_line
@@ -65,7 +66,7 @@ def _learn(
     rows: BankRows,
     in_line: InLine,
     residual: NDArray,
-    path: BankPath | None,
+    path: PathCollector | None,
 ) -> None:
     """Learn rows in line, one piece after another."""
     for turns, numbers in in_line.pieces(max(64, PIECE_ENTRIES // state.n_coefs)):
@@ -89,17 +90,14 @@ class Piece(NamedTuple):
         kind: Kind,
         rows: BankRows,
         numbers: slice | NDArray[np.int64],
-        path: BankPath | None,
+        path: PathCollector | None,
     ) -> Piece:
         """Select rows by their numbers; kernels compute in float64."""
         X, Y = rows.X[numbers], np.ascontiguousarray(rows.Y[numbers], np.float64)
         X = with_ones(X, kind.intercept)
         selected = Rows.of(X, Y, rows.gates[numbers], rows.weights[numbers])
         n, m = Y.shape
-        trace = None
-        if path is not None:
-            sandwich = state.spread.shape[1] > 0
-            trace = Trace.empty(n, m, X.shape[1], sandwich, path.has_statistics)
+        trace = None if path is None else Trace.empty(n, m, X.shape[1], **path.wants)
         return cls(numbers, selected, np.empty((n, m)), trace)
 
     def write(
@@ -108,20 +106,13 @@ class Piece(NamedTuple):
         kind: Kind,
         turns: Turns,
         residual: NDArray,
-        path: BankPath | None,
+        path: PathCollector | None,
     ) -> None:
         """Write residuals and estimates of the learned rows to the arrays of all rows."""
-        numbers, trace = self.numbers, self.trace
-        residual[numbers] = self.residual
-        if path is None or trace is None:
-            return
-        path.coef[numbers], path.recursive[numbers] = trace.coef, trace.recursive
-        if path.has_statistics:
-            sigma2 = path.sigma2[numbers].copy()  # as it was made: inf, or the known variance
-            stderr, fit = np.empty(trace.coef.shape), FitArrays.empty(*trace.loss.shape)
-            statistics(trace, state.ridge, kind.discounted, sigma2, stderr, fit, turns)
-            for array, part in zip(path.estimates[1:], (sigma2, stderr, *fit), strict=True):
-                array[numbers] = part
+        residual[self.numbers] = self.residual
+        if path is not None:
+            assert self.trace is not None
+            path.add(self.trace, self.numbers, state.ridge, kind.discounted, self.rows, turns)
 
 
 def learn_piece(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:

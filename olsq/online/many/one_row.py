@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.calls.checked import DOUBLE
+from olsq.online.calls.one_row import SETTLED
 from olsq.online.files import frozen
 from olsq.online.files.frozen import Unchanged
 from olsq.online.many import decision_kernels
 from olsq.online.many.state import BankState
-from olsq.problem import LARGEST
 
-DOUBLE = np.dtype(np.float64)
-SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
 INTEGERS = (int, np.int64)  # of one filter: no bool is among them
 NUMBERS = (float, np.float64)
 

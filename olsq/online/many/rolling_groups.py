@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_choice
 from olsq.online.calls.call import Call
 from olsq.online.estimators.rolling import RollingLeastSquares
-from olsq.online.estimators.uncertainty import check_weight_of_interval, noise_of_rows
 from olsq.online.forms.rows import clip_to
-from olsq.online.forms.student import check_level
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.by_key import ByKey
@@ -26,25 +23,9 @@ from olsq.online.parameters import WindowParameters
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import DATES
-from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_noise_variance, check_weight, factors_of_rows
 from olsq.online.rows.times import Clock, as_array, times_or_index
 from olsq.progress import count_groups
-
-
-def _of_each_window(name: str, empty: float = np.nan) -> Any:
-    """Make a property that reads all windows' attribute; ``empty`` where there is no estimate."""
-
-    def read(self: GroupedRollingLeastSquares) -> NDArray:
-        def of_part(bank: FilterBank, few: NDArray[np.bool_]) -> NDArray:
-            values = np.array(getattr(bank, name))
-            values[few] = empty
-            return values
-
-        with self._locked():
-            return self._by_part(of_part)
-
-    return property(read, doc=getattr(RollingLeastSquares, name).__doc__)
 
 
 class GroupedRollingLeastSquares(WindowParameters, ByKey):
@@ -177,25 +158,13 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             windows = uninterrupted(lambda: learn_together(windows))
         if timed:
             windows = windows._replace(clocks=[times_of_part.after for times_of_part in timed])
-        every_residual = np.full((n, *y.shape[1:]), np.nan, residual.dtype)
-        every_residual[rows] = residual
-        self.__dict__.update(
-            _windows=windows,
-            _residual=every_residual,
-            n_features_in_=X.shape[1],
-            metadata_=self.__dict__.get("metadata_", {}),
-            **named,
-        )
-        if not want_path:
-            return None
-        if path is None:  # no row has a label
+        if want_path and path is None:  # no row has a label
             zeros = np.zeros((1, X.shape[1]), X.dtype), np.zeros((1, *y.shape[1:]))
             shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
             path = rows_like(shapes.partial_fit_path(*zeros), codes.size)
-        of_labelled = CoefficientPath.of_arrays(path)
-        every_row = rows_like(of_labelled, n)
-        fill_rows(every_row, rows, of_labelled)
-        return CoefficientPath.of_arrays(every_row)
+        of_labelled = None if path is None else CoefficientPath.of_arrays(path)
+        state = {"_windows": windows, "n_features_in_": X.shape[1], **named}
+        return self._settle_rows(labelled, residual, of_labelled, **state)
 
     def _checked_alone(self) -> RollingLeastSquares:
         """Return an estimator with the parameters, which are those that the states were made with.
@@ -276,81 +245,7 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def predict(self, X: ArrayLike, *, by: Any) -> NDArray:
-        """Predict (n,) or (n, m), each row by the coefficients of its group.
-
-        NaN for a row with a non-finite regressor, without a label, or of a group without an
-        estimate; under ``missing="raise"`` a ValueError.
-        """
-        return self._by_group(X, by, lambda bank, *rows: [bank.predict(rows[0], which=rows[1])])[0]
-
-    def predict_interval(
-        self,
-        X: ArrayLike,
-        level: float = 0.95,
-        kind: str = "observation",
-        *,
-        by: Any,
-        sample_weight: ArrayLike | None = None,
-    ) -> tuple[NDArray, NDArray]:
-        """Compute intervals around :meth:`predict`, each by its row's group.
-
-        Parameters
-        ----------
-        X, by
-            As in :meth:`predict`.
-        level, kind, sample_weight
-            As in :meth:`RollingLeastSquares.predict_interval`.
-
-        Returns
-        -------
-        lower, upper : arrays (n,) or (n, m)
-            NaN where the prediction is.
-        """
-        check_choice(kind, "kind", ("observation", "mean"))
-        level = check_level(level)
-        check_weight_of_interval(kind, sample_weight)
-        check_same_index(X=X, sample_weight=sample_weight)
-
-        def interval(
-            bank: FilterBank, X: NDArray, groups: NDArray[np.int64], rows: NDArray[np.bool_]
-        ) -> list[NDArray]:
-            mean = bank.predict(X, which=groups)
-            noise = noise_of_rows(sample_weight, rows.size)[rows] if kind == "observation" else None
-            reach = bank._reach(X, groups, level, noise).reshape(mean.shape)
-            with np.errstate(invalid="ignore"):
-                return [mean - reach, mean + reach]
-
-        lower, upper = self._by_group(X, by, interval, 2)
-        return lower, upper
-
-    def _by_group(
-        self, X: Any, by: Any, ask: Callable[..., list[NDArray]], results: int = 1
-    ) -> list[NDArray]:
-        """Return what ``ask`` gives for rows of windows with an estimate, NaN for the others.
-
-        ``ask`` receives a bank, its rows of X, their groups, and a mask of them among all rows.
-        """
-        with self._locked():
-            windows = self._windows_or_raise()
-            X, codes, answered = self._rows_asked(X, by, self.n_features_in_)
-
-            def of_part(bank: FilterBank, few: NDArray[np.bool_]) -> NDArray:
-                rows = answered.copy()
-                rows[answered] = ~few[codes[answered]]
-                shape = (results, len(X), bank._n_targets)[: 3 if bank._n_targets else 2]
-                out = np.full(shape, np.nan, windows.origin.dtype)
-                out[:, rows] = ask(bank, X[rows], codes[rows], rows)
-                return np.moveaxis(out, 0, -1)
-
-            answers = self._by_part(of_part)
-            return list(np.moveaxis(answers, -1, 0))
-
     def _by_part(self, read: Callable[[FilterBank, NDArray[np.bool_]], NDArray]) -> NDArray:
-        """Return what ``read`` gives of all windows as a bank, with the targets in axis 1.
-
-        It also receives a mask of the windows without an estimate.
-        """
         windows, fewest = self._windows_or_raise(), self.min_samples or 1
         n, origin, arrays = len(windows.places), windows.origin, []
         apart = windows.parting and origin.n_targets > 0
@@ -367,14 +262,6 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             bank._settle(state, stack.kind, origin.n_features, n_targets, origin.dtype)
             arrays.append(read(bank, stack.samples[:n] < fewest))
         return np.stack(arrays, axis=1) if apart else arrays[0]
-
-    coef_ = _of_each_window("coef_")
-    intercept_ = _of_each_window("intercept_")
-    sigma2_ = _of_each_window("sigma2_")
-    coef_stderr_ = _of_each_window("coef_stderr_")
-    intercept_stderr_ = _of_each_window("intercept_stderr_")
-    rank_ = _of_each_window("rank_", 0)
-    determined_ = _of_each_window("determined_", 0)
 
     @property
     def n_samples_seen_(self) -> NDArray[np.int64]:

@@ -159,28 +159,3 @@ def keep_times(windows, turns, entering, times):
             if entering[t] and slots[f] > 0:
                 held[first[f] + slot] = times[t]
                 slot = slot + 1 if slot + 1 < slots[f] else 0
-
-
-@kernel(strict=True)
-def keep_constants(values, groups, X, learned):
-    """Follow the values (groups, d) that columns have had in every row learned.
-
-    NaN before a group's first row, 0 for a column that varied.
-    """
-    if groups.shape[0] != X.shape[0] or learned.shape[0] != X.shape[0]:
-        raise ValueError("groups and rows do not have shapes that fit together")
-    if values.shape[1] != X.shape[1]:
-        raise ValueError("values do not have the shape of the rows")
-    for t in range(X.shape[0]):
-        if not 0 <= groups[t] < values.shape[0]:
-            raise ValueError("a group is outside of the shape of values")
-    for t in range(X.shape[0]):
-        g = groups[t]
-        if not learned[t]:
-            continue
-        for j in range(X.shape[1]):
-            value = values[g, j]
-            if np.isnan(value):
-                values[g, j] = X[t, j]
-            elif value != X[t, j]:
-                values[g, j] = 0.0

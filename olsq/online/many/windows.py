@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from olsq.kernels import kernel
 from olsq.online.calls.call import Call, Origin
 from olsq.online.forms.factor.carrying import make_carried
-from olsq.online.many.in_line import BankPath, BankRows
+from olsq.online.many.in_line import BankRows
 from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, Piece, learn_piece
 from olsq.online.many.parallel import in_pieces, share
-from olsq.online.many.paths import carry, path_of, statistics_of_rows
+from olsq.online.many.paths import finished
 from olsq.online.many.state import BankState, Kind
-from olsq.online.paths.goodness import GroupRows
+from olsq.online.paths.collector import PathCollector, RobustErrors, joined
+from olsq.online.paths.goodness import GroupRows, RowsInside
 from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.inputs import with_ones
 from olsq.online.rows.options import check_noise_variance
 from olsq.online.windows.arrays import FILLED, POSITIONS, SLOT, Arriving, WindowArrays
 from olsq.online.windows.kernels import check_window, roll_path_rows
@@ -89,6 +91,7 @@ def roll_together(
     origin: Origin,
     by_group: GroupRows,
     options: dict[str, Any],
+    robust: RobustErrors | None,
 ) -> tuple[CoefficientPath, NDArray[np.bool_]]:
     """Return the path of all groups, and a mask (groups,) of those that need their own estimator.
 
@@ -117,7 +120,7 @@ def roll_together(
     in_line = rows.in_line
     counts = np.diff(in_line.bounds)
     left = counts > LONGEST
-    path = BankPath.empty(N, m, k, noise if statistics else None)
+    path = PathCollector((N, m, k), origin.dtype, False, noise if statistics else None)
     residual = np.full((N, m), np.nan)
 
     def roll_groups(begin: int, end: int) -> None:
@@ -158,25 +161,19 @@ def roll_together(
 
     if in_line.sequence.size:
         in_pieces(roll_groups, share(counts * k**2, PARALLEL_FROM))
-    carry(path, rows)
     seen = np.cumsum(usable[order]) if usable.size else np.arange(1, order.size + 1)
     before = np.concatenate([[0], seen])[begins]
-    few = order[seen - before[group] < (options["min_samples"] or 1)]
+    path.count[order] = seen - before[group]
+    path.count[order[left[group]]] = -1
     outside = np.ones(N, np.bool_)
     outside[order[~left[group]]] = False
-    for array in path.estimates:
-        array[few] = array[outside] = np.nan
     residual[outside] = path.recursive[outside] = np.nan
-    new = np.zeros(begins.size, np.bool_)
-    nothing = np.zeros((begins.size, m, 3))
-    found = path_of(
-        path,
-        residual,
-        intercept=origin.intercept,
-        dtype=origin.dtype,
-        one_target=call.one_target,
-        statistics=statistics_of_rows(
-            path, rows, nothing.copy, new, kind, noise if statistics else None, window
-        ),
-    )
-    return found, left
+    how = np.zeros((begins.size, m, 3)).copy, np.zeros(begins.size, np.bool_), kind
+    part = finished(path, rows, residual, *how, window, options["min_samples"] or 1)
+    if robust is not None and statistics:
+        lengths = (ends - begins)[~left]
+        rolled = GroupRows(order[~left[group]], np.cumsum(lengths) - lengths, np.cumsum(lengths))
+        inside = RowsInside.of_groups(rolled, call.usable, call.gates, call.weights)
+        X = with_ones(np.asarray(call.X), kind.intercept)
+        robust.fill(path, inside.last(window, positions=False), call.Y, X, origin.ridge)
+    return joined([part], [np.arange(m)], origin.intercept, call.one_target), left

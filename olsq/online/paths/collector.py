@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +10,15 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.counting import COUNT
 from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
-from olsq.online.forms.statistics import FitArrays, statistics, statistics_of
+from olsq.online.forms.statistics import FitArrays, Turns, statistics
 from olsq.online.paths import robust_kernels
-from olsq.online.paths.goodness import SumsOfSquares, row_statistics
+from olsq.online.paths.goodness import (
+    GroupRows,
+    RowsInside,
+    SumsOfSquares,
+    row_statistics,
+    sequence,
+)
 from olsq.online.paths.goodness_kernels import fill_own_residuals, rises_evenly
 from olsq.online.paths.path import CoefficientPath, RowStatistics
 from olsq.online.rows import complex_rows
@@ -35,8 +41,8 @@ class Degrees:
         self._blocks.append((block, degrees[:2].copy() if short else degrees, n))
 
     def of_rows(self, n: int) -> NDArray[np.float64]:
-        """Return the degrees (n, 3) of n rows; of those in no block they are anything."""
-        every_row = np.empty((n, 3))
+        """Return the degrees (n, 3) of n rows; 0 of those in no block."""
+        every_row = np.zeros((n, 3))
         for block, degrees, length in self._blocks:
             if len(degrees) < length:
                 step = degrees[1] - degrees[0]
@@ -62,9 +68,7 @@ class PathCollector:
         self.count = np.zeros(n)
         self.wants = {"sandwich": sandwich, "variance": noise is not None}
         self.noise = noise
-        # Of rows that nothing was known in: sigma2, standard errors, squares and degrees.
-        self.before: tuple[Any, ...] = noise, np.inf, 0.0, 0.0
-        self.squares = np.empty((n if noise is not None else 0, m))
+        self.squares = np.zeros((n if noise is not None else 0, m))
         self.degrees = Degrees()
         self.in_sample = np.full((n if noise is not None else 0, m), np.nan, dtype)
         if noise is not None:
@@ -73,17 +77,21 @@ class PathCollector:
             self.stderr = np.broadcast_to(np.nan, (n, m, d))
             self.sigma2 = np.broadcast_to(np.nan, (n, m))
         self.scratch = Trace.empty(0, m, d)
-        # Set by finish: rows that are skipped, and the rows whose estimates they have.
-        self.need = 0
-        self.carried, self.carried_from = np.empty(0, np.int64), None
+        # Set by finish: rows that are skipped, the rows whose estimates they have, rows to hide.
+        self.carried = self.carried_from = np.empty(0, np.int64)
+        self.hidden: NDArray[np.bool_] | None = None
 
-    def begin(self, form: Any, ridge: NDArray, discounted: bool, sandwich: bool) -> None:
-        """Set the estimate of the rows that are skipped before the call's first usable one."""
-        self.coef[:] = clip_to(form.coefficients(), self.coef.dtype)
-        self.count[:] = form.tally[COUNT]
-        if self.noise is not None:
-            sigma2, stderr, fit = statistics_of(form, ridge, discounted, sandwich, self.noise)
-            self.before = sigma2, stderr, *fit
+    def begin(self, rows: Any, coef: NDArray, count: Any, *statistics: Any) -> None:
+        """Set the estimates of rows that are skipped before the first usable one of their stream.
+
+        ``statistics`` are sigma2, standard errors and ``FitArrays``, unless they are left out.
+        """
+        self.filled[rows], self.count[rows] = True, count
+        self.coef[rows] = clip_to(coef, self.coef.dtype)
+        if statistics:
+            self.sigma2[rows], self.stderr[rows], fit = statistics
+            self.squares[rows] = fit.squares
+            self.degrees.add(rows, fit.degrees)
 
     def trace(self, block: slice | NDArray, n: int) -> Trace:
         """Return a trace for the n rows of a block, in the path's own arrays where possible."""
@@ -96,9 +104,18 @@ class PathCollector:
         return trace
 
     def add(
-        self, trace: Trace, block: slice | NDArray, ridge: NDArray, discounted: bool, rows: Rows
+        self,
+        trace: Trace,
+        block: slice | NDArray,
+        ridge: NDArray,
+        discounted: bool,
+        rows: Rows,
+        turns: Turns | None = None,
     ) -> None:
-        """Add the trace of a block, with the statistics that follow from it."""
+        """Add the trace of a block, with the statistics that follow from it.
+
+        ``turns`` are the streams of the rows, if there are several; see :func:`statistics`.
+        """
         self.filled[block] = True
         self.count[block] = trace.counts[:, COUNT]
         if trace.coef.base is not self.coef:
@@ -109,7 +126,7 @@ class PathCollector:
         # Copies, unless it is a slice.
         sigma2, stderr, squares = self.sigma2[block], self.stderr[block], self.squares[block]
         fit = FitArrays(squares, np.empty((len(squares), 3)))
-        statistics(trace, ridge, discounted, sigma2, stderr, fit)
+        statistics(trace, ridge, discounted, sigma2, stderr, fit, turns)
         self.degrees.add(block, fit.degrees)
         if not isinstance(block, slice):
             self.sigma2[block], self.stderr[block], self.squares[block] = sigma2, stderr, squares
@@ -124,41 +141,45 @@ class PathCollector:
         if not in_place:
             self.in_sample[block] = clip_to(residual, self.in_sample.dtype)
 
-    def finish(self, need: int) -> None:
-        """Fill skipped rows with the estimate before them; NaN where it has fewer than ``need``
-        rows.
+    def finish(self, need: int, groups: GroupRows) -> None:
+        """Fill skipped rows with the estimate of the row before them in their group.
+
+        NaN where it rests on fewer than ``need`` samples, and in rows of no group.
         """
-        self.need = need
         if not self.filled.all():
-            last = np.maximum.accumulate(np.where(self.filled, np.arange(self.filled.size), -1))
-            self.carried = np.flatnonzero(~self.filled & (last >= 0))
-            self.carried_from = last[self.carried]
+            lengths = groups.ends - groups.begins
+            rows = groups.order[sequence(groups.begins, groups.ends)]
+            filled = self.filled[rows]
+            last = np.maximum.accumulate(np.where(filled, np.arange(rows.size), -1))
+            is_known = last >= np.repeat(np.cumsum(lengths) - lengths, lengths)
+            carried = is_known & ~filled
+            self.carried, self.carried_from = rows[carried], rows[last[carried]]
+            outside = np.ones(len(self.count), np.bool_)
+            outside[rows] = False
+            self.count[outside] = -1
             self.count[self.carried] = self.count[self.carried_from]
+            if self.noise is not None:
+                self.stderr[rows[~is_known]] = np.inf
+        hidden = self.count < need
+        self.hidden = hidden if hidden.any() else None
         self._complete(self.coef)
         if self.noise is not None:
-            estimates = self.sigma2, self.stderr, self.squares
-            for array, before in zip(estimates, self.before, strict=False):
-                self._complete(array, before)
-            if need > 0:
-                self.in_sample[self.count < need] = np.nan
+            for array in (self.sigma2, self.stderr, self.squares):
+                self._complete(array)
+            if self.hidden is not None:
+                self.in_sample[self.hidden] = np.nan
 
-    def _complete(self, array: NDArray, before: Any = None) -> None:
-        """Fill the skipped rows of an array of estimates, and hide those of too few rows.
-
-        ``before`` are the values before the first row that is not skipped; None leaves them.
-        """
-        if self.carried_from is not None:
-            if before is not None:
-                array[~self.filled] = before
-            array[self.carried] = array[self.carried_from]
-        if self.need > 0:
-            array[self.count < self.need] = np.nan
+    def _complete(self, array: NDArray) -> None:
+        """Fill the skipped rows of an array of estimates, and hide those of too few rows."""
+        array[self.carried] = array[self.carried_from]
+        if self.hidden is not None:
+            array[self.hidden] = np.nan
 
     def row_statistics(self, sums: SumsOfSquares | None) -> RowStatistics:
         """Return the statistics of every row, after :meth:`finish`; see the function."""
         assert self.noise is not None
         degrees = self.degrees.of_rows(len(self.squares))
-        self._complete(degrees, self.before[-1])
+        self._complete(degrees)
         return row_statistics(self.in_sample, FitArrays(self.squares, degrees), sums, self.noise)
 
 
@@ -185,81 +206,71 @@ class RobustErrors(NamedTuple):
     def fill(
         self,
         collector: PathCollector,
-        sums: SumsOfSquares,
-        X: NDArray[np.float64],
-        ridge: NDArray[np.float64],
-    ) -> None:
-        """Replace the standard errors of a finished path; X (p + n, k) are the rows behind it."""
-        inside = sums.inside()
-        rows = inside.order, sums.Y, inside.gates, inside.weights
-        self._fill(rows, X, inside.oldest, sums.skip, collector.coef, ridge, collector.stderr)
-
-    def fill_of_rows(
-        self,
+        inside: RowsInside,
         Y: NDArray[np.float64],
         X: NDArray[np.float64],
-        oldest: NDArray[np.int64],
-        coef: NDArray[np.float64],
         ridge: NDArray[np.float64],
-        stderr: NDArray[np.float64],
+        skip: int = 0,
     ) -> None:
-        """Replace the standard errors (n, m, k) of rows of weight 1 that do not fade.
-
-        The window of row t begins at row ``oldest[t]``.
+        """Replace the standard errors of a finished path; the path's rows are those of Y and
+        X (n, k) from ``skip`` on.
         """
-        ones = np.ones(len(Y))
-        self._fill((np.arange(len(Y)), Y, ones, ones), X, oldest, 0, coef, ridge, stderr)
-
-    def _fill(
-        self,
-        rows: tuple[NDArray, ...],
-        X: NDArray[np.float64],
-        oldest: NDArray[np.int64],
-        begin: int,
-        coef: NDArray,
-        ridge: NDArray[np.float64],
-        stderr: NDArray[np.float64],
-    ) -> None:
+        order = inside.order
+        Y, gates, weights = (
+            read_only(np.ascontiguousarray(a[order], np.float64))
+            for a in (Y, inside.gates, inside.weights)
+        )
+        of_path = order[skip:] - skip
+        stderr = collector.stderr[of_path]
         robust_kernels.fill_robust_errors(
-            tuple(read_only(np.ascontiguousarray(array)) for array in rows),
-            read_only(X),
-            oldest,
-            begin,
-            read_only(coef.astype(np.float64)),
+            (read_only(np.arange(order.size)), Y, gates, weights),
+            read_only(np.ascontiguousarray(X[order])),
+            inside.oldest,
+            skip,
+            read_only(collector.coef[of_path].astype(np.float64)),
             read_only(ridge),
             (KINDS[self.kind], -1 if self.lags is None else self.lags),
             stderr,
         )
+        collector.stderr[of_path] = stderr
+
+
+class PathPart(NamedTuple):
+    """The finished path of some targets, their a-priori residuals (n, m), and what computes their
+    statistics, if there are any.
+    """
+
+    collector: PathCollector
+    residual: NDArray
+    statistics: Callable[[], RowStatistics] | None
 
 
 def joined(
-    collectors: list[PathCollector],
-    targets: list[NDArray],
-    residual: NDArray,
-    intercept: bool,
-    statistics: list[Callable[[], RowStatistics]],
+    parts: Sequence[PathPart], targets: list[NDArray], intercept: bool, one_target: bool
 ) -> CoefficientPath:
-    """Join the finished collectors of groups of targets, and their statistics, to one path
-    (n, m, ...).
-    """
+    """Join the paths of groups of targets to one (n, m, ...); (n, ...) of ``one_target``."""
+    collectors, residuals, statistics = zip(*parts, strict=True)
     coef, stderr, sigma2, recursive = (
         _by_target([getattr(c, name) for c in collectors], targets)
         for name in ("coef", "stderr", "sigma2", "recursive")
     )
     has_statistics = collectors[0].noise is not None
     without: Any = 0.0
-    if not intercept and any(c.need > 0 for c in collectors):  # NaN where samples are too few
+    hides = any(c.hidden is not None for c in collectors)
+    if hides and not intercept:  # NaN where samples are too few
         without = np.where(np.isnan(sigma2 if has_statistics else coef[:, :, 0]), np.nan, 0.0)
-    constants = residual, recursive, sigma2
+    constants = _by_target(residuals, targets), recursive, sigma2
     path = CoefficientPath.of_columns((coef, stderr), intercept, *constants, without=without)
-    if not has_statistics:
-        return path.bare()
+    if has_statistics:
 
-    def of_every_target() -> RowStatistics:
-        parts = zip(*(part() for part in statistics), strict=True)
-        return RowStatistics(*(_by_target(list(part), targets) for part in parts))
+        def of_every_target() -> RowStatistics:
+            columns = zip(*(part() for part in statistics), strict=True)
+            return RowStatistics(*(_by_target(list(column), targets) for column in columns))
 
-    return path.with_statistics(of_every_target)
+        path = path.with_statistics(of_every_target)
+    else:
+        path = path.bare()
+    return path.each(lambda array: array[:, 0]) if one_target else path
 
 
 def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
@@ -284,7 +295,7 @@ def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
     return combined.with_statistics(of_pairs)
 
 
-def _by_target(parts: list[NDArray], targets: list[NDArray]) -> NDArray:
+def _by_target(parts: Sequence[NDArray], targets: list[NDArray]) -> NDArray:
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts, axis=1)[:, np.argsort(np.concatenate(targets))]

@@ -70,7 +70,7 @@ class RowsInside(NamedTuple):
         if usable is not None:
             gates, weights = np.where(usable, gates, 1.0), np.where(usable, weights, 0.0)
         oldest = np.repeat(begins - 1, ends - begins)
-        places = begins[:0] if not begins.size else _sequence(begins, ends)
+        places = begins[:0] if not begins.size else sequence(begins, ends)
         forgets_all = gates[order[places]] == 0
         if forgets_all.any():  # nothing older is left, whatever it was
             oldest = np.maximum(oldest, np.maximum.accumulate(np.where(forgets_all, places, -1)))
@@ -80,7 +80,7 @@ class RowsInside(NamedTuple):
 
     def last(self, window: int, positions: bool) -> Self:
         """Return only the last rows: so many that were learned, or ``positions``."""
-        places = _sequence(self.begins, self.ends)
+        places = sequence(self.begins, self.ends)
         counted = places
         if not positions:
             counted = places[self.weights[self.order[places]] > 0]
@@ -129,7 +129,7 @@ class SumsOfSquares(NamedTuple):
         centred = np.full(size, self.intercept)
         lengths = rows.ends - rows.begins
         if self.constant_rows is not None:
-            places = _sequence(rows.begins, rows.ends)
+            places = sequence(rows.begins, rows.ends)
             centred[places] = places < np.repeat(rows.begins + self.constant_rows, lengths)
         longest = int(lengths.max(initial=0))
         out = np.zeros((size, m))
@@ -171,7 +171,7 @@ def constant_rows(
     return counts
 
 
-def _sequence(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+def sequence(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the positions of all groups."""
     lengths = ends - begins
     return np.arange(int(lengths.sum())) + np.repeat(begins - np.cumsum(lengths) + lengths, lengths)

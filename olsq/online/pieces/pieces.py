@@ -10,21 +10,15 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
-from olsq.online.calls.call import Call, Origin, forgetting_in_time, prepare
-from olsq.online.calls.history import values_after_call
-from olsq.online.calls.learning import Absorbed
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms import form_switch
-from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form_switch import FormSwitch
-from olsq.online.forms.rows import Rows, Trace
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
@@ -36,9 +30,7 @@ from olsq.online.rows.frames import Labels
 from olsq.online.rows.times import same_clock, with_times
 from olsq.online.whole_array import path_of
 
-BLOCK_ENTRIES = 1 << 16  # regressors rotated at a time, half a megabyte: what fits a core's cache
 INSTEAD_OF_PIECES = "learn the stream with one estimator, or merge() two"
-FEWEST_ROWS = 256
 
 
 class PieceRows(NamedTuple):
@@ -83,56 +75,16 @@ def learned(estimator: RecursiveLeastSquares, rows: PieceRows) -> RecursiveLeast
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
     piece: Any = copy.copy(estimator)
     piece.set_params(ridge=0.0, ridge_mode="discounted", prior=None)
-    piece._check_parameters()
-    call = piece._check_call(X, y, sample_weight, forget, None)
-    call, timing = piece._in_time(call, times, X, y, forget, False)
-    if call.nothing_usable and timing is None:
+    piece._learn(X, y, sample_weight, forget, times, restart=False, want_path=False)
+    learned = ~np.isnan(piece._residual)
+    if piece._timing is None and not learned.any():
         return None
-    origin = piece._origin_of(call)
-    start = FormSwitch(
-        FactorForm.start(
-            origin.ridge,
-            origin.columns,
-            origin.intercept,
-            origin.dtype.name,
-            origin.sandwich,
-        )
-    )
-    engine = piece._engine_of(origin, start)
-    if call.usable is not None:
-        engine = engine.split(call.usable)
-    calls = []
-    part: Any
-    for members, part in engine.groups:
-        part_call = forgetting_in_time(call.of(members), part)
-        calls.append(part_call)
-        for rows_of_block in _rows(part_call, origin):
-            m, d = rows_of_block.Y.shape[1], rows_of_block.X.shape[1]
-            part.form.absorb(rows_of_block, np.empty(rows_of_block.Y.shape), Trace.none(m, d))
-    nothing = np.empty((0, origin.columns), origin.dtype)
-    logs = piece._log_weights_after(
-        Absorbed(engine, nothing, calls, None), began=False, weighted=sample_weight
-    )
-    piece._settle(
-        origin,
-        engine,
-        n_samples_seen_=call.n_samples,
-        _log_weights=logs,
-        _timing=timing,
-        _constant_values=values_after_call(piece._no_values(), call),
-        _learned_by_target=call.learned_by_target,
-    )
+    if sample_weight is not None:
+        learned &= real_array(sample_weight, "sample_weight").reshape(-1, 1) > 0
+    piece._learned_by_target = learned.sum(axis=0)
+    piece._residual = piece._residual[:0].copy()  # a piece goes to other machines
+    piece.__dict__.pop("_labelled_residual", None)
     return piece
-
-
-def _rows(call: Call, origin: Origin) -> Iterator[Rows]:
-    """Iterate over the usable rows of a call in float64, a block at a time."""
-    step = max(FEWEST_ROWS, BLOCK_ENTRIES // origin.ridge.size)
-    for start in range(0, len(call.X), step):
-        block: Any = slice(start, start + step)
-        if call.usable is not None:
-            block = start + np.flatnonzero(call.usable[block])
-        yield prepare(call, block, None, origin.intercept)
 
 
 def merged(

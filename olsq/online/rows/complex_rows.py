@@ -90,20 +90,9 @@ def embed_first(X: ComplexArray) -> NDArray:
     return np.concatenate([X.real, -X.imag], axis=-1)
 
 
-def embed_rows(X: ComplexArray, out: NDArray | None = None) -> NDArray:
-    """Compute the pairs (2n, 2k) of the rows of X (n, k)."""
-    n, k = X.shape
-    pairs = np.empty((2 * n, 2 * k), X.real.dtype) if out is None else out
-    rows, real, imag = pairs.reshape(n, 2, 2 * k), X.real, X.imag
-    rows[:, 0, :k] = rows[:, 1, k:] = real
-    rows[:, 1, :k] = imag
-    np.negative(imag, rows[:, 0, k:])
-    return pairs
-
-
-def embed_targets(Y: ComplexArray, out: NDArray | None = None) -> NDArray:
+def embed_targets(Y: ComplexArray) -> NDArray:
     """Compute the targets (2n, m) of the pairs: real part, imaginary part, of Y (n, m)."""
-    pairs = np.empty((2 * len(Y), *Y.shape[1:]), Y.real.dtype) if out is None else out
+    pairs = np.empty((2 * len(Y), *Y.shape[1:]), Y.real.dtype)
     pairs[0::2], pairs[1::2] = Y.real, Y.imag
     return pairs
 
