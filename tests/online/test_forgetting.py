@@ -688,3 +688,24 @@ def test_damaged_state_files_are_refused(tmp_path):
     spoilt(forget={"forgetting": "Forgetting"})
     spoilt(forget={"forgetting": "os"})
     spoilt(forget={"forgetting": "Directional", "nonsense": 1})
+
+
+@pytest.mark.parametrize("by", [None, np.zeros(120)], ids=["alone", "by"])
+@pytest.mark.parametrize("factor", [0.1, 0.3, 0.5, 0.7, "breaks"])
+def test_standard_errors_of_paths_stand_fast_forgetting(factor, by):
+    """Forgetting enlarges the rounding errors of variances that are carried from row to row."""
+    rng = np.random.default_rng(1)
+    n, d = 120, 2
+    X = rng.standard_normal((n, d))
+    X[40:60] *= 1e-3
+    y = X.sum(1) + rng.standard_normal(n)
+    gates = np.full(n, 0.9 if factor == "breaks" else factor)
+    if factor == "breaks":
+        gates[20::7] = 1e-3
+    stderr = olsq.coefficient_path(X, y, forget=gates, noise_variance=1.0, by=by).stderr
+    for t in range(d + 2, n):
+        weights = np.append(np.cumprod(gates[t:0:-1])[::-1], 1.0)
+        R = np.linalg.qr(np.sqrt(weights)[:, None] * X[: t + 1], mode="r")
+        if np.linalg.cond(R) < 1e5:  # wind-up protection acts beyond
+            errors = np.linalg.norm(np.linalg.inv(R), axis=1)
+            np.testing.assert_allclose(stderr[t], errors, rtol=1e-9)

@@ -20,7 +20,7 @@ from olsq.online.forms.factor.counters import count_squares, four_are_sound, row
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, called, inline
 from olsq.online.forms.factor.learning import absorb_sound_row, make_scratch
-from olsq.online.forms.factor.limits import AFRESH, SHRUNK
+from olsq.online.forms.factor.limits import AFRESH, FAST, LOST, SHRUNK
 from olsq.online.forms.factor.registers import add_product, fma, load4, times, total, zero4
 from olsq.online.forms.factor.solving import gains, solve, variances
 
@@ -84,13 +84,20 @@ def may_shrink(variance, rows, t, factor):
     return not 4 * d * most * factor <= 1.0
 
 
+@inline
+def kept_of_four(gates, t):
+    """Return the product of the factors of rows t..t + 3."""
+    return gates[t] * gates[t + 1] * gates[t + 2] * gates[t + 3]
+
+
 @kernel(strict=True)
 def learn_path(state, spread, rows, span, limits, errors, trace):
     """Do :func:`.learning.learn`, and write the states after the rows to a trace.
 
     Coefficients and variances are carried by ``theta += a e K`` and ``P_jj <- P_jj / gate - a
-    K_j^2``, with K the gains.  The variance is a difference: both are computed afresh from the
-    factor every few rows, and when a variance has shrunk to a small part of what it was.
+    K_j^2``, with K the gains.  The variance is a difference, whose rounding errors are divided by
+    the gates too: both are computed afresh from the factor every few rows, and when a variance has
+    become a small part of what it was, or of what was ``rounded``.
     """
     check_call(state, rows, span, errors)
     F, D, columns, tally, loss = state
@@ -105,6 +112,7 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
     history = np.empty((d, 4)), np.empty((d, 4)), np.empty((d, 4))
     K, theta, inverse = np.empty((d, 4)), np.empty((m, d)), np.empty((wide, wide))
     variance, before, afresh = np.empty(wide), np.empty(wide), np.empty(wide)
+    rounded = np.empty(wide)
     F_before, D_before, loss_before = np.empty((0, d + m)), np.empty(d), np.empty(m)
     masks = np.zeros((3, 4))
     for s in range(3):
@@ -116,23 +124,27 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
             carries
             and single <= t
             and t + 4 <= span[1]
+            and (wide == 0 or kept_of_four(gates, t) > LOST)
             and four_are_sound(D, columns, rows, t, limits, tally, fresh)
         ):
-            if since < 0 or since >= max(64, AFRESH * d):
+            forgets_fast = wide > 0 and kept_of_four(gates, t) < FAST
+            if since < 0 or since >= max(64, AFRESH * d) or forgets_fast:
                 solve(F, D, theta)
                 if wide > 0:
                     variances(F, D, inverse, variance)
                     for k in range(d):
-                        afresh[k] = variance[k]
+                        rounded[k] = afresh[k] = variance[k]
                 since = 0
             guarded = wide > 0 and may_shrink(variance, rows, t, SHRUNK)
             if guarded:  # the rows again, one by one, if they do
                 if F_before.shape[0] == 0:
                     F_before = np.empty(F.shape)
                 for j in range(d):
-                    D_before[j], before[j] = D[j], variance[j]
+                    D_before[j] = D[j]
                     for k in range(j, d + m):
                         F_before[j, k] = F[j, k]
+            for k in range(wide):
+                before[k] = variance[k]  # the largest of the four
             for q in range(m):
                 loss_before[q] = loss[q]
             absorb_four(F, D, loss, rows, t, scratch, errors, history)
@@ -144,9 +156,11 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
                     left, gate = scratch[3][r], gates[t + r]
                     for k in range(d):
                         v = variance[k] / gate - left * K[k, r] * K[k, r]
+                        rounded[k] = (rounded[k] + variance[k]) / gate
+                        before[k] = max(before[k], variance[k] / gate)
                         variance[k] = v
                         diags[t + r, k] = v
-                        stale = stale or not v > SHRUNK * afresh[k]
+                        stale = stale or not v > max(SHRUNK * afresh[k], LOST * rounded[k])
                         shrunk += 0 if not guarded or v > SHRUNK * before[k] else 1
                 if shrunk > 0:
                     for j in range(d):
