@@ -37,9 +37,9 @@ FAR = 1e8
 # variance below which the difference that carries it has lost digits.
 AFRESH, SHRUNK = 4, 0.01
 
-# Forgetting enlarges what a carried variance has lost (at a factor of 0.1 it was wrong by 83 % within
-# 64 rows): it is computed afresh below the part LOST of all that was rounded on the way, and before
-# every four rows that keep less than FAST of the rows before them.
+# Forgetting enlarges what a carried variance has lost (at a factor of 0.1 it was wrong by 83 %
+# within 64 rows): it is computed afresh below the part LOST of all that was rounded on the way, and
+# before every four rows that keep less than FAST of the rows before them.
 LOST, FAST = 1e-5, 0.1
 
 # Coefficients from which the directions of a stream's first rows are carried from row to row within
