@@ -97,7 +97,8 @@ class DelayedTargets:
         Returns
         -------
         prediction : number or array (m,)
-            As ``estimator.step`` predicts: 0, or the prior's, while nothing is known.
+            As ``estimator.step`` predicts: 0, or the prior's, while nothing is known.  NaN where x
+            has a missing value.
         std : number or array (m,)
             Only with ``return_std``: known when the row comes; inf while the rows learned so far do
             not determine it.
@@ -121,7 +122,7 @@ class DelayedTargets:
                 )
         for _ in due:
             self._learn_oldest()
-        prediction: Any = 0.0
+        prediction: Any = 0.0 if np.isfinite(complex_rows.complex_array(X, "x")).all() else np.nan
         if self.estimator._has_estimate():
             prediction = self.estimator._predict_or_zero(X)
             prediction = prediction if np.ndim(prediction) else prediction.item()

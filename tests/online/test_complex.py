@@ -475,3 +475,14 @@ def test_combining_keeps_infinite_parts():
     both = complex_rows.joined(np.array([np.inf, 1.0]), np.array([2.0, -np.inf]))
     assert both.real.tolist() == [np.inf, 1.0]
     assert both.imag.tolist() == [2.0, -np.inf]
+
+
+@pytest.mark.parametrize("window", [9, "3h"])
+def test_residuals_in_sample_are_hidden_in_both_parts(window):
+    X, y = data(n=20)
+    y[4] = np.nan
+    times = np.datetime64("2024-01-01", "h") + np.arange(20) * (1 + (np.arange(20) > 10))
+    path = olsq.coefficient_path(X, y, window=window, min_samples=2, times=times)
+    kept = y - (X * path.coef).sum(1)
+    np.testing.assert_allclose(path.in_sample_residual, kept, atol=1e-12)
+    assert np.isnan(kept[0])

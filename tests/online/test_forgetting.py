@@ -688,3 +688,28 @@ def test_damaged_state_files_are_refused(tmp_path):
     spoilt(forget={"forgetting": "Forgetting"})
     spoilt(forget={"forgetting": "os"})
     spoilt(forget={"forgetting": "Directional", "nonsense": 1})
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"by": np.zeros(120)}, {"window": 15}], ids=["alone", "by", "window"]
+)
+@pytest.mark.parametrize("factor", [0.1, 0.3, 0.5, 0.7, "breaks"])
+@pytest.mark.parametrize("d", [2, 5])
+def test_standard_errors_of_paths_stand_fast_forgetting(d, factor, options):
+    """Forgetting enlarges the rounding errors of variances that are carried from row to row."""
+    rng = np.random.default_rng(1)
+    n, window = 120, options.get("window", 120)
+    X = rng.standard_normal((n, d))
+    X[40:60] *= 1e-3
+    y = X.sum(1) + rng.standard_normal(n)
+    gates = np.full(n, 0.9 if factor == "breaks" else factor)
+    if factor == "breaks":
+        gates[20::7] = 1e-3
+    stderr = olsq.coefficient_path(X, y, forget=gates, noise_variance=1.0, **options).stderr
+    for t in range(d + 2, n):
+        first = max(0, t + 1 - window)
+        weights = np.append(np.cumprod(gates[t:first:-1])[::-1], 1.0)
+        R = np.linalg.qr(np.sqrt(weights)[:, None] * X[first : t + 1], mode="r")
+        if np.linalg.cond(R) < 1e5:  # wind-up protection acts beyond
+            errors = np.linalg.norm(np.linalg.inv(R), axis=1)
+            np.testing.assert_allclose(stderr[t], errors, rtol=1e-9)

@@ -504,7 +504,8 @@ ESTIMATORS = {
 @pytest.mark.parametrize("horizon", [1, 5, "5D"])
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_delayed_targets_forecast_as_paths_do(rows, name, horizon):
-    X, y, _ = rows
+    X, y = rows[0].copy(), rows[1]
+    X[1, 1] = np.nan  # while nothing is known, with longer horizons
     kind, options = ESTIMATORS[name]
     steps = np.cumsum(np.random.default_rng(1).integers(0, 4, N))
     times = np.datetime64("2026-01-01") + steps
@@ -518,6 +519,7 @@ def test_delayed_targets_forecast_as_paths_do(rows, name, horizon):
     )
     np.testing.assert_allclose(found[:, 1], path.residual, rtol=1e-8, atol=1e-9)
     known = np.isfinite(y)
+    assert np.isnan(found[[1, 70], 0]).all()
     np.testing.assert_allclose((y - found[:, 0])[known], found[known, 1], rtol=1e-12)
     learned = np.isfinite(path.residual[: -len(rows_later)])
     assert rows_later.estimator.n_samples_seen_ == learned.sum()

@@ -388,6 +388,17 @@ def test_kernel_is_kernel_ridge_where_every_point_joins(kernel, options):
     np.testing.assert_allclose(est.predict(Z), theirs.predict(Z), rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("threshold", [1e-12, 1e-15, 1e-300])
+def test_kernel_takes_no_rounding_for_a_new_point(threshold):
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((60, 1)), rng.standard_normal((50, 1))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(60)
+    kernel = [np.exp(-0.7 * (A - X.T) ** 2) for A in (X, Z)]
+    truth = kernel[1] @ np.linalg.solve(kernel[0] + 0.5 * np.eye(60), y)
+    est = olsq.KernelLeastSquares(gamma=0.7, threshold=threshold, ridge=0.5).fit(X, y)
+    np.testing.assert_allclose(est.predict(Z), truth, atol=1e-6)
+
+
 def test_kernel_residuals_come_before_the_row_and_the_cut_does_not_matter():
     rng = np.random.default_rng(14)
     X, y = rng.standard_normal((80, 2)), rng.standard_normal(80)

@@ -333,6 +333,8 @@ class StreamingRegressor(Prediction):
                 engine = self._engine_of(origin)
             noise = self._known_noise(origin) if checked is None else checked.noise
             values = self._constant_values if fitted else self._no_values()
+            # Rows before the first row of a complex one's pair, which is shown with the second.
+            fewest = max(2 * self._fewest - 1, 0) if origin.is_complex else self._fewest
             with threads_for(len(call.X), max(call.X.shape[1], self._columns())):
                 absorbed = absorb(
                     engine,
@@ -340,7 +342,7 @@ class StreamingRegressor(Prediction):
                     origin,
                     began=fitted,
                     want_path=want_path,
-                    fewest=self._fewest * (2 if origin.is_complex else 1),
+                    fewest=fewest,
                     noise=noise if statistics else None,
                     constant_values=values,
                     robust=robust,

@@ -20,6 +20,8 @@ from olsq.online.variants.base import LACKS, Variant
 from olsq.online.variants.dictionary import KERNELS, DictionarySwitch, KernelFunction, Novelty
 from olsq.threads import one_blas_thread
 
+LEAST_MISSED = 1e-12  # share of a point that a dictionary can miss, which is not rounding
+
 
 @dataclass(eq=False, repr=False, match_args=False)
 class KernelLeastSquares(Variant):
@@ -45,6 +47,7 @@ class KernelLeastSquares(Variant):
         Of the polynomial; 3 and 1.
     threshold : float in (0, 1), default 1e-2
         Share of ``k(x, x)`` that the dictionary must miss for a row to join it (the paper's nu).
+        Less than 1e-12 is 1e-12: below, what is missed is rounding.
     budget : int, default 200
         Most points; once there, rows are learned by their projections and none joins.
     forget, half_life : float, default 1
@@ -158,7 +161,10 @@ class KernelLeastSquares(Variant):
         gamma = 1.0 / d if self.gamma is None else float(self.gamma)
         function = KernelFunction(self.kernel, gamma, int(self.degree), float(self.coef0))
         novelty = Novelty(
-            float(self.threshold), int(self.budget), float(self.ridge), self.ridge_mode == "fixed"
+            max(float(self.threshold), LEAST_MISSED),
+            int(self.budget),
+            float(self.ridge),
+            self.ridge_mode == "fixed",
         )
         return function, novelty
 
