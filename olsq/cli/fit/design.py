@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 from olsq.cli.fit.checkpoint import pack, unpack
+from olsq.cli.sources.categories import OTHER
 from olsq.cli.sources.columns import Chunk, Columns
 from olsq.cli.sources.table import TableBuilder
 
@@ -45,7 +46,7 @@ class Design:
     ) -> None:
         if not columns.features and not lags:
             raise InputError(
-                "no regressors: the data have no column besides "
+                "no regressors: no column is left besides "
                 f"{' and '.join(map(repr, columns.targets))}"
             )
         self.columns, self.lags = columns, lags
@@ -71,7 +72,10 @@ class Design:
             names += [f"{target}_lag{k}" for k in range(1, self.lags + 1)]
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
-            raise InputError(f"two regressors would be named {twice[0]!r}: rename a column")
+            raise InputError(
+                f"two regressors would be named {twice[0]!r}: rename a column, or list the levels "
+                f"without * if {OTHER!r} is one of them"
+            )
         return names
 
     def matrix(self, chunk: Chunk) -> NDArray[np.float64]:

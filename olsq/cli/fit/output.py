@@ -17,19 +17,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from polars.io.plugins import register_io_source
 
 from olsq.cli.errors import CommandError, InputError
 from olsq.cli.fit.declared import FORMATS, GROUPS
 from olsq.cli.sources.categories import GroupColumn
-from olsq.cli.sources.parquet import reading_parquet, writing_parquet
+from olsq.cli.sources.parquet import read_frames, reading_parquet, write_parquet
 from olsq.cli.sources.times import TimeColumn
 from olsq.files import Draft
 
-# bytes of a draft that are read, and rows of a group that are written, at once
-READ_BYTES = 1 << 20
-ROW_GROUP_ROWS = 65_536
+READ_BYTES = 1 << 20  # of a draft, at once
+ROW_GROUP_ROWS, GROUP_BYTES = 65_536, 64 << 20  # of a Parquet file, at most
 GOODNESS = ("in_sample_residual", "r_squared", "adj_r_squared", "n_rows")
 TESTS = ("tvalue", "pvalue", "lower", "upper")
 Mark = dict[str, Any]  # bytes, crc, and the draft's name (None: of a finished file)
@@ -170,7 +169,7 @@ class Output:
         if self._parquet:
             self._write(table.tobytes())
         else:
-            zone = "" if self._time is None or self._time.zone is None else "%:z"
+            zone = "" if self._time is None or self._time.shown_zone is None else "%:z"
             text = self._make_frame(table).write_csv(
                 include_header=False, datetime_format=f"%Y-%m-%d %H:%M:%S%.f{zone}"
             )
@@ -211,10 +210,7 @@ class Output:
         assert self._draft is not None
         if self._parquet:
             with Draft(self.path) as written:
-                with writing_parquet(str(self.path)):
-                    self._scan_draft().sink_parquet(
-                        written.file, row_group_size=ROW_GROUP_ROWS, maintain_order=True
-                    )
+                write_parquet(self.path, written.file, self._read_draft())
                 written.commit()
             self._draft.discard()
         else:
@@ -231,39 +227,21 @@ class Output:
                 self._draft.discard()
             self._draft.close()
 
-    def _scan_draft(self) -> pl.LazyFrame:
-        """Return the draft's rows as a lazy frame that is read piece by piece."""
+    def _read_draft(self) -> Iterator[pl.DataFrame]:
+        """Yield the draft's rows, those of a row group at a time."""
         assert self._draft is not None
-        file, width = self._draft.file, len(self._names)
-        schema: dict[str, Any] = dict.fromkeys(self._names, pl.Float64) | {"row": pl.Int64}
-        if self._time is not None:
-            schema[self._time.name] = self._time.dtype
-        if self._groups is not None:
-            schema[self._groups.name] = pl.String
-
-        def read_frames(
-            with_columns: list[str] | None,
-            predicate: pl.Expr | None,
-            n_rows: int | None,
-            batch_size: int | None,
-        ) -> Iterator[pl.DataFrame]:
-            rows_per_read = max(READ_BYTES // (8 * width), 1)
-            file.seek(0)
-            while block := file.read(8 * width * rows_per_read):
-                yield self._make_frame(np.frombuffer(block).reshape(-1, width))
-
-        return register_io_source(read_frames, schema=schema)
+        file, row_bytes = self._draft.file, 8 * len(self._names)
+        file.seek(0)
+        while block := file.read(row_bytes * max(min(ROW_GROUP_ROWS, GROUP_BYTES // row_bytes), 1)):
+            yield self._make_frame(np.frombuffer(block).reshape(-1, len(self._names)))
 
     def _copy_parquet(self) -> None:
         """Copy the rows of a finished Parquet file into the draft, as plain numbers."""
         assert self._draft is not None
-        with reading_parquet(str(self.path)):
-            scan = pl.scan_parquet(self.path)
-            if scan.collect_schema().names() != self._names:
+        with reading_parquet(str(self.path)), pq.ParquetFile(self.path) as file:
+            if file.schema_arrow.names != self._names:
                 raise InputError(f"cannot resume: {self.path} is not the file the state describes")
-            n = int(scan.select(pl.len()).collect().item())
-            for at in range(0, n, ROW_GROUP_ROWS):
-                frame = scan.slice(at, ROW_GROUP_ROWS).collect()
+            for frame in read_frames(file, self._names, 0, ROW_GROUP_ROWS):
                 columns = [self._to_numbers(frame[name]) for name in self._names]
                 self._draft.write(np.column_stack(columns).tobytes())
 

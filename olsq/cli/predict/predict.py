@@ -40,7 +40,9 @@ class Model:
 
     def __init__(self, path: Path) -> None:
         self.estimator, notes = _load_state(path)
-        self.categorical: dict[str, tuple[str, ...] | None] = {}
+        self.table: dict[str, Any] | None = None
+        self.design: dict[str, Any] | None = None
+        self.lags, self.by, self.time_zone, self.time_name = 0, None, None, None
         if notes is None:
             names = getattr(self.estimator, "feature_names_in_", None)
             if names is None:
@@ -50,22 +52,13 @@ class Model:
             m = self.estimator.coef_.shape[0] if self.estimator.coef_.ndim == 2 else 1
             self.features = tuple(map(str, names))
             self.targets = ("y",) if m == 1 else tuple(f"y{j}" for j in range(m))
-            self.design: dict[str, Any] | None = None
-            self.lags, self.by = 0, None
-            self.times = self.time_zone = self.time_name = None
         else:
             self.features = tuple(notes["columns"]["features"])
             self.targets = tuple(notes["columns"]["targets"])
-            self.design = notes["design"]
-            self.lags = notes["options"]["--lags"] or 0
-            self.by = notes["options"]["--by"]
-            self.groups, self.times = notes["table"]["groups"], notes["table"]["time"]
-            self.time_zone = notes["options"].get("--time-zone")
-            self.time_name = notes["options"].get("--time")
-            levels, open_ = (notes["table"]["categories"][key] for key in ("levels", "open"))
-            self.categorical = {
-                name: (*levels[name], *(["*"] if open_[name] else [])) for name in levels
-            }
+            self.table, self.design = notes["table"], notes["design"]
+            options = notes["options"]
+            self.lags, self.by = options["--lags"] or 0, options["--by"]
+            self.time_zone, self.time_name = options.get("--time-zone"), options.get("--time")
 
     def reading(self, options: PredictOptions) -> Reading:
         """Return the columns to read from the new rows; targets only if lags of them are
@@ -77,7 +70,7 @@ class Model:
         return Reading(
             targets=self.targets if self.lags else (),
             features=self.features,
-            categorical=self.categorical,
+            categorical=dict.fromkeys(self.table["categories"]["levels"] if self.table else ()),
             by=self.by,
             targets_required=False,
             **written,
@@ -148,13 +141,11 @@ class PredictRun:
         self.design = Design(
             columns, source.table, model.lags, intercept=self.estimator.fit_intercept
         )
-        if model.design is not None:
+        if model.table is not None:
+            # without lags rows need not follow those that were learned
+            followed = model.table if model.lags else model.table | {"time": None}
+            source.table.continue_from(followed, step_by_step=True)
             self.design.restore(model.design)
-        if source.table.groups is not None:
-            source.table.groups.restore(model.groups)
-        learned_times = model.times if model.lags else None
-        if source.table.time is not None and learned_times is not None:
-            source.table.time.follow(learned_times)
         self.group_count = len(source.table.groups.labels) if source.table.groups else 0
         self.known_rows = self.unknown_rows = 0
         self.output: Output | None = None
