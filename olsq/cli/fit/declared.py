@@ -8,7 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from olsq.cli.options import (
+    FACTOR,
     MODEL,
+    NO_ROW,
+    NOT_NEGATIVE,
+    ONE_ROW,
+    POSITIVE,
+    PROBABILITY,
     READING,
     RESULTS,
     STOPPING,
@@ -27,6 +33,7 @@ from olsq.cli.sources.columns import TableFormat
 GROUPS = ("prediction", "interval", "residual", "coef", "stderr", "sigma", "statistics")
 DEFAULT_GROUPS = ("prediction", "residual", "coef")
 FORMATS = (".csv", ".parquet")
+FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +81,7 @@ class Declared(TableFormat):
         parse=split_levels,
         several=True,
         metavar="COL",
+        restored=split_levels,
     )
     by: str | None = option(
         None,
@@ -90,6 +98,7 @@ class Declared(TableFormat):
         show_default=False,
         metavar="N",
         compared=lambda lags: lags or None,
+        rule=NO_ROW,
     )
     weight: str | None = option(
         None, "Column of row weights.", panel=MODEL, parse=unquoted, metavar="COL"
@@ -100,6 +109,7 @@ class Declared(TableFormat):
         panel=MODEL,
         show_default="1, nothing is forgotten",
         same=(None, 1.0),
+        rule=FACTOR,
     )
     half_life: float | str | None = option(  # rows, or a span of time
         None,
@@ -108,6 +118,7 @@ class Declared(TableFormat):
         panel=MODEL,
         parse=partial(number_of_rows, "--half-life", kind=float),
         metavar="ROWS|SPAN",
+        rule=POSITIVE,
     )
     window: float | str | None = option(
         None,
@@ -116,6 +127,7 @@ class Declared(TableFormat):
         panel=MODEL,
         parse=partial(number_of_rows, "--window", kind=int),
         metavar="ROWS|SPAN",
+        rule=ONE_ROW,
     )
     window_of: str | None = option(
         None,
@@ -133,6 +145,7 @@ class Declared(TableFormat):
         panel=MODEL,
         show_default="1",
         metavar="N",
+        rule=ONE_ROW,
     )
     horizon: float | str | None = option(
         None,
@@ -144,6 +157,7 @@ class Declared(TableFormat):
         metavar="ROWS|SPAN",
         compared=lambda horizon: None if horizon == 1 else horizon,
         same=(None, 1),
+        rule=ONE_ROW,
     )
     ridge: float | None = option(  # 0, or in a resumed run that of the state
         None,
@@ -152,6 +166,7 @@ class Declared(TableFormat):
         panel=MODEL,
         show_default="0, or in a resumed run the state's",
         compared=lambda ridge: ridge or 0.0,
+        rule=NOT_NEGATIVE,
     )
     ridge_mode: str = option(
         "discounted",
@@ -168,12 +183,14 @@ class Declared(TableFormat):
         parse=operator.not_,
         text=bool,
         compared=operator.not_,
+        restored=operator.not_,
     )
     noise_variance: float | None = option(
         None,
         "Variance of the noise, where it is known: for stderr and interval of --columns.",
         panel=MODEL,
         show_default="estimated",
+        rule=POSITIVE,
     )
     cov: str | None = option(
         None,
@@ -188,6 +205,7 @@ class Declared(TableFormat):
         panel=MODEL,
         show_default="4 (n / 100)^(2/9) of n rows",
         metavar="N",
+        rule=NO_ROW,
     )
     method: str = option(
         "auto",
@@ -207,6 +225,7 @@ class Declared(TableFormat):
         panel=RESULTS,
         compared=lambda out: None if out is None else out.suffix,
         each_run=True,
+        endings=FORMATS,
     )
     columns: tuple[str, ...] = option(
         DEFAULT_GROUPS,
@@ -235,6 +254,7 @@ class Declared(TableFormat):
         "its own (--statistics).",
         panel=RESULTS,
         each_run=True,
+        rule=PROBABILITY,
     )
     plot: Path | None = option(
         None,
@@ -243,6 +263,7 @@ class Declared(TableFormat):
         panel=RESULTS,
         compared=lambda plot: plot is not None,
         each_run=True,
+        endings=FIGURES,
     )
     state: Path | None = option(
         None,
@@ -266,7 +287,11 @@ class Declared(TableFormat):
         compared=None,
     )
     checkpoint_every: float = option(
-        5.0, "Seconds between two checkpoints.", panel=STOPPING, compared=None
+        5.0,
+        "Seconds between two checkpoints.",
+        panel=STOPPING,
+        compared=None,
+        rule=NOT_NEGATIVE,
     )
     chunk_rows: int | None = option(
         None,
@@ -274,4 +299,5 @@ class Declared(TableFormat):
         panel=READING,
         compared=None,
         show_default="64 to 16384, by the number of columns; up to 262144 of many groups",
+        rule=ONE_ROW,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from olsq.cli.errors import CommandError, InputError
-from olsq.cli.fit.declared import FORMATS, GROUPS
+from olsq.cli.fit.declared import GROUPS
 from olsq.cli.sources.categories import GroupColumn
 from olsq.cli.sources.parquet import read_frames, reading_parquet, write_parquet
 from olsq.cli.sources.times import TimeColumn
@@ -65,15 +66,14 @@ class Output:
         mark: Mark | None,
         groups: GroupColumn | None = None,
     ) -> None:
-        if path.suffix not in FORMATS:
-            raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {path.name}")
         self.path = path
         self._time, self._groups = time, groups
         first = [column.name for column in (time, groups) if column is not None]
         self._names = [*first, "row", *names]
-        if len(set(self._names)) < len(self._names):
-            raise CommandError("two output columns would have the same name")
-        self._parquet = path.suffix == ".parquet"
+        twice = [name for name, count in Counter(self._names).items() if count > 1]
+        if twice:
+            raise InputError(f"two columns of --out would be named {twice[0]!r}: rename a column")
+        self._parquet = path.suffix.lower() == ".parquet"
         self._bytes = self._crc = 0
         self._draft: Draft | None = None
         self._recorded = False  # whether a state names the draft

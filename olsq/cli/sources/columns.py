@@ -260,9 +260,3 @@ def _suggest_names(name: str, header: list[str]) -> str:
         return "did you mean " + " or ".join(repr(by_lower[key]) for key in near) + "?"
     shown = ", ".join(map(repr, header[:12])) + (", ..." if len(header) > 12 else "")
     return f"it has {shown}"
-
-
-def check_level(level: float | None) -> None:
-    """Raise InputError unless ``--level`` is a probability, or not given."""
-    if level is not None and not 0 < level < 1:
-        raise InputError(f"--level must lie between 0 and 1, got {level:g}")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 from olsq.cli.sources.clocks import in_row_order, may_be_repeated, utc_times
+from olsq.cli.sources.grouping import GroupedRows, extend
 from olsq.cli.sources.steps import Steps
 from olsq.cli.sources.times import DATETIME, UNITS, TimeColumn, datetime_text
 
@@ -66,17 +67,15 @@ class RowOrder:
             the same group), is one that a clock shows twice or never, or (:meth:`follow`) is not
             the step after the rows that were learned.
         """
-        codes = np.zeros(new_times.size, np.int64) if groups is None else groups
-        rows = np.flatnonzero(np.isfinite(new_times) & (codes >= 0))
-        rows = rows[np.argsort(codes[rows], kind="stable")]
-        codes, times, numbers = codes[rows], new_times[rows], start + rows + 1
-        self.lasts = _extend(self.lasts, int(codes.max(initial=-1)) + 1)
-        lasts = np.full(times.size, np.nan)
-        begins = np.flatnonzero(np.diff(codes, prepend=-1))
-        lasts[begins] = self.lasts[codes[begins]]
+        by_group = GroupedRows.of(groups, new_times.size, np.isfinite(new_times))
+        rows, codes, begins = by_group
+        times, numbers = new_times[rows], start + rows + 1
+        self.lasts = extend(self.lasts, int(codes.max(initial=-1)) + 1, -np.inf)
+        firsts = self.lasts[codes[begins]]
         if self._column.is_local:
+            lasts = by_group.shift(np.full(times.size, np.nan), firsts)
             times = self._to_utc(times, lasts, numbers)
-        found = _Rows(numbers, codes, times, np.where(np.isnan(lasts), np.roll(times, 1), lasts))
+        found = _Rows(numbers, codes, times, by_group.shift(times, firsts))
         if self._usual_steps is not None:
             self._check_steps(found, self._usual_steps)
         self._check_ascent(found)
@@ -115,7 +114,7 @@ class RowOrder:
     def _follow_learned(self, rows: _Rows) -> NDArray[np.bool_]:
         """Mask the rows just after the last one that was learned, of their group."""
         assert self._learned is not None
-        return rows.before == _extend(self._learned, self.lasts.size)[rows.codes]
+        return rows.before == extend(self._learned, self.lasts.size, -np.inf)[rows.codes]
 
     def _describe(self, rows: _Rows, at: int) -> tuple[str, str, str]:
         """Return what to call a row, its time and that of the one above it."""
@@ -202,8 +201,3 @@ def _first(rows: _Rows, wrong: NDArray[np.bool_]) -> int:
     """Return the place of the wrong row that is the first one in the table."""
     places = np.flatnonzero(wrong)
     return int(places[np.argmin(rows.numbers[places])])
-
-
-def _extend(lasts: NDArray[np.float64], groups: int) -> NDArray[np.float64]:
-    """Return last times with -inf for new groups."""
-    return np.append(lasts, np.full(max(groups - lasts.size, 0), -np.inf))
