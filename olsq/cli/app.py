@@ -103,10 +103,8 @@ def _run(arguments: list[str]) -> int:
         return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)
     except MemoryError as error:
         reason = str(error) or "an array could not be made"
-        return _fail(
-            f"there is not enough memory: {reason}; take fewer columns or groups, or a shorter --window",
-            1,
-        )
+        advice = "take fewer columns or groups, or a shorter --window"
+        return _fail(f"there is not enough memory: {reason}; {advice}", 1)
     except Exception as error:
         # Typer's own errors (an unknown option, a value that is not a number) know their message;
         # anything else is a defect and keeps its traceback.

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from inspect import Parameter, Signature, get_annotations
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
@@ -14,9 +15,6 @@ import typer
 
 from olsq.cli.errors import InputError, option_name
 from olsq.online.rows.durations import parse_duration
-
-MODEL, RESULTS, STOPPING, READING = "Model", "Results", "Stopping and resuming", "Reading"
-
 
 # A name in quotation marks, as in CSV, or one without; what follows an equals sign are levels.
 QUOTED = r'"(?:[^"]|"")*"'
@@ -204,6 +202,12 @@ def option(
         declaration.setdefault("text", list[str] | None if several else str | None)
     made: Any = {"default_factory" if isinstance(default, type) else "default": default}
     return field(**made, metadata={"declared": Declaration(info, **declaration)})
+
+
+model_option = partial(option, panel="Model")
+results_option = partial(option, panel="Results")
+stopping_option = partial(option, panel="Stopping and resuming")
+reading_option = partial(option, panel="Reading")
 
 
 def argument(help: str, metavar: str) -> Any:

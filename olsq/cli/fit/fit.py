@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from numpy.typing import NDArray
 from rich.console import Console
 
-from olsq.cli.errors import CommandError, InputError, Interrupted
+from olsq.cli.errors import CommandError, InputError, Interrupted, say, writing
 from olsq.cli.fit.checkpoint import (
     continue_source,
     keep_stored_ridge,
@@ -66,7 +66,7 @@ def _run_locked(options: FitOptions, console: Console, progress_console: Console
     if (options.resume or options.continued) and options.state is not None:
         checkpoint = load_checkpoint(options.state)
         if checkpoint is None:
-            progress_console.print(f"{options.state} does not exist yet: starting from row 1")
+            say(progress_console, f"{options.state} does not exist yet: starting from row 1")
     source = open_source(options.data, options.reading())
     warn_of_unnamed_columns(source, progress_console)
     with source, Interrupts() as interrupts:
@@ -83,12 +83,8 @@ def _run_locked(options: FitOptions, console: Console, progress_console: Console
             # Without a state file nobody can go on with a draft: leave none behind.
             if not done:
                 run.close(discard=options.state is None or not options.state.exists())
-        try:
+        with writing("standard output"):
             run.report(console)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise CommandError(f"cannot write to standard output: {error.strerror}") from None
 
 
 class FitRun:

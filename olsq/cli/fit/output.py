@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from olsq.cli.errors import CommandError, InputError
+from olsq.cli.errors import InputError, writing
 from olsq.cli.fit.declared import GROUPS
 from olsq.cli.sources.categories import GroupColumn
 from olsq.cli.sources.parquet import read_frames, reading_parquet, write_parquet
@@ -266,12 +266,8 @@ class StandardOutput(Output):
 
     def _start(self) -> None:
         self._file: BinaryIO = sys.stdout.buffer
-        try:
+        with writing("standard output"):
             self._write(self._header_line())
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise CommandError(f"cannot write to standard output: {error.strerror}") from None
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from olsq.cli.errors import escape, printable
+from olsq.cli.errors import escape, printable, say
 from olsq.cli.fit.estimators import Groups
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
@@ -167,12 +167,10 @@ def warn_of_unnamed_columns(source: Source, console: Console) -> None:
     """Print the columns without a name, which are left out."""
     for place in source.columns.left_out:
         name = source.header[place]
-        console.print(
+        say(
+            console,
             f"olsq: column {place + 1} is left out: its name is {name!r}, as of an index "
             "(--features takes it, --exclude keeps this quiet)",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
         )
 
 

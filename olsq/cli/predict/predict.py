@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 import olsq
-from olsq.cli.errors import CommandError, InputError, Interrupted
+from olsq.cli.errors import InputError, Interrupted, say, writing
 from olsq.cli.fit.checkpoint import KEY, check_notes
 from olsq.cli.fit.design import Design
 from olsq.cli.fit.estimators import Estimator
@@ -116,15 +116,10 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
         run = PredictRun(options, model, source)
         done = False
         try:
-            run.run(interrupts, progress_console)
+            with writing(options.out or "standard output"):
+                run.run(interrupts, progress_console)
             done = True
-            run.warn_of_unchecked_times(progress_console)
-            run.warn_of_unknown_groups(progress_console)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            where = error.filename or options.out or "standard output"
-            raise CommandError(f"cannot write to {where}: {error.strerror}") from None
+            run.warn(progress_console)
         finally:
             if not done and run.output is not None:
                 run.output.close(discard=True)
@@ -200,36 +195,26 @@ class PredictRun:
             learned, new = groups.labels[: self.group_count], groups.labels[self.group_count :]
             raise InputError(
                 f"not one group of {self.source.name} is in the state: column {groups.name!r} "
-                f"holds {', '.join(map(repr, new[:3]))}{', ...' * (len(new) > 3)} and the state "
-                f"{', '.join(map(repr, learned[:3]))}{', ...' * (len(learned) > 3)}"
+                f"holds {_few(new)} and the state {_few(learned)}"
             )
 
-    def warn_of_unknown_groups(self, console: Console) -> None:
-        """Print the groups of the new rows that were never learned."""
-        groups = self.source.table.groups
-        if groups is None or not self.unknown_rows:
-            return
-        new = groups.labels[self.group_count :]
-        shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
-        console.print(
-            f"olsq: {self.unknown_rows:,} row{'s'[: self.unknown_rows != 1]} of {len(new):,} "
-            f"group{'s'[: len(new) != 1]} that the state does not know ({shown}): no prediction",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
-        )
-
-    def warn_of_unchecked_times(self, console: Console) -> None:
-        """Print that rows were taken as the next ones, whatever their times, if these are there."""
-        name = self.learned_time
+    def warn(self, console: Console) -> None:
+        """Print the groups that were never learned, and whether times were left unchecked."""
+        name, groups = self.learned_time, self.source.table.groups
         if self.lags and self.source.table.time is None and name in self.source.header:
-            console.print(
+            say(
+                console,
                 f"olsq: --lags: the rows of {self.source.name} were taken as those that follow the "
                 f"last one learned, whatever column {name!r} holds: give --time "
                 f"{shlex.quote(name)} to have it checked",
-                soft_wrap=True,
-                markup=False,
-                highlight=False,
+            )
+        if groups is not None and self.unknown_rows:
+            new = groups.labels[self.group_count :]
+            say(
+                console,
+                f"olsq: {self.unknown_rows:,} row{'s'[: self.unknown_rows != 1]} of {len(new):,} "
+                f"group{'s'[: len(new) != 1]} that the state does not know ({_few(new)}): no "
+                "prediction",
             )
 
     def _stop(self, interrupts: Interrupts) -> NoReturn:
@@ -284,3 +269,8 @@ class PredictRun:
         known_or_predicted = np.where(np.isfinite(targets), targets, predictions[:, :, 0])
         self.design.advance(part._replace(y=known_or_predicted))
         return predictions.reshape(len(X), -1)
+
+
+def _few(labels: list[str]) -> str:
+    """Return the first of some labels as text."""
+    return ", ".join(map(repr, labels[:3])) + ", ..." * (len(labels) > 3)

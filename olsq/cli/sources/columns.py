@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 from olsq.cli.options import (
-    MODEL,
-    READING,
     listed,
-    option,
+    model_option,
+    reading_option,
     split_names,
     split_names_if_any,
     unquoted,
@@ -46,51 +45,45 @@ INDEX_NAME = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?")
 class TableFormat:
     """The time column and the format of CSV cells; the names are those of the options."""
 
-    time: str | None = option(
+    time: str | None = model_option(
         None,
         "Column of dates or numbers in ascending order, the first of --out; not a regressor.",
-        panel=MODEL,
         parse=unquoted,
         metavar="COL",
     )
-    separator: str | None = option(
+    separator: str | None = reading_option(
         None,
         "Character between CSV cells.",
-        panel=READING,
         show_default="the most frequent of , ; tab | in the header",
     )
-    decimal: str = option(".", "Decimal mark of CSV numbers: . or a comma.", panel=READING)
-    missing_words: tuple[str, ...] | None = option(
+    decimal: str = reading_option(".", "Decimal mark of CSV numbers: . or a comma.")
+    missing_words: tuple[str, ...] | None = reading_option(
         None,
         "Words that are a missing value, separated by commas, instead of CSV's: '' for none.",
-        panel=READING,
         show_default="NA, N/A, null, None, NaN, ... of CSV, none of Parquet",
         parse=split_names_if_any,
         several=True,
     )
-    na_values: tuple[str, ...] = option(
+    na_values: tuple[str, ...] = reading_option(
         (),
         "More spellings of a missing value, separated by commas: '-,?,-999'. Numbers are compared "
         "as numbers.",
-        panel=READING,
         parse=split_names,
         several=True,
         compared=listed,
     )
-    encoding: str | None = option(
-        None, "Encoding of CSV: latin-1, cp1252, utf-16, ...", panel=READING, show_default="utf-8"
+    encoding: str | None = reading_option(
+        None, "Encoding of CSV: latin-1, cp1252, utf-16, ...", show_default="utf-8"
     )
-    time_format: str | None = option(
+    time_format: str | None = reading_option(
         None,
         "Format of --time: '%d.%m.%Y %H:%M', for example.",
-        panel=READING,
         show_default="determined from the first rows",
     )
-    time_zone: str | None = option(
+    time_zone: str | None = reading_option(
         None,
         "Zone of the clock of --time: Europe/Berlin, for example. Clocks that are set back show an "
         "hour twice.",
-        panel=READING,
         show_default="UTC, or that of the times",
     )
 
