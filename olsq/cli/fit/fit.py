@@ -24,7 +24,7 @@ from olsq.cli.fit.estimators import Estimator, Groups, make_estimator
 from olsq.cli.fit.figures import draw, draw_by_group
 from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.repeats import LastRows, Repetition
-from olsq.cli.fit.report import print_group_report, print_report, warn_of_unnamed_columns
+from olsq.cli.fit.report import print_report, warn_of_unnamed_columns
 from olsq.cli.fit.results import Learned, Results
 from olsq.cli.fit.size import check_size
 from olsq.cli.interrupts import Interrupts
@@ -281,9 +281,15 @@ class FitRun:
             f"{options.describe()}"
         )
         assert self.results is not None
-        results: Any = (names, columns.targets, self.results.scores)
-        texts: dict[str, Any] = {"heading": heading, "ahead": options.ahead, "files": files}
-        if isinstance(self.estimator, Groups):
-            print_group_report(console, self.estimator, *results, by=str(options.by), **texts)
-        else:
-            print_report(console, self.estimator, *results, robust=options.robust, **texts)
+        print_report(
+            console,
+            self.estimator,
+            names,
+            columns.targets,
+            self.results.scores,
+            heading=heading,
+            ahead=options.ahead,
+            by=options.by,
+            files=files,
+            robust=options.robust,
+        )
