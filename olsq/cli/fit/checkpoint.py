@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,18 @@ def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
     return check_notes(path, estimator)
 
 
+@contextmanager
+def reading_notes(path: object) -> Iterator[None]:
+    """Raise InputError where the notes of a state are not as :func:`make_notes` writes them."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise InputError(
+            f"the notes of olsq fit in {path} are damaged ({type(error).__name__}: {error}): "
+            "start again"
+        ) from None
+
+
 def check_notes(path: Path, estimator: Any) -> tuple[Estimator, dict[str, Any]]:
     """Return the estimator loaded from ``path`` and its notes; InputError without usable ones."""
     notes = estimator.metadata_.get(KEY)
@@ -59,8 +73,10 @@ def make_notes(
     source: Source,
     position: Position,
     parts: dict[str, Any],
+    *,
+    finished: bool,
 ) -> dict[str, Any]:
-    """Return the notes for a checkpoint at ``position`` of ``source``.
+    """Return the notes for a checkpoint at ``position`` of ``source``, its end or not.
 
     Nothing in those of a finished run depends on the time or on how often checkpoints were made, so
     that one that was interrupted ends with the same bytes as one that was not.
@@ -72,6 +88,7 @@ def make_notes(
             "chunk_rows": source.chunk_rows,
             "input": source.identity(),
             "position": position,
+            "finished": finished,
             "columns": {
                 "targets": list(source.columns.targets),
                 "features": list(source.columns.features),

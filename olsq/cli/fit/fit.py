@@ -17,6 +17,7 @@ from olsq.cli.fit.checkpoint import (
     keep_stored_ridge,
     load_checkpoint,
     make_notes,
+    reading_notes,
     resume_source,
 )
 from olsq.cli.fit.design import Design, usable_rows
@@ -52,7 +53,8 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
         saved = load_checkpoint(options.state)
         if saved is not None:
             _, notes = saved
-            options = options.with_options_of(notes["options"], notes["columns"]["features"])
+            with reading_notes(options.state):
+                options = options.with_options_of(notes["options"], notes["columns"]["features"])
         elif options.continued:
             raise InputError(f"cannot continue: there is no state {options.state}")
     options.check()
@@ -110,7 +112,8 @@ class FitRun:
         console: Console,
     ) -> None:
         if checkpoint is not None:
-            options = keep_stored_ridge(options, checkpoint[1])
+            with reading_notes(options.state):
+                options = keep_stored_ridge(options, checkpoint[1])
         self.options, self.source, self._console = options, source, console
         self.design = Design(
             source.columns, source.table, options.lags, intercept=options.intercept
@@ -120,11 +123,13 @@ class FitRun:
         self.last_rows = LastRows("" if self.notes is None else self.notes.get("last_rows", ""))
         self.repetition: Repetition | None = None
         if self.notes is not None:
-            if options.continued:
-                self.repetition = continue_source(options, source, self.notes)
-            else:
-                resume_source(options, source, self.notes)
-            self.design.restore(self.notes["design"])
+            with reading_notes(options.state):
+                if options.continued:
+                    self.repetition = continue_source(options, source, self.notes)
+                    self._warn_of_rows_left(self.notes)
+                else:
+                    resume_source(options, source, self.notes)
+                self.design.restore(self.notes["design"])
         self.first_row = self.saved_rows = source.rows
         # Where the rows learned so far end.  Not the source's own position, which a signal may
         # find one chunk ahead: read, but not learned.
@@ -132,6 +137,16 @@ class FitRun:
         self.results: Results | None = None
         if source.table.is_determined:
             self._open_results()
+
+    def _warn_of_rows_left(self, notes: dict[str, Any]) -> None:
+        """Print that the table before was not learned to its end (old states do not say)."""
+        if not notes.get("finished", True):
+            say(
+                self._console,
+                f"olsq: the run before stopped after row {notes['position']['rows']:,} of its "
+                "table; the rows after that, if it has more, are not learned (--resume with that "
+                "table learns them)",
+            )
 
     def _open_results(self) -> Results:
         """Open everything that needs the regressors' names, which may depend on the first chunk."""
@@ -201,7 +216,7 @@ class FitRun:
         parts |= {"design": self.design.as_dict(), "last_rows": self.last_rows.as_text()}
         self.estimator.save(
             self.options.state,
-            metadata=make_notes(self.options, self.source, self.position, parts),
+            metadata=make_notes(self.options, self.source, self.position, parts, finished=finished),
         )
         self.saved_rows = self.position["rows"]
         if results.output is not None:
@@ -248,7 +263,7 @@ class FitRun:
             if scores.smallest == scores.largest:
                 raise InputError(
                     f"the target {target!r} is constant ({scores.smallest:g} in all "
-                    f"{scores.used:,} rows): there is nothing to explain"
+                    f"{scores.used:,} row{'s'[: scores.used != 1]}): there is nothing to explain"
                 )
         self._save(finished=True)
         if results.output is not None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.cli.fit.checkpoint import reading_notes
 from olsq.cli.fit.estimators import Estimator
 from olsq.cli.fit.figures import Trace
 from olsq.cli.fit.horizon import ChunkForecasts, Forecaster, RowsBefore, skipped_rows_change
@@ -70,7 +71,8 @@ class Results:
         bounded = "interval" in options.columns and not options.forecasts
         self.intervals = [Intervals(options, len(names)) for _ in targets if bounded]
         if notes is not None:
-            self._restore(notes)
+            with reading_notes(options.state):
+                self._restore(notes)
         self.output: Output | None = None
         if options.out is not None:
             out_names = output_names(
@@ -81,7 +83,8 @@ class Results:
 
     def _restore(self, notes: dict[str, Any]) -> None:
         self.baselines.restore(notes)
-        self.scores = [Scores.from_dict(saved) for saved in notes["scores"]]
+        pairs = zip(self.scores, notes["scores"], strict=True)
+        self.scores = [scores.from_dict(saved) for scores, saved in pairs]
         if self.traces and not self.options.continued:  # the figure of a new table is of its rows
             names = self.traces[0].names
             self.traces = [Trace.from_dict(names, saved) for saved in notes["trace"]]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import olsq
 from olsq.cli.errors import InputError, Interrupted, say, writing
-from olsq.cli.fit.checkpoint import KEY, check_notes
+from olsq.cli.fit.checkpoint import KEY, check_notes, reading_notes
 from olsq.cli.fit.design import Design
 from olsq.cli.fit.estimators import Estimator
 from olsq.cli.fit.output import Output, StandardOutput
@@ -41,6 +41,7 @@ class Model:
     def __init__(self, path: Path) -> None:
         self.estimator, notes = _load_state(path)
         self.table: dict[str, Any] | None = None
+        self.categories: list[str] = []
         self.design: dict[str, Any] | None = None
         self.lags, self.by, self.time_zone, self.time_name = 0, None, None, None
         if notes is None:
@@ -56,6 +57,7 @@ class Model:
             self.features = tuple(notes["columns"]["features"])
             self.targets = tuple(notes["columns"]["targets"])
             self.table, self.design = notes["table"], notes["design"]
+            self.categories = list(self.table["categories"]["levels"])
             options = notes["options"]
             self.lags, self.by = options["--lags"] or 0, options["--by"]
             self.time_zone, self.time_name = options.get("--time-zone"), options.get("--time")
@@ -70,7 +72,7 @@ class Model:
         return Reading(
             targets=self.targets if self.lags else (),
             features=self.features,
-            categorical=dict.fromkeys(self.table["categories"]["levels"] if self.table else ()),
+            categorical=dict.fromkeys(self.categories),
             by=self.by,
             targets_required=False,
             **written,
@@ -106,7 +108,8 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
         If the run failed for another reason, a full disk for example.
     """
     options.check()
-    model = Model(options.state)
+    with reading_notes(options.state):
+        model = Model(options.state)
     source = open_source(options.data, model.reading(options))
     with (
         source,
@@ -139,8 +142,9 @@ class PredictRun:
         if model.table is not None:
             # without lags rows need not follow those that were learned
             followed = model.table if model.lags else model.table | {"time": None}
-            source.table.continue_from(followed, step_by_step=True)
-            self.design.restore(model.design)
+            with reading_notes(options.state):
+                source.table.continue_from(followed, step_by_step=True)
+                self.design.restore(model.design)
         self.group_count = len(source.table.groups.labels) if source.table.groups else 0
         self.known_rows = self.unknown_rows = 0
         self.output: Output | None = None

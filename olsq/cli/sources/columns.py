@@ -221,6 +221,11 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
     columns = Columns(
         targets, tuple(features), reading.weight, reading.time, tuple(left_out), reading.by
     )
+    if not columns.all:
+        raise InputError(
+            f"no column {reading.targets[0]!r} in the data: an empty one says how many rows there "
+            "are to predict"
+        )
     # A table may have 100,000 columns: each is looked up, never searched for.
     used, there = columns.all, Counter(header)
     absent = [name for name in used if name not in there]
