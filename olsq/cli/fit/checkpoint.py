@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,18 @@ VERSION = 3
 _NOTES = {"version", "options", "chunk_rows", "input", "position", "columns", "table", "design"}
 
 
+def load_state(path: Path) -> Any:
+    """Load an estimator; InputError if there is no such file, or it is damaged or foreign."""
+    try:
+        return olsq.load(path)
+    except FileNotFoundError:
+        raise InputError(f"no such file: {path}") from None
+    except olsq.StateFileError as error:
+        raise InputError(str(error)) from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
 def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
     """Load the estimator and the notes saved with it; None if there is no such file.
 
@@ -33,15 +46,7 @@ def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
     InputError
         If the file is damaged, foreign, or not a checkpoint of ``olsq fit``.
     """
-    try:
-        estimator = olsq.load(path)
-    except FileNotFoundError:
-        return None
-    except olsq.StateFileError as error:
-        raise InputError(str(error)) from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    return check_notes(path, estimator)
+    return check_notes(path, load_state(path)) if os.path.lexists(path) else None
 
 
 @contextmanager

@@ -96,19 +96,9 @@ class Output:
         return ",".join(map(_quote, self._names)).encode() + b"\n"
 
     def _continue(self, mark: Mark) -> None:
-        has_bytes = isinstance(mark, dict) and type(mark.get("bytes")) is int and mark["bytes"] >= 0
-        if not has_bytes or type(mark.get("crc")) is not int:
-            raise InputError(
-                "cannot resume: the state does not record how far the output "
-                "was written; delete the state to start again"
-            )
+        length, crc = int(mark["bytes"]), int(mark["crc"])
         # Earlier versions kept the draft under this name.
         name = mark.get("part", self.path.name + ".part")
-        if name is not None and not isinstance(name, str):
-            raise InputError(
-                "cannot resume: the state does not name the unfinished output; "
-                "delete the state to start again"
-            )
         if name is not None:
             try:
                 self._draft = Draft.adopt(self.path, name)
@@ -125,19 +115,16 @@ class Output:
                 )
             # The finished file stays as it is until the new one is complete.
             self._draft = Draft(self.path)
-            self._copy_parquet() if self._parquet else self._copy_csv(mark["bytes"])
+            self._copy_parquet() if self._parquet else self._copy_csv(length)
         present = name if self._recorded else self.path
         file = self._draft.file
         file.seek(0)
-        while self._bytes < mark["bytes"]:
-            block = file.read(min(READ_BYTES, mark["bytes"] - self._bytes))
-            if not block:
-                break
+        while block := file.read(min(READ_BYTES, length - self._bytes)):
             self._crc = zlib.crc32(block, self._crc)
             self._bytes += len(block)
-        if (self._bytes, self._crc) != (mark["bytes"], mark["crc"]):
+        if (self._bytes, self._crc) != (length, crc):
             raise InputError(f"cannot resume: {present} is not the file the state describes")
-        self._draft.cut(mark["bytes"])
+        self._draft.cut(length)
 
     def _copy_csv(self, most: int) -> None:
         """Copy the first bytes of the finished file into the draft."""

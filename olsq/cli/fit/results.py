@@ -79,7 +79,8 @@ class Results:
                 options.columns, targets, regressors, intercept=options.intercept
             )
             mark = notes["output"] if notes and not options.continued else None
-            self.output = Output(options.out, out_names, table.time, mark, table.groups)
+            with reading_notes(options.state):
+                self.output = Output(options.out, out_names, table.time, mark, table.groups)
 
     def _restore(self, notes: dict[str, Any]) -> None:
         self.baselines.restore(notes)

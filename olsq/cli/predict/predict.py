@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-import olsq
 from olsq.cli.errors import InputError, Interrupted, say, writing
-from olsq.cli.fit.checkpoint import KEY, check_notes, reading_notes
+from olsq.cli.fit.checkpoint import KEY, check_notes, load_state, reading_notes
 from olsq.cli.fit.design import Design
 from olsq.cli.fit.estimators import Estimator
-from olsq.cli.fit.output import Output, StandardOutput
+from olsq.cli.fit.output import Output, StandardOutput, output_names
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import locked_paths
 from olsq.cli.predict.options import PredictOptions
@@ -39,7 +38,11 @@ class Model:
     """
 
     def __init__(self, path: Path) -> None:
-        self.estimator, notes = _load_state(path)
+        self.estimator, notes = load_state(path), None
+        if not isinstance(self.estimator, Estimator):
+            raise InputError(f"{path} does not hold a regression")
+        if KEY in self.estimator.metadata_:
+            _, notes = check_notes(path, self.estimator)
         self.table: dict[str, Any] | None = None
         self.categories: list[str] = []
         self.design: dict[str, Any] | None = None
@@ -77,22 +80,6 @@ class Model:
             targets_required=False,
             **written,
         )
-
-
-def _load_state(path: Path) -> tuple[Estimator, dict[str, Any] | None]:
-    try:
-        estimator = olsq.load(path)
-    except FileNotFoundError:
-        raise InputError(f"no such file: {path}") from None
-    except olsq.StateFileError as error:
-        raise InputError(str(error)) from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    if not isinstance(estimator, Estimator):
-        raise InputError(f"{path} does not hold a regression")
-    if KEY not in estimator.metadata_:
-        return estimator, None
-    return check_notes(path, estimator)
 
 
 def run_predict(options: PredictOptions, progress_console: Console) -> None:
@@ -150,18 +137,15 @@ class PredictRun:
         self.output: Output | None = None
 
     def _open_output(self) -> None:
-        names = []
-        for target in self.targets:
-            mark = f"_{target}" if len(self.targets) > 1 else ""
-            names.append(f"prediction{mark}")
-            if self.options.level is not None:
-                names += [f"lower{mark}", f"upper{mark}"]
+        columns = ("prediction",) if self.options.level is None else ("prediction", "interval")
+        names = output_names(columns, self.targets, (), intercept=False)
         time, groups = self.source.table.time, self.source.table.groups
         out = self.options.out
-        if out is None:
-            self.output = StandardOutput(names, time, groups)
-        else:
-            self.output = Output(out, names, time, None, groups)
+        self.output = (
+            StandardOutput(names, time, groups)
+            if out is None
+            else Output(out, names, time, None, groups)
+        )
 
     def run(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, predict and write chunk after chunk."""

@@ -163,12 +163,9 @@ class Chunk(NamedTuple):
     time: NDArray[np.float64] | None = None
     by: NDArray[np.int64] | None = None
 
-    def part(self, start: int, stop: int) -> Chunk:
-        """Return rows ``start`` to ``stop`` of this chunk as views."""
-        weight = None if self.weight is None else self.weight[start:stop]
-        time = None if self.time is None else self.time[start:stop]
-        by = None if self.by is None else self.by[start:stop]
-        return Chunk(self.start + start, self.X[start:stop], self.y[start:stop], weight, time, by)
+    def arrays(self) -> dict[str, NDArray]:
+        """Return the values that there are, by name."""
+        return {name: part for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
 
 
 class Columns(NamedTuple):
