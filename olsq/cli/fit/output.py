@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from olsq.cli.errors import InputError, writing
 from olsq.cli.fit.declared import GROUPS
 from olsq.cli.sources.categories import GroupColumn
-from olsq.cli.sources.parquet import read_frames, reading_parquet, write_parquet
+from olsq.cli.sources.parquet import PIECEWISE, read_frames, reading_parquet, write_parquet
 from olsq.cli.sources.times import TimeColumn
 from olsq.files import Draft
 
@@ -225,7 +225,7 @@ class Output:
     def _copy_parquet(self) -> None:
         """Copy the rows of a finished Parquet file into the draft, as plain numbers."""
         assert self._draft is not None
-        with reading_parquet(str(self.path)), pq.ParquetFile(self.path) as file:
+        with reading_parquet(str(self.path)), pq.ParquetFile(self.path, **PIECEWISE) as file:
             if file.schema_arrow.names != self._names:
                 raise InputError(f"cannot resume: {self.path} is not the file the state describes")
             for frame in read_frames(file, self._names, 0, ROW_GROUP_ROWS):

@@ -76,10 +76,14 @@ class Baselines:
         at = np.maximum.accumulate(np.where(learned, places, -1))
         in_chunk = (at >= groups.first_places)[:, None]
         last[:] = np.where(in_chunk, y[np.maximum(at, 0)], self.past[codes, TARGETS + 1 :: 3])
-        known = np.zeros((2, n, TARGETS + 3 * m))
-        known[:, rows] = groups.shift(after, past), after
-        self.past[codes] = after  # of several, the last stays
-        return known[0], known[1]
+        before = groups.shift(after, past)
+        ends = begins + groups.counts - 1
+        self.past[codes[ends]] = after[ends]
+        if rows.size == n and begins.size == 1:  # all in order
+            return before, after
+        known_before, known_after = np.zeros((n, after.shape[1])), np.zeros((n, after.shape[1]))
+        known_before[rows], known_after[rows] = before, after
+        return known_before, known_after
 
     def as_text(self) -> str:
         """Return what is known of every group for the checkpoint."""

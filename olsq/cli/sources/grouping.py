@@ -24,6 +24,8 @@ class GroupedRows(NamedTuple):
         cls, codes: NDArray[np.int64] | None, n: int, mask: NDArray[np.bool_] | None = None
     ) -> GroupedRows:
         """Sort n rows by the numbers of their groups (-1: of none); without any all are one."""
+        if codes is None and mask is None:
+            return cls(np.arange(n), np.zeros(n, np.int64), np.zeros(min(n, 1), np.int64))
         if codes is None:
             codes = np.zeros(n, np.int64)
         rows = np.flatnonzero(codes >= 0 if mask is None else mask & (codes >= 0))
@@ -48,6 +50,8 @@ class GroupedRows(NamedTuple):
     def sums(self, values: NDArray) -> NDArray:
         """Return running sums of values (r, ...), from the beginning of each group."""
         total = np.cumsum(values, axis=0)
+        if len(self.begins) == 1:
+            return total
         return total - (total - values)[self.first_places]
 
     def shift(self, values: NDArray, firsts: NDArray) -> NDArray:
