@@ -141,7 +141,8 @@ class Forecaster:
         self, residual: NDArray, scored: NDArray[np.bool_], groups: GroupedRows
     ) -> NDArray[np.float64]:
         """Return sums of squared errors so far, and how many they are (n, m + 1), of each group."""
-        values = np.column_stack([np.where(scored[:, None], residual**2, 0.0), scored])
+        squares = np.where(scored[:, None], residual**2, 0.0)
+        values = np.column_stack([squares, scored.astype(np.float64)])
         for label, rows in groups.by_code().items():
             before = self._held["errors"].last(label)
             values[rows] = np.cumsum(values[rows], axis=0) + (0.0 if before is None else before)

@@ -60,7 +60,7 @@ class Model:
             self.features = tuple(notes["columns"]["features"])
             self.targets = tuple(notes["columns"]["targets"])
             self.table, self.design = notes["table"], notes["design"]
-            self.categories = list(self.table["categories"]["levels"])
+            self.categories = list(notes["table"]["categories"]["levels"])
             options = notes["options"]
             self.lags, self.by = options["--lags"] or 0, options["--by"]
             self.time_zone, self.time_name = options.get("--time-zone"), options.get("--time")
@@ -126,7 +126,7 @@ class PredictRun:
         self.design = Design(
             columns, source.table, model.lags, intercept=self.estimator.fit_intercept
         )
-        if model.table is not None:
+        if model.table is not None and model.design is not None:
             # without lags rows need not follow those that were learned
             followed = model.table if model.lags else model.table | {"time": None}
             with reading_notes(options.state):

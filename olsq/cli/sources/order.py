@@ -102,10 +102,10 @@ class RowOrder:
         skipped = np.flatnonzero(np.isnan(first))
         if skipped.size:
             row = skipped[np.argmin(numbers[skipped])]
+            time = datetime_text(float(local[row]))
             raise InputError(
-                f"--time-zone: row {numbers[row]:,} of {self._where} holds "
-                f"{datetime_text(local[row])} in column {self._column.name!r}, which the clocks of "
-                f"{zone} skip: choose the zone of the times"
+                f"--time-zone: row {numbers[row]:,} of {self._where} holds {time} in column "
+                f"{self._column.name!r}, which the clocks of {zone} skip: choose the zone of the times"
             )
         tied = (first == np.where(np.isnan(lasts), np.roll(first, 1), lasts)) & (first == last)
         ties = self._steps.ties_are_usual(int(np.count_nonzero(tied)), local.size)
