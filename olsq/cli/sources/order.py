@@ -105,7 +105,8 @@ class RowOrder:
             time = datetime_text(float(local[row]))
             raise InputError(
                 f"--time-zone: row {numbers[row]:,} of {self._where} holds {time} in column "
-                f"{self._column.name!r}, which the clocks of {zone} skip: choose the zone of the times"
+                f"{self._column.name!r}, which the clocks of {zone} skip: choose the zone of the "
+                "times"
             )
         tied = (first == np.where(np.isnan(lasts), np.roll(first, 1), lasts)) & (first == last)
         ties = self._steps.ties_are_usual(int(np.count_nonzero(tied)), local.size)
