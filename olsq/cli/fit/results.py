@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.cli.errors import InputError
 from olsq.cli.fit.checkpoint import reading_notes
 from olsq.cli.fit.estimators import Estimator
 from olsq.cli.fit.figures import Trace
@@ -83,6 +84,11 @@ class Results:
                 self.output = Output(options.out, out_names, table.time, mark, table.groups)
 
     def _restore(self, notes: dict[str, Any]) -> None:
+        if self.forecaster is not None and "baselines" not in notes:
+            # the rows of each group were not counted
+            raise InputError(
+                f"{self.options.state} was written by another version of olsq fit: start again"
+            )
         self.baselines.restore(notes)
         pairs = zip(self.scores, notes["scores"], strict=True)
         self.scores = [scores.from_dict(saved) for scores, saved in pairs]
