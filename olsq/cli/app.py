@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 import olsq
 from olsq.cli.errors import CommandError, InputError, printable
-from olsq.cli.fit.command import fit
-from olsq.cli.predict.command import predict
+from olsq.cli.fit.options import FitOptions
+from olsq.cli.options import parse_values, takes, typed_fields
+from olsq.cli.predict.options import PredictOptions
 
 
 def compile_(
@@ -103,7 +104,8 @@ def _run(arguments: list[str]) -> int:
         return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)
     except MemoryError as error:
         reason = str(error) or "an array could not be made"
-        return _fail(f"there is not enough memory: {reason}; take fewer columns or groups", 1)
+        advice = "take fewer columns or groups, or a shorter --window"
+        return _fail(f"there is not enough memory: {reason}; {advice}", 1)
     except Exception as error:
         # Typer's own errors (an unknown option, a value that is not a number) know their message;
         # anything else is a defect and keeps its traceback.
@@ -158,6 +160,34 @@ def demo(
     run_demo(out, Console())
 
 
-app.command(epilog=EXIT_CODES)(fit)
-app.command(epilog=EXIT_CODES)(predict)
+@app.command(epilog=EXIT_CODES)
+@takes(FitOptions)
+def fit(context: typer.Context, **arguments: Any) -> None:
+    """Fit a regression to a table in one pass, in constant memory.
+
+    Every row is predicted before it is learned, so the errors printed at the end are honest
+    errors of forecasts, one row ahead or --horizon. Rows are numbered from 1, the header not
+    counted.
+    """
+    from olsq.cli.fit.fit import run_fit
+
+    options = FitOptions.from_arguments(arguments, typed_fields(FitOptions, context))
+    run_fit(options, Console(), Console(stderr=True))
+
+
+@app.command(epilog=EXIT_CODES)
+@takes(PredictOptions)
+def predict(context: typer.Context, **arguments: Any) -> None:
+    """Predict new rows with a saved regression, which stays as it is.
+
+    Columns are found by name; others are ignored. Where a value is missing the prediction is empty.
+    With --lags the new rows follow those that were learned; where a target is missing, later rows
+    use its prediction instead.
+    """
+    from olsq.cli.predict.predict import run_predict
+
+    options = PredictOptions(**parse_values(PredictOptions, arguments))
+    run_predict(options, Console(stderr=True))
+
+
 app.command("compile", epilog=EXIT_CODES)(compile_)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich import markup
+from rich.console import Console
 
 
 class CommandError(Exception):
@@ -49,3 +53,19 @@ def escape(text: str) -> str:
 def label(text: str) -> str:
     """Return printable ``text`` that matplotlib does not read as mathematics."""
     return printable(text).replace("$", r"\$")
+
+
+def say(console: Console, text: str) -> None:
+    """Print a remark as it is, however long, in one line."""
+    console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
+
+
+@contextmanager
+def writing(where: object) -> Iterator[None]:
+    """Report in one line that nothing more can be written; a reader that has gone is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandError(f"cannot write to {error.filename or where}: {error.strerror}") from None

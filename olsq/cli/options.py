@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from inspect import Parameter, Signature, get_annotations
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
 from olsq.cli.errors import InputError, option_name
 from olsq.online.rows.durations import parse_duration
-
-MODEL, RESULTS, STOPPING, READING = "Model", "Results", "Stopping and resuming", "Reading"
-
 
 # A name in quotation marks, as in CSV, or one without; what follows an equals sign are levels.
 QUOTED = r'"(?:[^"]|"")*"'
@@ -119,6 +118,22 @@ def listed(value: tuple[str, ...]) -> list[str] | None:
     return list(value) or None
 
 
+class Rule(NamedTuple):
+    """What a number must do, in words after "must", and the test of it."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+POSITIVE = Rule("be a positive number", lambda value: 0 < value < math.inf)
+NOT_NEGATIVE = Rule("be finite and not negative", lambda value: 0 <= value < math.inf)
+ONE_ROW = Rule("be at least 1 row", lambda value: value >= 1)
+PROBABILITY = Rule("lie between 0 and 1", lambda value: 0 < value < 1)
+FACTOR = Rule("lie between 0 and 1", lambda value: 0 <= value <= 1)
+NO_ROW = Rule("be a number of rows, 0 or more", lambda value: value >= 0)
+MOST_ROWS = 10**15  # of any table
+
+
 @dataclass(frozen=True)
 class Declaration:
     """Declaration of a field of a command's options: on the command line and in a state.
@@ -137,8 +152,12 @@ class Declaration:
         Makes what a state keeps of the value, to be the same in a resumed run; None: nothing.
     same : tuple
         Values that mean the same.
-    choices : tuple of str
-        The values that there are; empty: any.
+    restored : callable or None
+        Makes the value of what a state keeps, where that is not the default's None.
+    choices, endings : tuple of str
+        The values that there are, and the endings of files; empty: any.
+    rule : Rule or None
+        What a number must be.
     each_run : bool
         Whether each run chooses for itself, also one that goes on.
     """
@@ -149,7 +168,10 @@ class Declaration:
     text: Any = None
     compared: Callable[[Any], Any] | None = as_json
     same: tuple[Any, ...] = ()
+    restored: Callable[[Any], Any] | None = None
     choices: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
+    rule: Rule | None = None
     each_run: bool = False
 
     def option_of(self, field: str) -> str:
@@ -182,6 +204,12 @@ def option(
     return field(**made, metadata={"declared": Declaration(info, **declaration)})
 
 
+model_option = partial(option, panel="Model")
+results_option = partial(option, panel="Results")
+stopping_option = partial(option, panel="Stopping and resuming")
+reading_option = partial(option, panel="Reading")
+
+
 def argument(help: str, metavar: str) -> Any:
     """Declare a field that is an argument of the command."""
     info = typer.Argument(help=help, show_default=False, metavar=metavar)
@@ -193,6 +221,35 @@ def declared(options: Any) -> dict[str, Declaration]:
     names = [name for kind in options.__mro__ for name in get_annotations(kind)]
     known = {f.name: f.metadata.get("declared") for f in fields(options)}
     return {name: how for name in names if (how := known[name]) is not None}
+
+
+def check_values(options: Any) -> None:
+    """Raise InputError, naming the option, for a value that its declaration does not allow."""
+    for name, how in declared(type(options)).items():
+        value, flag = getattr(options, name), how.option_of(name)
+        if value is None:
+            continue
+        if how.choices and value not in how.choices:
+            raise InputError(f"{flag} must be {' or '.join(how.choices)}, got {value!r}")
+        if how.endings and value.suffix.lower() not in how.endings:
+            endings = f"{', '.join(how.endings[:-1])} or {how.endings[-1]}"
+            raise InputError(f"{flag} must end in {endings}, got {value.name}")
+        if how.rule is None or isinstance(value, str):
+            continue
+        if not how.rule.holds(value):
+            shown = value if isinstance(value, int) else f"{value:g}"
+            raise InputError(f"{flag} must {how.rule.words}, got {shown}")
+        if isinstance(value, int) and value > MOST_ROWS:
+            raise InputError(f"{flag} must be at most {MOST_ROWS:,}, got {value}")
+
+
+def restored_value(defaults: Any, name: str, kept: Any) -> Any:
+    """Return the value of a field that a state keeps as ``kept``."""
+    if kept is None:
+        return getattr(defaults, name)
+    restored = declared(type(defaults))[name].restored
+    value = kept if restored is None else restored(kept)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def takes(options: Any) -> Callable[[Any], Any]:

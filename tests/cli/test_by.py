@@ -5,7 +5,9 @@ import polars as pl
 import pytest
 
 import olsq
-from olsq.cli.fit.scores import GroupScores, Scores
+from olsq.cli.fit.checkpoint import pack
+from olsq.cli.fit.scores import LEARNED, ROWS, TARGETS, Baselines, Known, Scores
+from olsq.cli.sources.grouping import GroupedRows
 
 SHOPS = ["north", "south", "a,b", '"west"']
 FIT = ("--target", "y", "--by", "shop", "--chunk-rows", 50)
@@ -191,26 +193,65 @@ def test_groups_that_were_never_learned_have_no_prediction(table, olsq_command):
     assert "3 rows of 2 groups that the state does not know ('mars', 'venus')" in err
 
 
+def scored(y, error, used, codes, cuts):
+    """The scores of two targets, y and -y, learned in chunks."""
+    baselines, scores = Baselines(2), [Scores(burn_in=3), Scores(burn_in=3)]
+    for rows in np.split(np.arange(len(y)), cuts):
+        groups = GroupedRows.of(codes[rows], len(rows))
+        both = np.column_stack([y[rows], -y[rows]])
+        before, after = baselines.advance(
+            np.where(used[rows, None], both, np.nan), used[rows], groups
+        )
+        learned = before[:, LEARNED]
+        for t, count in zip(rows, learned, strict=True):
+            of_group = codes[:t] == codes[t]
+            assert count == used[:t][of_group].sum() * (codes[t] >= 0)
+            assert before[t - rows[0], ROWS] == of_group.sum() * (codes[t] >= 0)
+        np.testing.assert_array_equal(after[:, LEARNED], learned + used[rows])
+        bases = Known.of(before[:, TARGETS:], learned, used[rows] & (learned >= 3))
+        for sign, one, basis in zip((1, -1), scores, bases, strict=True):
+            one.update(sign * y[rows], sign * error[rows], used[rows], basis)
+        baselines.restore({"baselines": baselines.as_text()})
+        scores = [Scores.from_dict(one.as_dict()) for one in scores]
+    return scores
+
+
 def test_errors_are_scored_beside_the_baselines_of_each_group():
     rng = np.random.default_rng(0)
     codes = rng.integers(-1, 5, 400)
     y, error = rng.standard_normal((2, 400)) + codes * 1e3
     used = (rng.random(400) < 0.9) & (codes >= 0)
-    together = GroupScores(burn_in=3)
-    for rows in np.split(np.arange(400), [1, 3, 10, 200]):
-        learned = together.learned_before(used[rows], codes[rows])
-        for t, count in zip(rows, learned, strict=True):
-            assert count == used[:t][codes[:t] == codes[t]].sum()
-        together.update(y[rows], error[rows], used[rows], codes[rows])
-        together = GroupScores.from_dict(together.as_dict())
-    apart = []
+    together, other = scored(y, error, used, codes, [1, 3, 10, 200])
+    sums = dict.fromkeys(("scored", "square", "mean_absolute", "last_square", "mean_square"), 0.0)
     for code in range(5):
-        apart.append(Scores(burn_in=3))
-        apart[-1].update(y[codes == code], error[codes == code], used[codes == code])
-    for name in ("used", "scored", "square", "mean_absolute", "last_square", "mean_square"):
-        total = sum(getattr(scores, name) for scores in apart)
+        past = y[used & (codes == code)]
+        errors = error[used & (codes == code)]
+        for t in range(3, len(past)):
+            sums["scored"] += 1
+            sums["square"] += errors[t] ** 2
+            sums["mean_absolute"] += abs(past[t] - past[:t].mean())
+            sums["mean_square"] += (past[t] - past[:t].mean()) ** 2
+            sums["last_square"] += (past[t] - past[t - 1]) ** 2
+    for name, total in sums.items():
         assert getattr(together, name) == pytest.approx(total, rel=1e-12)
-    assert together.rows == 400
+        assert getattr(other, name) == pytest.approx(total, rel=1e-12)
+    assert (together.rows, together.used) == (400, used.sum())
+
+
+def test_scores_of_earlier_states_go_on():
+    """They kept what is known of the groups with the errors of each target."""
+    past = np.array([[3.0, 1.0, 2.5, 0.5], [1.0, 7.0, 7.0, 0.0]])
+    baselines = Baselines(2)
+    baselines.restore({"scores": [{"past": pack(past)}, {"past": pack(-past * [-1, 1, 1, 1])}]})
+    np.testing.assert_array_equal(baselines.past[:, LEARNED], [3, 1])
+    np.testing.assert_array_equal(
+        baselines.past[:, TARGETS:], np.hstack([past[:, 1:], -past[:, 1:]])
+    )
+    alone = Baselines(1)
+    old = {"used": 2, "first": 1.0, "last": "nan", "shifted_sum": 0.5, "burn_in": 3}
+    alone.restore({"scores": [old]})
+    np.testing.assert_array_equal(alone.past, [[2, 2, 1, np.nan, 0.5]])
+    assert Scores.from_dict(old).used == 2
 
 
 @pytest.mark.full

@@ -12,6 +12,8 @@ import polars as pl
 import pytest
 
 import olsq
+from olsq.cli.sources.columns import Reading
+from olsq.cli.sources.parquet import ParquetSource
 
 from .test_options import compress_zstd
 
@@ -313,3 +315,99 @@ def test_every_option_takes_a_quoted_name(option, tmp_path, olsq_command):
     target = () if option == "--target" else ("--target", "y")
     code, _, err = olsq_command("fit", tmp_path / "d.csv", *target, option, '"a,b"')
     assert (code, err) == (0, "")
+
+
+# -- types of Parquet ------------------------------------------------------------------------------
+
+TYPED = {
+    "duration": pl.Series([1, 2] * 20).cast(pl.Duration("us")),
+    "list": pl.Series([[1], [2]] * 20),
+    "struct": pl.Series([{"a": 1}, {"a": 2}] * 20),
+    "binary": pl.Series([b"\xff", b"b"] * 20),
+}
+
+
+@pytest.mark.parametrize("kind", TYPED)
+@pytest.mark.parametrize("role", ["--by", "--categorical", "--time", "--features", "--weight"])
+def test_columns_of_other_types_are_refused(role, kind, tmp_path, olsq_command):
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"g": TYPED[kind], "x": rng.random(40), "y": rng.random(40)})
+    frame.write_parquet(tmp_path / "d.parquet")
+    more = ("--features", "x") if role in ("--by", "--time", "--weight") else ()
+    options = ("--target", "y", role, "g", *more, "--out", tmp_path / "o.csv")
+    result = olsq_command("fit", tmp_path / "d.parquet", *options)
+    refused(result, "d.parquet")
+    assert "holds no value" not in result[2]
+    assert not (tmp_path / "o.csv").exists()
+
+
+@pytest.mark.parametrize("kind", [pl.Boolean, pl.Categorical, pl.Time])
+def test_times_are_dates_numbers_or_text(kind, tmp_path, olsq_command):
+    series = pl.Series(["0", "1"] * 20) if kind is pl.Categorical else pl.Series([0, 1] * 20)
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"g": series.cast(kind), "x": rng.random(40), "y": rng.random(40)})
+    frame.write_parquet(tmp_path / "d.parquet")
+    options = ("--target", "y", "--time", "g")
+    refused(olsq_command("fit", tmp_path / "d.parquet", *options), "--time", "'g'", str(kind()))
+
+
+def test_text_of_tools_that_store_bytes_is_text(tmp_path, olsq_command):
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"g": ["u", "ü"] * 20, "x": rng.random(40), "y": rng.random(40)})
+    outs = []
+    for name, table in (
+        ("text", frame),
+        ("bytes", frame.with_columns(pl.col("g").cast(pl.Binary))),
+    ):
+        table.write_parquet(tmp_path / f"{name}.parquet")
+        outs.append(tmp_path / f"{name}.csv")
+        options = ("--target", "y", "--by", "g", "--out", outs[-1])
+        assert olsq_command("fit", tmp_path / f"{name}.parquet", *options)[0] == 0
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 40, 100])
+def test_parquet_is_read_from_any_row_group(rows, tmp_path):
+    """Also columns whose names begin alike, as of nested ones."""
+    n = 100
+    frame = pl.DataFrame({"a.b": np.arange(n) + 0.5, "a": np.arange(n) * 1.0, "y": np.ones(n)})
+    frame.write_parquet(tmp_path / "d.parquet", row_group_size=rows)
+    reading = Reading(targets=("y",), features=("a",), chunk_rows=3)
+    for start in (0, 1, 39, 40, 41, 99, 100):
+        with ParquetSource(tmp_path / "d.parquet", reading) as source:
+            found = [frame["a"].to_list() for frame in source.read_cells(start)]
+        assert [x for part in found for x in part] == list(range(start, n))
+
+
+# -- options that no table fits --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--columns", "", "--out", "o.csv"), "--columns must be chosen from prediction, "),
+        (("--horizon", 10**20), "--horizon must be at most 1,000,000,000,000,000, got 1"),
+        (("--window", 10**22), "--window must be at most 1,000,000,000,000,000, got 1"),
+        (("--lags", 10**11), "100,000,000,002 coefficients take about"),
+        (("--lags", 70), "have a missing value or fewer than 70 before them"),
+        (("--time", "row", "--out", "o.csv"), "two columns of --out would be named 'row'"),
+        (("--by", "row", "--out", "o.csv"), "two columns of --out would be named 'row'"),
+        (("--exclude", "row,x,note"), "no regressors: no column is left besides 'y'"),
+    ],
+)
+def test_what_no_table_fits(options, message, tmp_path, olsq_command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i},{line}" for i, line in enumerate(lines()[1:])]
+    (tmp_path / "d.csv").write_text("\n".join(["row,x,y,note", *rows]))
+    more = () if "--exclude" in options else ("--features", "x")
+    refused(olsq_command("fit", "d.csv", "--target", "y", *more, *options), message)
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_endings_of_files_may_be_capitals(tmp_path, olsq_command):
+    (tmp_path / "d.csv").write_text("\n".join(lines()))
+    for name in ("o.CSV", "o.Parquet"):
+        options = ("--target", "y", "--features", "x", "--out", tmp_path / name)
+        assert olsq_command("fit", tmp_path / "d.csv", *options)[0] == 0
+    one, other = pl.read_csv(tmp_path / "o.CSV"), pl.read_parquet(tmp_path / "o.Parquet")
+    np.testing.assert_allclose(one.to_numpy(), other.to_numpy())

@@ -3,6 +3,7 @@
 import io
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 import olsq
+from olsq.cli.sources.csv import CsvSource
 
 DOCS = Path(__file__).parents[2] / "docs"
 N, CUT = 500, 330
@@ -354,3 +356,54 @@ def test_times_do_not_lose_or_gain_a_zone(zoned, end, tmp_path, olsq_command):
     assert "time zone, and those of the rows before" in " ".join(err.split())
     assert state.read_bytes() == before
     assert olsq_command("fit", tmp_path / f"right.{end}", *go_on)[0] == 0
+
+
+@pytest.mark.parametrize("part", ["table", "design", "columns", "options", "position", "scores"])
+@pytest.mark.parametrize("damage", [{}, [], None, 3])
+def test_notes_that_are_damaged_are_refused(part, damage, tables, olsq_command):
+    """An edited state is no traceback, whatever it holds, and stays as it is."""
+    folder, _ = tables
+    state, options = folder / "s.olsq", ("--target", "y", "--by", "shop", "--features", "x")
+    assert olsq_command("fit", folder / "first.csv", *options, "--state", state)[0] == 0
+    estimator = olsq.load(state)
+    notes = estimator.metadata_["olsq fit"] | {part: damage}
+    estimator.save(state, metadata={"olsq fit": notes})
+    before = state.read_bytes()
+    for command in (
+        ("predict", state, folder / "second.parquet"),
+        ("fit", folder / "second.parquet", "--continue", "--state", state),
+        ("fit", folder / "first.csv", "--resume", "--state", state, *options),
+    ):
+        code, _, err = olsq_command(*command)
+        assert code in (0, 2)
+        if code:
+            assert err.startswith("olsq: ")
+            assert err.count("\n") == 1
+            assert state.read_bytes() == before
+        else:
+            state.write_bytes(before)
+
+
+def test_rows_that_a_stop_left_are_said(tables, olsq_command, monkeypatch):
+    folder, _ = tables
+    state = folder / "s.olsq"
+    options = ("--target", "y", "--features", "x", "--chunk-rows", 50, "--state", state)
+    chunks = CsvSource.chunks
+
+    def interrupted(source):
+        for number, chunk in enumerate(chunks(source)):
+            if number == 2:
+                signal.raise_signal(signal.SIGINT)
+            yield chunk
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CsvSource, "chunks", interrupted)
+        assert olsq_command("fit", folder / "first.csv", *options)[0] == 130
+    kept = state.read_bytes()
+    code, _, err = olsq_command("fit", folder / "second.parquet", "--continue", "--state", state)
+    assert code == 0
+    assert "the run before stopped after row 100 of its table" in err
+    state.write_bytes(kept)
+    assert olsq_command("fit", folder / "first.csv", *options, "--resume")[2] == ""
+    code, _, err = olsq_command("fit", folder / "second.parquet", "--continue", "--state", state)
+    assert (code, err) == (0, "")

@@ -121,6 +121,14 @@ def test_names_are_those_of_the_csv_module(name, tmp_path):
         CsvSource(tmp_path / "d.csv", READING)
 
 
+@pytest.mark.parametrize("name", ["a;b;c", "a|b|c|d", "1\t2\t3", 'x "";;;"" y'])
+def test_separators_in_quoted_names_separate_nothing(name, tmp_path):
+    (tmp_path / "d.csv").write_text(f'b,"{name}",a\n1,2,3\n')
+    with CsvSource(tmp_path / "d.csv", READING) as source:
+        assert source.separator == ","
+        assert source.header == ["b", name.replace('""', '"'), "a"]
+
+
 @pytest.mark.parametrize("row", [b'"' + b"x,\n" * 100, b"x" * 300])
 def test_one_endless_row_is_refused(row, tmp_path, monkeypatch):
     monkeypatch.setattr(csv_source, "BLOCK_BYTES", 64)

@@ -158,6 +158,20 @@ def test_a_run_that_goes_on_ends_with_the_same_bytes(horizon, by, folder, olsq_c
     assert f"--horizon was {horizon} and is 6" in err
 
 
+def test_states_that_count_no_rows_of_groups_are_refused(folder, olsq_command):
+    """Those of a version between 0.2 and 0.3: the overlap of errors would be wrong."""
+    state = folder / "h.olsq"
+    run = ("fit", folder / "d.csv", *COMMON, "--horizon", 5, "--state", state)
+    assert olsq_command(*run)[0] == 0
+    estimator = olsq.load(state)
+    notes = estimator.metadata_["olsq fit"]
+    del notes["baselines"]
+    estimator.save(state, metadata={"olsq fit": notes})
+    code, _, err = olsq_command(*run, "--resume")
+    assert code == 2
+    assert "was written by another version of olsq fit: start again" in err
+
+
 def test_scores_do_not_need_an_output(folder, olsq_command):
     texts = []
     for more in ((), ("--out", folder / "o.csv")):

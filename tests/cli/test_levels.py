@@ -215,3 +215,44 @@ def test_missing_words_of_numbers_and_of_listed_levels(tmp_path, olsq_command):
     assert code == 2
     assert "holds 'NA'" in err
     assert "differ" in olsq_command(*fit, "--categorical", "x=1|1.0")[2]
+
+
+@pytest.mark.parametrize("levels", [["a", "*", "b"], ["*", "b", "c"], ["a|b", "c=d", "*"]])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_levels_may_be_spelled_like_options(levels, intercept, tmp_path, olsq_command):
+    """An asterisk in the data is a level: in a list it stands for all others."""
+    n = 60
+    x, number = np.arange(n) % 7.0, np.arange(n) % 3
+    frame = pl.DataFrame({"k": [levels[i] for i in number], "x": x, "y": x + 10.0 * number})
+    data, state, out = (tmp_path / name for name in ("d.csv", "s.olsq", "o.csv"))
+    frame.write_csv(data)
+    options = ("--target", "y", "--categorical", "k", *["--no-intercept"] * (not intercept))
+    assert olsq_command("fit", data, *options, "--state", state)[0] == 0
+    assert olsq_command("predict", state, data, "--out", out)[0] == 0
+    np.testing.assert_allclose(pl.read_csv(out)["prediction"].to_numpy(), frame["y"], atol=1e-8)
+
+
+def test_a_level_called_other_is_listed(tmp_path, olsq_command):
+    rows = [f"{['a', 'b', 'other'][i % 3]},{i % 7},{i % 5}" for i in range(60)]
+    (tmp_path / "d.csv").write_text("\n".join(["k,x,y", *rows]))
+    fit = ("fit", tmp_path / "d.csv", "--target", "y", "--categorical")
+    code, _, err = olsq_command(*fit, "k")
+    assert code == 2
+    assert "'k=other'" in err
+    assert "list the levels without *" in err
+    assert olsq_command(*fit, "k=a|b|other")[0] == 0
+
+
+def test_a_level_that_became_a_missing_word_is_refused(tmp_path, olsq_command):
+    """Rows of it would be skipped without a word."""
+    countries(tmp_path)
+    state = tmp_path / "s.olsq"
+    fit = ("fit", tmp_path / "d.csv", "--target", "y", "--categorical", "c", "--missing-words", "")
+    assert olsq_command(*fit, "--state", state)[0] == 0
+    for command in (
+        ("predict", state, tmp_path / "d.csv"),
+        ("fit", tmp_path / "d.csv", "--continue", "--state", state, "--missing-words", "NA"),
+    ):
+        code, _, err = olsq_command(*command)
+        assert code == 2
+        assert "'NA' is a level of 'c' and a word for a missing value" in err

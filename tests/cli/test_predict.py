@@ -146,3 +146,26 @@ def test_states_that_cannot_predict(tmp_path, olsq_command):
         assert message in err
     code, _, err = olsq_command("predict", state, data, "--out", state.with_suffix(".csv"))
     assert not state.with_suffix(".csv").exists()
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+def test_a_table_without_any_column_of_the_state(end, tmp_path, olsq_command):
+    """Of a regression on lags alone: a time, or an empty target, says how many rows there are."""
+    state, new = tmp_path / "s.olsq", tmp_path / f"n.{end}"
+    pl.DataFrame({"t": range(30), "y": np.arange(30) % 4.0}).write_csv(tmp_path / "d.csv")
+    options = ("--target", "y", "--time", "t", "--lags", 4, "--exclude", "t")
+    assert olsq_command("fit", tmp_path / "d.csv", *options, "--state", state)[0] == 0
+    later = pl.DataFrame({"t": [30, 31]})
+    for frame, more, code in (
+        (later, (), 2),
+        (later, ("--time", "t"), 0),
+        (later.with_columns(y=pl.lit(None, pl.Float64)), (), 0),
+    ):
+        frame.write_csv(new) if end == "csv" else frame.write_parquet(new)
+        found, text, err = olsq_command("predict", state, new, *more)
+        assert found == code
+        if code:
+            assert "no column 'y' in the data: an empty one says how many rows" in err
+        else:
+            values = [float(line.split(",")[-1]) for line in text.splitlines()[1:]]
+            np.testing.assert_allclose(values, [2, 3], atol=1e-9)

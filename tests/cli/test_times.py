@@ -376,3 +376,59 @@ def test_forecasts_whose_times_are_not_checked_say_so(tmp_path, olsq_command):
     assert "whatever column 't' holds: give --time t to have it checked" in err
     new = write(tmp_path / "n.csv", times[30:32])
     assert olsq_command("predict", state, new, "--time", "t")[2] == ""
+
+
+# -- what cannot be read is named, and what was read is written as it was --------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rest", "pattern"),
+    [
+        ("2024-02-30", "%Y-%m-%d", "%Y-%m-%d"),
+        ("31.04.2024", "%d.%m.%Y", "%d.%m.%Y"),
+        ("2024-01-20 24:00", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M"),
+        ("2024-01-20", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S"),
+        ("20.01.2024", "%m/%d/%Y", "%m/%d/%Y"),
+    ],
+)
+def test_a_cell_that_is_no_date_is_named(wrong, rest, pattern, tmp_path, olsq_command):
+    """Not the first one of the column, which is a date."""
+    texts = [f"{time:{rest}}" for time in dates("2024-01-01", 40)]
+    texts[19] = wrong
+    data = write(tmp_path / "d.csv", texts)
+    result = olsq_command("fit", data, "--target", "y", "--time", "t")
+    refused(result, "row 20 of ", repr(wrong), f"not a time written as {pattern}")
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+@pytest.mark.parametrize("offset", ["Z", "+02:00", "-0530"])
+def test_times_with_a_zone_keep_one(offset, end, tmp_path, olsq_command):
+    """As UTC: rows of --out and of the table at the same time are found again."""
+    texts = [f"{time:%Y-%m-%dT%H:%M:%S}{offset}" for time in dates("2024-01-01", 30)]
+    data, out = write(tmp_path / "d.csv", texts), tmp_path / f"o.{end}"
+    parse = pl.col("t").str.to_datetime("%Y-%m-%dT%H:%M:%S%#z")
+    moments = pl.read_csv(data).select(parse)["t"]
+    if end == "parquet":
+        data = tmp_path / "d.parquet"
+        frame = pl.read_csv(data.with_suffix(".csv")).with_columns(parse)
+        frame.with_columns(pl.col("t").dt.convert_time_zone("Asia/Tokyo")).write_parquet(data)
+    options = ("--target", "y", "--time", "t", "--half-life", "5D")
+    code, _, err = olsq_command("fit", data, *options, "--out", out)
+    assert (code, err) == (0, "")
+    if end == "parquet":
+        assert pl.read_parquet(out)["t"].to_list() == moments.to_list()
+    else:
+        found = pl.read_csv(out)["t"]
+        assert found.str.ends_with("+00:00").all()
+        assert found.str.to_datetime("%Y-%m-%d %H:%M:%S%:z").to_list() == moments.to_list()
+
+
+def test_times_in_messages_differ_where_they_do(tmp_path, olsq_command):
+    data = write(tmp_path / "d.csv", [*range(1_000_000, 1_000_030), 1_000_010.5])
+    result = olsq_command("fit", data, "--target", "y", "--time", "t")
+    refused(result, "row 31 of ", "(1000010.5) is earlier than the one above it (1000029)")
+
+
+def test_a_time_zone_has_a_name(tmp_path, olsq_command):
+    data = write(tmp_path / "d.csv", [f"{t:%Y-%m-%d %H:%M}" for t in dates("2024-01-01", 9)])
+    refused(olsq_command("fit", data, "--target", "y", "--time", "t", "--time-zone", ""), "known")

@@ -28,7 +28,7 @@ from olsq.cli.demo.studies import (
     scored_rows,
 )
 from olsq.cli.errors import CommandError, InputError
-from olsq.cli.fit.options import FIGURES
+from olsq.cli.fit.declared import FIGURES
 from olsq.cli.paths import FULL, check_paths, locked_paths
 
 MACRO_WORDS = """\

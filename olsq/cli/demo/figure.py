@@ -21,23 +21,16 @@ SMOOTHED = 8  # tokens that a point of the third act's lines averages
 LIGHT_ORANGE, LIGHT_BLUE = "#eda766", "#7fb3d5"
 
 
-def draw_demo(
-    macro: Study, co2: Study, readings: Sequence[Reading], *, wide: bool = True
-) -> Figure:
+def draw_demo(macro: Study, co2: Study, readings: Sequence[Reading]) -> Figure:
     """Draw each study's data, predictions and coefficient, and the attention rules' errors.
 
-    The studies are two columns above one wide panel; with ``wide=False`` all panels are one column,
-    for a telephone.
+    The studies are two columns above one wide panel.
     """
     with house_style():
-        if wide:
-            figure = new_figure(9.7, 8.4, roomy_layout())
-            grid = figure.add_gridspec(3, 2)
-            places = (grid[0, 0], grid[1, 0], grid[0, 1], grid[1, 1], grid[2, :])
-            axes = [figure.add_subplot(place) for place in places]
-        else:
-            figure = new_figure(4.9, 11.4, roomy_layout())
-            axes = list(figure.subplots(5, 1))
+        figure = new_figure(9.7, 8.4, roomy_layout())
+        grid = figure.add_gridspec(3, 2)
+        places = (grid[0, 0], grid[1, 0], grid[0, 1], grid[1, 1], grid[2, :])
+        axes = [figure.add_subplot(place) for place in places]
         lines = [
             *_draw_study(axes[0], axes[1], macro, "Price points per billion dollars of money"),
             *_draw_study(axes[2], axes[3], co2, "Growth of CO2 in ppm a year"),

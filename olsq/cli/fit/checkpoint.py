@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,18 @@ VERSION = 3
 _NOTES = {"version", "options", "chunk_rows", "input", "position", "columns", "table", "design"}
 
 
+def load_state(path: Path) -> Any:
+    """Load an estimator; InputError if there is no such file, or it is damaged or foreign."""
+    try:
+        return olsq.load(path)
+    except FileNotFoundError:
+        raise InputError(f"no such file: {path}") from None
+    except olsq.StateFileError as error:
+        raise InputError(str(error)) from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
 def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
     """Load the estimator and the notes saved with it; None if there is no such file.
 
@@ -31,15 +46,19 @@ def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
     InputError
         If the file is damaged, foreign, or not a checkpoint of ``olsq fit``.
     """
+    return check_notes(path, load_state(path)) if os.path.lexists(path) else None
+
+
+@contextmanager
+def reading_notes(path: object) -> Iterator[None]:
+    """Raise InputError where the notes of a state are not as :func:`make_notes` writes them."""
     try:
-        estimator = olsq.load(path)
-    except FileNotFoundError:
-        return None
-    except olsq.StateFileError as error:
-        raise InputError(str(error)) from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    return check_notes(path, estimator)
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise InputError(
+            f"the notes of olsq fit in {path} are damaged ({type(error).__name__}: {error}): "
+            "start again"
+        ) from None
 
 
 def check_notes(path: Path, estimator: Any) -> tuple[Estimator, dict[str, Any]]:
@@ -59,8 +78,10 @@ def make_notes(
     source: Source,
     position: Position,
     parts: dict[str, Any],
+    *,
+    finished: bool,
 ) -> dict[str, Any]:
-    """Return the notes for a checkpoint at ``position`` of ``source``.
+    """Return the notes for a checkpoint at ``position`` of ``source``, its end or not.
 
     Nothing in those of a finished run depends on the time or on how often checkpoints were made, so
     that one that was interrupted ends with the same bytes as one that was not.
@@ -72,6 +93,7 @@ def make_notes(
             "chunk_rows": source.chunk_rows,
             "input": source.identity(),
             "position": position,
+            "finished": finished,
             "columns": {
                 "targets": list(source.columns.targets),
                 "features": list(source.columns.features),

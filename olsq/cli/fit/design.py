@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 from olsq.cli.fit.checkpoint import pack, unpack
+from olsq.cli.sources.categories import OTHER
 from olsq.cli.sources.columns import Chunk, Columns
+from olsq.cli.sources.grouping import GroupedRows, extend
 from olsq.cli.sources.table import TableBuilder
 
 
@@ -45,12 +47,19 @@ class Design:
     ) -> None:
         if not columns.features and not lags:
             raise InputError(
-                "no regressors: the data have no column besides "
+                "no regressors: no column is left besides "
                 f"{' and '.join(map(repr, columns.targets))}"
             )
         self.columns, self.lags = columns, lags
         self._categories, self._intercept = table.categories, intercept
         self.history = np.empty((0, lags, len(columns.targets)))  # of every group
+
+    def count(self) -> int:
+        """Return the number of regressors; the levels must be settled."""
+        categories = self._categories.names
+        dummies = [self._categories.dummies(name, intercept=self._intercept) for name in categories]
+        plain = len(self.columns.features) - len(categories)
+        return plain + sum(map(len, dummies)) + self.lags * len(self.columns.targets)
 
     def names(self) -> list[str]:
         """Return the names of the regressors; the levels must be settled.
@@ -71,7 +80,10 @@ class Design:
             names += [f"{target}_lag{k}" for k in range(1, self.lags + 1)]
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
-            raise InputError(f"two regressors would be named {twice[0]!r}: rename a column")
+            raise InputError(
+                f"two regressors would be named {twice[0]!r}: rename a column, or list the levels "
+                f"without * if {OTHER!r} is one of them"
+            )
         return names
 
     def matrix(self, chunk: Chunk) -> NDArray[np.float64]:
@@ -93,46 +105,40 @@ class Design:
     def _lagged_targets(self, chunk: Chunk) -> NDArray[np.float64]:
         """Return the earlier targets (n, m, lags) of every row, the row just before it first."""
         lagged = np.full((*chunk.y.shape, self.lags), np.nan)
-        rows, places, joined = self._join_history(chunk)
+        groups, places, joined = self._join_history(chunk)
         for k in range(1, self.lags + 1):
-            lagged[rows, :, k - 1] = joined[places - k]
+            lagged[groups.rows, :, k - 1] = joined[places - k]
         return lagged
 
     def _join_history(
         self, chunk: Chunk
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Join each group's targets in this chunk to those before it; return rows, places, known
-        targets.
+    ) -> tuple[GroupedRows, NDArray[np.int64], NDArray[np.float64]]:
+        """Join each group's targets in this chunk to those before it; return the rows by group,
+        their places, and the targets.
 
         ``joined`` (n + groups lags, m) has the targets of each group's rows after those it had
         before.
         """
-        codes = np.zeros(len(chunk.X), np.int64) if chunk.by is None else chunk.by
-        self._add_groups(int(codes.max(initial=-1)) + 1)
-        rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
-        groups, ends = np.unique(codes[rows], return_counts=True)
-        number = np.repeat(np.arange(groups.size), ends)
-        places = np.arange(rows.size) + self.lags * (number + 1)
-        joined = np.empty((rows.size + self.lags * groups.size, chunk.y.shape[1]))
-        begins = np.cumsum(ends) - ends + self.lags * np.arange(groups.size)
-        joined[begins[:, None] + np.arange(self.lags)] = self.history[groups]
+        groups = GroupedRows.of(chunk.by, len(chunk.X))
+        rows, codes, begins = groups
+        self.history = extend(self.history, int(codes.max(initial=-1)) + 1, np.nan)
+        number = np.arange(begins.size)
+        places = np.arange(rows.size) + self.lags * (np.repeat(number, groups.counts) + 1)
+        joined = np.empty((rows.size + self.lags * begins.size, chunk.y.shape[1]))
+        joined[(begins + self.lags * number)[:, None] + np.arange(self.lags)] = self.history[
+            codes[begins]
+        ]
         joined[places] = chunk.y[rows]
-        return rows, places, joined
-
-    def _add_groups(self, groups: int) -> None:
-        if groups > len(self.history):
-            more = np.full((groups - len(self.history), *self.history.shape[1:]), np.nan)
-            self.history = np.concatenate([self.history, more])
+        return groups, places, joined
 
     def advance(self, chunk: Chunk) -> None:
         """Append the targets of a chunk that was learned to the history."""
         if not self.lags:
             return
-        rows, places, joined = self._join_history(chunk)
-        codes = np.zeros(len(chunk.X), np.int64) if chunk.by is None else chunk.by
-        last = np.flatnonzero(np.diff(codes[rows], append=-1))
+        groups, places, joined = self._join_history(chunk)
+        last = groups.begins + groups.counts - 1
         ends = places[last, None] + 1 + np.arange(-self.lags, 0)
-        self.history[codes[rows[last]]] = joined[ends]
+        self.history[groups.codes[last]] = joined[ends]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the targets that later rows need, for the checkpoint."""

@@ -8,42 +8,33 @@ import time
 from functools import partial
 from typing import Any, NoReturn
 
-import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from olsq.cli.errors import CommandError, InputError, Interrupted
+from olsq.cli.errors import CommandError, InputError, Interrupted, say, writing
 from olsq.cli.fit.checkpoint import (
     continue_source,
     keep_stored_ridge,
     load_checkpoint,
     make_notes,
+    reading_notes,
     resume_source,
 )
 from olsq.cli.fit.design import Design, usable_rows
 from olsq.cli.fit.estimators import Estimator, Groups, make_estimator
-from olsq.cli.fit.figures import Trace, draw, draw_by_group
-from olsq.cli.fit.horizon import (
-    ChunkForecasts,
-    Forecaster,
-    RowsBefore,
-    skipped_rows_change,
-)
-from olsq.cli.fit.intervals import Intervals, TargetPath, hide_first
+from olsq.cli.fit.figures import draw, draw_by_group
 from olsq.cli.fit.options import FitOptions
-from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.repeats import LastRows, Repetition
-from olsq.cli.fit.report import print_group_report, print_report, warn_of_unnamed_columns
-from olsq.cli.fit.scores import GroupScores, Scores
+from olsq.cli.fit.report import print_report, warn_of_unnamed_columns
+from olsq.cli.fit.results import Learned, Results
 from olsq.cli.fit.size import check_size
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
+from olsq.cli.sources.grouping import GroupedRows
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
-from olsq.online import CoefficientPath
-from olsq.online.rows.times import as_values
 
 
 def run_fit(options: FitOptions, console: Console, progress_console: Console) -> None:
@@ -62,7 +53,8 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
         saved = load_checkpoint(options.state)
         if saved is not None:
             _, notes = saved
-            options = options.with_options_of(notes["options"], notes["columns"]["features"])
+            with reading_notes(options.state):
+                options = options.with_options_of(notes["options"], notes["columns"]["features"])
         elif options.continued:
             raise InputError(f"cannot continue: there is no state {options.state}")
     options.check()
@@ -76,7 +68,7 @@ def _run_locked(options: FitOptions, console: Console, progress_console: Console
     if (options.resume or options.continued) and options.state is not None:
         checkpoint = load_checkpoint(options.state)
         if checkpoint is None:
-            progress_console.print(f"{options.state} does not exist yet: starting from row 1")
+            say(progress_console, f"{options.state} does not exist yet: starting from row 1")
     source = open_source(options.data, options.reading())
     warn_of_unnamed_columns(source, progress_console)
     with source, Interrupts() as interrupts:
@@ -93,12 +85,8 @@ def _run_locked(options: FitOptions, console: Console, progress_console: Console
             # Without a state file nobody can go on with a draft: leave none behind.
             if not done:
                 run.close(discard=options.state is None or not options.state.exists())
-        try:
+        with writing("standard output"):
             run.report(console)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise CommandError(f"cannot write to standard output: {error.strerror}") from None
 
 
 class FitRun:
@@ -124,7 +112,8 @@ class FitRun:
         console: Console,
     ) -> None:
         if checkpoint is not None:
-            options = keep_stored_ridge(options, checkpoint[1])
+            with reading_notes(options.state):
+                options = keep_stored_ridge(options, checkpoint[1])
         self.options, self.source, self._console = options, source, console
         self.design = Design(
             source.columns, source.table, options.lags, intercept=options.intercept
@@ -134,59 +123,38 @@ class FitRun:
         self.last_rows = LastRows("" if self.notes is None else self.notes.get("last_rows", ""))
         self.repetition: Repetition | None = None
         if self.notes is not None:
-            if options.continued:
-                self.repetition = continue_source(options, source, self.notes)
-            else:
-                resume_source(options, source, self.notes)
-            self.design.restore(self.notes["design"])
+            with reading_notes(options.state):
+                if options.continued:
+                    self.repetition = continue_source(options, source, self.notes)
+                    self._warn_of_rows_left(self.notes)
+                else:
+                    resume_source(options, source, self.notes)
+                self.design.restore(self.notes["design"])
         self.first_row = self.saved_rows = source.rows
         # Where the rows learned so far end.  Not the source's own position, which a signal may
         # find one chunk ahead: read, but not learned.
         self.position = source.position()
-        self.output: Output | None = None
-        self.scores: list[Scores] = []
-        self.traces: list[Trace] = []
-        self.intervals: list[Intervals] = []
-        self.forecaster: Forecaster | None = None
+        self.results: Results | None = None
         if source.table.is_determined:
             self._open_results()
 
-    def _open_results(self) -> None:
-        """Open everything that needs the regressors' names, which may depend on the first chunk."""
-        options, source, notes = self.options, self.source, self.notes
-        targets, regressors = source.columns.targets, self.design.names()
-        names = [*(["intercept"] if options.intercept else []), *regressors]
-        check_size(source.name, len(names), grouped=options.by is not None, console=self._console)
-        kind = Scores if options.by is None else GroupScores
-        # The figure of groups shows their final coefficients only: no traces.
-        traced = options.plot is not None and options.by is None
-        for number in range(len(targets)):
-            if notes is None:
-                self.scores.append(kind(burn_in=len(names)))
-                self.traces += [Trace(names)] if traced else []
-            else:
-                self.scores.append(kind.from_dict(notes["scores"][number]))
-                if traced:  # the figure of a new table is of its rows
-                    fresh = Trace(names) if options.continued else None
-                    saved = notes["trace"]
-                    self.traces.append(fresh or Trace.from_dict(names, saved[number]))
-        if options.forecasts:
-            self.forecaster = Forecaster(options.horizon, options.level, len(names))
-            if notes is not None:
-                self.forecaster.restore(notes["forecasts"])
-        elif "interval" in options.columns:
-            self.intervals = [Intervals(options, len(names)) for _ in targets]
-            for intervals, saved in zip(
-                self.intervals, notes["intervals"] if notes else (), strict=False
-            ):
-                intervals.restore(saved)
-        if options.out is not None:
-            out_names = output_names(
-                options.columns, targets, regressors, intercept=options.intercept
+    def _warn_of_rows_left(self, notes: dict[str, Any]) -> None:
+        """Print that the table before was not learned to its end (old states do not say)."""
+        if not notes.get("finished", True):
+            say(
+                self._console,
+                f"olsq: the run before stopped after row {notes['position']['rows']:,} of its "
+                "table; the rows after that, if it has more, are not learned (--resume with that "
+                "table learns them)",
             )
-            mark = notes["output"] if notes and not options.continued else None
-            table = source.table
-            self.output = Output(options.out, out_names, table.time, mark, table.groups)
+
+    def _open_results(self) -> Results:
+        """Open everything that needs the regressors' names, which may depend on the first chunk."""
+        options, source = self.options, self.source
+        n_coefs = self.design.count() + options.intercept
+        check_size(source.name, n_coefs, grouped=options.by is not None, console=self._console)
+        self.results = Results(options, source, self.design.names(), self.notes)
+        return self.results
 
     def learn(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, learn and write chunk after chunk, and save a checkpoint every few seconds."""
@@ -201,108 +169,35 @@ class FitRun:
                     saved = time.monotonic()
 
     def _learn_chunk(self, chunk: Chunk) -> None:
-        if not self.scores:
-            self._open_results()
+        results = self.results or self._open_results()
         chunk = self.source.table.in_order(chunk)
         if self.repetition is not None and self.repetition.is_possible:
             self.repetition.check(chunk)
         X = self.design.matrix(chunk)
         y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
-        target = y[:, 0] if y.shape[1] == 1 else y
-        path = forecasts = before = None
-        if self.output is not None and skipped_rows_change(self.options):
-            groups = self.source.table.groups
-            labels = None if groups is None else groups.of
-            before = RowsBefore.of(self.estimator, X, y.shape[1], chunk.by, labels)
-        if self.output is None and not self.traces and self.forecaster is None:
-            learned = self._call_estimator(self.estimator.partial_fit, X, target, weight, chunk)
-            residual = learned.residual_
-        else:
+        rows = Learned(chunk, X, y, used, GroupedRows.of(chunk.by, len(y)))
+        if results.need_path:
+            rows_before = results.rows_before(self.estimator, rows)
             learn = partial(self.estimator.partial_fit_path, **self.options.robust)
-            path = self._call_estimator(learn, X, target, weight, chunk)
-            if self.forecaster is not None:
-                forecasts = self._forecast(self.forecaster, X, y, path, used, chunk)
-                path = path._replace(residual=forecasts.residual.reshape(path.residual.shape))
-            learned = self.scores[0].learned_before(used, chunk.by) + used
-            # a window's estimator does so itself
-            fewest = self.options.min_samples if self.options.window is None else None
-            path = hide_first(path, learned, fewest)
-        if path is not None:
-            residual = path.residual
-            parts = [
-                TargetPath.of(path, j if y.shape[1] > 1 else None, self.options)
-                for j in range(y.shape[1])
-            ]
-            if self.output is not None:
-                fitted = None if forecasts is None else forecasts.fitted
-                fitted = fitted if before is None else before.predict(path, X)
-                bounds: list[Any] = [None] * len(parts) if forecasts is None else forecasts.bounds
-                for j, (part, intervals) in enumerate(zip(parts, self.intervals, strict=False)):
-                    learned = self.scores[j].learned_before(used, chunk.by)
-                    bounds[j] = intervals.bounds(part, y[:, j], learned, used, chunk.by)
-                columns = [
-                    part.columns(
-                        X,
-                        y[:, j],
-                        self.options.columns,
-                        bounds[j],
-                        None if fitted is None else fitted[:, j],
-                    )
-                    for j, part in enumerate(parts)
-                ]
-                self.output.append(chunk.start, np.column_stack(columns), chunk.time, chunk.by)
-            for part, scores, trace in zip(parts, self.scores, self.traces, strict=False):
-                # The first rows say more about the start than about the regression.  Without a
-                # ridge a recursive residual of 0 marks those that determined a coefficient.
-                tests = used & (scores.used + np.cumsum(used) > scores.burn_in)
-                scored = tests if forecasts is None else forecasts.bases[0].scored
-                trace.update(
-                    chunk.start,
-                    part.coef,
-                    part.stderr,
-                    np.where(scored, part.residual, np.nan),
-                    np.where(tests if self.options.ridge else used, part.recursive, np.nan),
-                    chunk.time,
-                )
-        residual = residual.reshape(y.shape)
-        for j, scores in enumerate(self.scores):
-            basis = None if forecasts is None else forecasts.bases[j]
-            scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by, basis)
+            path = self._call_estimator(learn, rows, weight)
+            results.add(rows, path.residual, path, rows_before)
+        else:
+            learned = self._call_estimator(self.estimator.partial_fit, rows, weight)
+            results.add(rows, learned.residual_)
         self.design.advance(chunk)
         if self.options.state is not None:
             self.last_rows.add(chunk)
 
-    def _forecast(
-        self,
-        forecaster: Forecaster,
-        X: NDArray,
-        y: NDArray,
-        path: CoefficientPath,
-        used: NDArray[np.bool_],
-        chunk: Chunk,
-    ) -> ChunkForecasts:
-        codes, times = np.zeros(len(y), np.int64) if chunk.by is None else chunk.by, None
-        if isinstance(self.options.horizon, str):
-            assert self.source.table.time is not None
-            assert chunk.time is not None
-            what = f"--horizon {self.options.horizon}"
-            times = as_values(self.source.table.time.dates(chunk.time, chunk.start, what))
-        rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
-        labels, begins = np.unique(codes[rows], return_index=True)
-        groups = dict(zip(labels.tolist(), np.split(rows, begins[1:]), strict=True))
-        return forecaster.forecast(X, y, path, used, groups, times)
-
-    def _call_estimator(
-        self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None, chunk: Chunk
-    ) -> Any:
+    def _call_estimator(self, learn: Any, rows: Learned, weight: NDArray | None) -> Any:
+        chunk, table = rows.chunk, self.source.table
+        y = rows.y[:, 0] if rows.y.shape[1] == 1 else rows.y
         more: dict[str, Any] = {}
-        if self.options.span and self.source.table.time and chunk.time is not None:
-            column = self.source.table.time
-            more["times"] = column.dates(chunk.time, chunk.start, self.options.span)
-        if chunk.by is not None and self.source.table.groups is not None:
-            more["by"] = self.source.table.groups.of(chunk.by)
+        if self.options.span and table.time and chunk.time is not None:
+            more["times"] = table.time.dates(chunk.time, chunk.start, self.options.span)
+        if chunk.by is not None and table.groups is not None:
+            more["by"] = table.groups.of(chunk.by)
         try:
-            return learn(X, y, sample_weight=weight, **more)
+            return learn(rows.X, y, sample_weight=weight, **more)
         except ValueError as error:
             first, last = self.source.rows - len(y) + 1, self.source.rows
             reason = str(error).splitlines()[0]
@@ -310,29 +205,22 @@ class FitRun:
 
     def _save(self, *, finished: bool = False) -> bool:
         """Write a checkpoint if a state file is given and there are rows; return whether it did."""
-        if self.options.state is None or not self.scores or not self.position["rows"]:
+        results = self.results
+        if self.options.state is None or results is None or not self.position["rows"]:
             return False
         if self.source.table.categories.strangers:  # which may turn out to be an error
             return False
         if not finished and self.repetition is not None and self.repetition.is_possible:
             return False
-        parts = {
-            "output": self.output.checkpoint() if self.output else None,
-            "scores": [scores.as_dict() for scores in self.scores],
-            "trace": [trace.as_dict() for trace in self.traces],
-            "design": self.design.as_dict(),
-            "intervals": [intervals.as_dict() for intervals in self.intervals],
-            "last_rows": self.last_rows.as_text(),
-        }
-        if self.forecaster is not None:
-            parts["forecasts"] = self.forecaster.as_dict()
+        parts = results.notes()
+        parts |= {"design": self.design.as_dict(), "last_rows": self.last_rows.as_text()}
         self.estimator.save(
             self.options.state,
-            metadata=make_notes(self.options, self.source, self.position, parts),
+            metadata=make_notes(self.options, self.source, self.position, parts, finished=finished),
         )
         self.saved_rows = self.position["rows"]
-        if self.output is not None:
-            self.output.recorded()
+        if results.output is not None:
+            results.output.recorded()
         return True
 
     def advise_resume(self) -> str:
@@ -360,36 +248,40 @@ class FitRun:
 
     def finish(self) -> None:
         """Check that something was learned, save, complete the output and draw the figures."""
-        source = self.source
-        if not self.scores or not self.position["rows"]:
+        source, results = self.source, self.results
+        if results is None or not self.position["rows"]:
             raise InputError(f"{source.name} has a header but no rows")
         source.table.categories.check_known(source.name)
-        for target, scores in zip(source.columns.targets, self.scores, strict=True):
+        for target, scores in zip(source.columns.targets, results.scores, strict=True):
+            rows = f"{scores.rows:,} row{'s'[: scores.rows != 1]}"
             if not scores.used:
-                reason = f"all {scores.rows:,} rows of {source.name} have a missing value"
+                lags = f" or fewer than {self.options.lags:,} before them" * bool(self.options.lags)
+                reason = f"all {rows} of {source.name} have a missing value{lags}"
                 if self._save(finished=True):
                     reason += f"; when it has more rows, go on with: {self._resume_command()}"
                 raise InputError(reason)
             if scores.smallest == scores.largest:
                 raise InputError(
-                    f"the target {target!r} is constant ({scores.first:g} in all "
-                    f"{scores.used:,} rows): there is nothing to explain"
+                    f"the target {target!r} is constant ({scores.smallest:g} in all "
+                    f"{scores.used:,} row{'s'[: scores.used != 1]}): there is nothing to explain"
                 )
         self._save(finished=True)
-        if self.output is not None:
-            self.output.finish()
+        if results.output is not None:
+            results.output.finish()
             self._save(finished=True)  # now without the draft, which has become the output
         figures = self.options.figures()
         if isinstance(self.estimator, Groups):
             for j, path in enumerate(figures):
                 draw_by_group(self.estimator, self.design.names(), j, self.options, path)
-        for trace, target, path in zip(self.traces, source.columns.targets, figures, strict=False):
+        for trace, target, path in zip(
+            results.traces, source.columns.targets, figures, strict=False
+        ):
             draw(trace, self.options, target, source.table.time, path)
 
     def close(self, *, discard: bool) -> None:
         """Close the output of a run that did not finish."""
-        if self.output is not None:
-            self.output.close(discard=discard)
+        if self.results is not None and self.results.output is not None:
+            self.results.output.close(discard=discard)
 
     def report(self, console: Console) -> None:
         """Print the tables of coefficients and errors, and the files that were written."""
@@ -403,9 +295,16 @@ class FitRun:
             f"{', '.join(columns.targets)} on {len(names)} regressor{'s'[: len(names) > 1]}, "
             f"{options.describe()}"
         )
-        results: Any = (names, columns.targets, self.scores)
-        texts: dict[str, Any] = {"heading": heading, "ahead": options.ahead, "files": files}
-        if isinstance(self.estimator, Groups):
-            print_group_report(console, self.estimator, *results, by=str(options.by), **texts)
-        else:
-            print_report(console, self.estimator, *results, robust=options.robust, **texts)
+        assert self.results is not None
+        print_report(
+            console,
+            self.estimator,
+            names,
+            columns.targets,
+            self.results.scores,
+            heading=heading,
+            ahead=options.ahead,
+            by=options.by,
+            files=files,
+            robust=options.robust,
+        )

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.fit.checkpoint import pack, unpack
-from olsq.cli.fit.estimators import Estimator, Groups
+from olsq.cli.fit.estimators import Estimator
 from olsq.cli.fit.options import FitOptions
+from olsq.cli.fit.scores import LEARNED, ROWS, TARGETS, Known
+from olsq.cli.sources.grouping import GroupedRows
 from olsq.online import CoefficientPath, RollingLeastSquares
 from olsq.online.forms.student import t_quantile
 from olsq.online.known_rows import (
@@ -20,10 +22,6 @@ from olsq.online.known_rows import (
     fewest_rows,
     predict_from,
 )
-
-# Columns of the values that are held of every row: rows of its group so far and those learned,
-# then for each target the first one, the last one and the sum of all less the first.
-PLACE, LEARNED, FIRST, LAST, SHIFTED = range(5)
 
 
 def skipped_rows_change(options: FitOptions) -> bool:
@@ -44,21 +42,18 @@ class RowsBefore(NamedTuple):
 
     @classmethod
     def of(
-        cls, estimator: Estimator, X: NDArray, m: int, codes: NDArray | None, labels: Any
+        cls, estimator: Estimator, X: NDArray, m: int, groups: GroupedRows, labels: Any
     ) -> RowsBefore:
         """Predict the first row of each group before the estimator learns the chunk.
 
-        ``codes`` and ``labels(codes)`` are those of the groups, None without any.
+        ``labels(codes)`` are those of the groups, None without any.
         """
-        codes = np.zeros(len(X), np.int64) if codes is None else codes
-        order = np.argsort(codes, kind="stable")
-        same = codes[order[1:]] == codes[order[:-1]]
         previous, predicted = np.full(len(X), -1), np.full((len(X), m), np.nan)
-        previous[order[1:][same]] = order[:-1][same]
-        first = np.flatnonzero((previous < 0) & (codes >= 0))
+        previous[groups.rows] = groups.shift(groups.rows, np.array(-1))
+        first = groups.rows[groups.begins]
         unknown = isinstance(estimator, RollingLeastSquares) and not estimator._has_estimate()
         if estimator.__sklearn_is_fitted__() and first.size and not unknown:
-            by = {"by": labels(codes[first])} if isinstance(estimator, Groups) else {}
+            by = {"by": labels(groups.codes[groups.begins])} if labels is not None else {}
             predicted[first] = estimator.predict(X[first], **by).reshape(-1, m)
         return cls(previous, predicted)
 
@@ -66,17 +61,6 @@ class RowsBefore(NamedTuple):
         """Predict all rows (n, m), each by the coefficients after the row before."""
         ahead = predict_from(estimates_of(path)[self.previous], X)
         return np.where(self.previous[:, None] < 0, self.predicted, ahead)
-
-
-class Known(NamedTuple):
-    """Basis of the forecasts of one target, by row (n,): the mean and the last target known.
-
-    ``scored`` marks the rows whose errors count.
-    """
-
-    scored: NDArray[np.bool_]
-    mean: NDArray[np.float64]
-    last: NDArray[np.float64]
 
 
 class ChunkForecasts(NamedTuple):
@@ -118,32 +102,30 @@ class Forecaster:
         y: NDArray[np.float64],
         path: CoefficientPath,
         used: NDArray[np.bool_],
-        groups: dict[int, NDArray[np.int64]],
+        after: NDArray[np.float64],
+        groups: GroupedRows,
         times: NDArray[np.int64] | None,
     ) -> ChunkForecasts:
         """Forecast the rows X (n, d) of a chunk, whose targets y (n, m) are learned where ``used``.
 
-        ``path`` is the chunk's, ``groups`` has the rows of each label; ``times`` (n,) are
-        nanoseconds, for a span of time.
+        ``path`` is the chunk's, ``after`` what :meth:`Baselines.advance` knows after each row;
+        ``times`` (n,) are nanoseconds, for a span of time.
         """
-        n, m = y.shape
-        rows = self._count_rows(y, used, groups)
-        values = np.column_stack([rows, estimates_of(path)])
-        at_origin, _ = self._held["estimates"].extend(groups, values, times)
-        counts, of_targets = at_origin[:, :FIRST], at_origin[:, FIRST : 2 + 3 * m].reshape(n, m, 3)
-        fitted = predict_from(at_origin[:, 2 + 3 * m :], X)
+        m, by_code = y.shape[1], groups.by_code()
+        values = np.column_stack([after, estimates_of(path)])
+        at_origin, _ = self._held["estimates"].extend(by_code, values, times)
+        origin, estimates = np.split(at_origin, [after.shape[1]], axis=1)
+        fitted = predict_from(estimates, X)
         # Before anything is known coefficients are 0, where there is a row to learn.
-        begun = counts[:, LEARNED] > 0
+        begun = origin[:, LEARNED] > 0
         fitted[~begun] = np.where(used[~begun], 0.0, np.nan)[:, None]
         residual = np.where(used[:, None], y - fitted, np.nan)
 
         with np.errstate(divide="ignore", invalid="ignore"):
-            overlap = rows[:, PLACE] - counts[:, PLACE]
-            scored = used & (counts[:, LEARNED] >= fewest_rows(self._n_coefs, 1) * overlap)
-            mean = of_targets[:, :, 0] + of_targets[:, :, 2] / counts[:, LEARNED, None]
-            squares, _ = self._held["errors"].extend(
-                groups, self._add_squares(residual, scored, groups), times
-            )
+            overlap = after[:, ROWS] - origin[:, ROWS]
+            scored = used & (origin[:, LEARNED] >= fewest_rows(self._n_coefs, 1) * overlap)
+            errors = self._sum_squares(residual, scored, groups)
+            squares, _ = self._held["errors"].extend(by_code, errors, times)
             freedom = squares[:, m] / overlap
             spread = np.sqrt(squares[:, :m] / squares[:, m:])
             reach = t_quantile(freedom, self._level)[:, None] * spread
@@ -151,43 +133,17 @@ class Forecaster:
         return ChunkForecasts(
             fitted,
             residual,
-            [Known(scored, mean[:, j], of_targets[:, j, 1]) for j in range(m)],
+            Known.of(origin[:, TARGETS:], origin[:, LEARNED], scored),
             [(fitted[:, j] - reach[:, j], fitted[:, j] + reach[:, j]) for j in range(m)],
         )
 
-    def _count_rows(
-        self, y: NDArray, used: NDArray[np.bool_], groups: dict[int, NDArray[np.int64]]
-    ) -> NDArray[np.float64]:
-        """Return counts of rows, and first, last and summed targets (n, 2 + 3 m) of each group."""
-        n, m = y.shape
-        counts, targets = np.zeros((n, FIRST)), np.full((n, m, 3), np.nan)
-        for label, rows in groups.items():
-            before = self._held["estimates"].last(label)
-            if before is None:
-                before = np.zeros(2 + 3 * m)
-            first, last, shifted = before[FIRST : 2 + 3 * m].reshape(m, 3).T
-            learned = np.flatnonzero(used[rows])
-            counts[rows, PLACE] = before[PLACE] + 1 + np.arange(rows.size)
-            counts[rows, LEARNED] = before[LEARNED] + np.cumsum(used[rows])
-            if before[LEARNED] == 0 and learned.size:
-                first = y[rows[learned[0]]]
-            # relative to the group's first target, so that a large level costs no digits
-            deviations = np.where(used[rows, None], y[rows] - first, 0.0)
-            at = np.maximum.accumulate(np.where(used[rows], np.arange(rows.size), -1))
-            targets[rows, :, 0] = first
-            targets[rows, :, 1] = np.where(at[:, None] >= 0, y[rows[np.maximum(at, 0)]], last)
-            targets[rows, :, 2] = shifted + np.cumsum(deviations, axis=0)
-        return np.column_stack([counts, targets.reshape(n, 3 * m)])
-
-    def _add_squares(
-        self, residual: NDArray, scored: NDArray[np.bool_], groups: dict[int, NDArray[np.int64]]
+    def _sum_squares(
+        self, residual: NDArray, scored: NDArray[np.bool_], groups: GroupedRows
     ) -> NDArray[np.float64]:
         """Return sums of squared errors so far, and how many they are (n, m + 1), of each group."""
-        n, m = residual.shape
-        values = np.zeros((n, m + 1))
-        values[:, :m] = np.where(scored[:, None], residual**2, 0.0)
-        values[:, m] = scored
-        for label, rows in groups.items():
+        squares = np.where(scored[:, None], residual**2, 0.0)
+        values = np.column_stack([squares, scored.astype(np.float64)])
+        for label, rows in groups.by_code().items():
             before = self._held["errors"].last(label)
             values[rows] = np.cumsum(values[rows], axis=0) + (0.0 if before is None else before)
         return values

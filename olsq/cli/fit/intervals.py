@@ -12,6 +12,7 @@ from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.cli.fit.declared import GROUPS
 from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.output import GOODNESS, TESTS
+from olsq.cli.sources.grouping import GroupedRows, extend
 from olsq.online import CoefficientPath
 from olsq.online.forms.student import t_quantile
 
@@ -119,26 +120,26 @@ class Intervals:
         self,
         part: TargetPath,
         y: NDArray,
-        learned: NDArray[np.int64],
+        learned: NDArray[np.float64],
         used: NDArray[np.bool_],
-        groups: NDArray[np.int64] | None,
+        groups: GroupedRows,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return bounds of a chunk's rows, NaN where there are none.
 
         ``learned`` (n,) counts the rows of each row's group that were learned before it, ``used``
         marks the rows that are learned.
         """
-        codes = np.zeros(len(y), np.int64) if groups is None else groups
         gate = self._gate()
         sums = [self._sum_learned(learned, g) for g in (gate, gate**2)]
         if self._options.window_of == "positions":
-            sums = self._sum_positions(used, codes, (gate, gate**2))
-        noise_variance = self._options.noise_variance
-        sigma2 = (
-            self._shift_sigma2(part.sigma2, codes)
-            if noise_variance is None
-            else np.float64(noise_variance)
-        )
+            sums = self._sum_positions(used, groups, (gate, gate**2))
+        sigma2 = np.full(len(y), self._options.noise_variance or np.nan)
+        if self._options.noise_variance is None:
+            after = part.sigma2[groups.rows]
+            self._sigma2 = extend(self._sigma2, int(groups.codes.max(initial=-1)) + 1, np.inf)
+            firsts = self._sigma2[groups.codes[groups.begins]]
+            sigma2[groups.rows] = groups.shift(after, firsts)
+            self._sigma2[groups.codes] = after  # of several, the last stays
         sigma = np.sqrt(sigma2)
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.abs(part.residual / part.recursive)
@@ -156,15 +157,14 @@ class Intervals:
             return 1.0 if self._options.forget is None else self._options.forget
         return 0.5 ** (1.0 / half_life)
 
-    def _sum_learned(self, learned: NDArray[np.int64], gate: float) -> NDArray[np.float64]:
+    def _sum_learned(self, learned: NDArray[np.float64], gate: float) -> NDArray[np.float64]:
         """Sum powers of ``gate`` over the learned rows that each row's estimate rests on."""
-        rows = learned.astype(np.float64)
         if isinstance(self._options.window, (int, float)):
-            rows = np.minimum(rows, float(self._options.window))
-        return _geometric_sum(gate, rows)
+            learned = np.minimum(learned, float(self._options.window))
+        return _geometric_sum(gate, learned)
 
     def _sum_positions(
-        self, used: NDArray[np.bool_], codes: NDArray[np.int64], gates: tuple[float, float]
+        self, used: NDArray[np.bool_], groups: GroupedRows, gates: tuple[float, float]
     ) -> list[NDArray[np.float64]]:
         """Sum powers of each gate over the learned rows among the last positions before each row,
         in its group.
@@ -172,8 +172,7 @@ class Intervals:
         assert self._options.window is not None
         window = int(self._options.window)
         sums = [np.zeros(len(used)) for _ in gates]
-        for code in np.unique(codes[codes >= 0]).tolist():
-            rows = np.flatnonzero(codes == code)
+        for code, rows in groups.by_code().items():
             marks = np.concatenate([self._marks.get(code, np.empty(0)), used[rows]])
             ends = np.arange(len(marks) - len(rows), len(marks))
             for gate, out in zip(gates, sums, strict=True):
@@ -181,20 +180,6 @@ class Intervals:
                 out[rows] = total[ends] - gate**window * total[np.maximum(ends - window, 0)]
             self._marks[code] = marks[-window:].astype(np.float64)
         return sums
-
-    def _shift_sigma2(self, sigma2: NDArray, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Shift sigma2 (n,) from after each row to before it; keep every group's last one."""
-        more = int(codes.max(initial=-1)) + 1 - self._sigma2.size
-        self._sigma2 = np.concatenate([self._sigma2, np.full(max(more, 0), np.inf)])
-        rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
-        begins = np.flatnonzero(np.diff(codes[rows], prepend=-1))
-        after = sigma2[rows]
-        before = np.concatenate([after[:1], after[:-1]])
-        before[begins] = self._sigma2[codes[rows[begins]]]
-        self._sigma2[codes[rows]] = after  # of several, the last stays
-        shifted = np.full(len(sigma2), np.nan)
-        shifted[rows] = before
-        return shifted
 
     def _quantile(
         self, rows: NDArray[np.float64], squares: NDArray[np.float64]

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from olsq.cli.errors import InputError
-from olsq.cli.fit.declared import DEFAULT_GROUPS, FORMATS, GROUPS, Declared
-from olsq.cli.options import declared, parse_values, split_levels
+from olsq.cli.fit.declared import DEFAULT_GROUPS, GROUPS, Declared
+from olsq.cli.options import check_values, declared, parse_values, restored_value
 from olsq.cli.paths import check_paths
-from olsq.cli.sources.columns import Reading, TableFormat, check_level
+from olsq.cli.sources.columns import Reading, TableFormat
 
-FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
 # Standard errors, without a window and in one.
 ERRORS = ("nonrobust", "posterior", "sandwich")
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "HAC")
@@ -43,9 +42,10 @@ class FitOptions(Declared):
 
     def check(self) -> None:
         """Raise InputError, naming the option, for a value that cannot be used."""
+        check_values(self)
         self._check_columns()
-        self._check_numbers()
-        self._check_words()
+        self._check_spans()
+        self._check_combinations()
         self._check_errors()
         self.check_format()
         self._check_files()
@@ -70,7 +70,7 @@ class FitOptions(Declared):
             flag = how.option_of(name)
             if flag not in saved or how.each_run:
                 continue
-            value = _restored(name, saved[flag])
+            value = restored_value(defaults, name, saved[flag])
             current, default = getattr(self, name), getattr(defaults, name)
             same = current == value or (current in how.same and value in how.same)
             if same or (current == default and name not in self.explicit):
@@ -96,64 +96,34 @@ class FitOptions(Declared):
             raise InputError("--target must name at least one column")
         if self.features is not None and self.exclude:
             raise InputError("--features and --exclude cannot be combined: give one of them")
-        if self.lags < 0:
-            raise InputError(f"--lags must be a number of rows, 0 or more, got {self.lags}")
-        for group in self.columns:
+        for group in self.columns or ("",):
             if group not in GROUPS:
                 raise InputError(
                     f"--columns must be chosen from {', '.join(GROUPS)}, got {group!r}"
                 )
         if self.columns != DEFAULT_GROUPS and self.out is None:
             raise InputError("--columns needs --out, the file it chooses the columns of")
-        check_level(self.level)
 
-    def _check_numbers(self) -> None:
-        if self.forget is not None and self.half_life is not None:
-            raise InputError("--forget and --half-life cannot be combined: give one of them")
-        if self.forget is not None and not 0 <= self.forget <= 1:
-            raise InputError(f"--forget must lie between 0 and 1, got {self.forget:g}")
+    def _check_spans(self) -> None:
         for name, span in self._lengths():
             if isinstance(span, str) and self.time is None:
                 raise InputError(
                     f"{name} {span} is a span of time: give --time, the column of dates, or a "
                     "number of rows"
                 )
-        rows, half = self.window, self.half_life
-        if not (half is None or isinstance(half, str) or 0 < half < math.inf):
-            raise InputError(f"--half-life must be a positive number, got {half:g}")
-        if not (rows is None or isinstance(rows, str) or rows >= 1):
-            raise InputError(f"--window must be at least 1 row, got {rows}")
-        fewest = self.min_samples
-        if fewest is not None and fewest < 1:
-            raise InputError(f"--min-samples must be at least 1 row, got {fewest}")
+        fewest, rows = self.min_samples, self.window
         if fewest is not None and isinstance(rows, (int, float)) and fewest > rows:
             raise InputError(f"--min-samples ({fewest}) must not exceed --window ({rows})")
-        if isinstance(self.horizon, (int, float)) and self.horizon < 1:
-            raise InputError(f"--horizon must be at least 1 row, got {self.horizon}")
         if self.forecasts and self.lags:
             raise InputError(
                 "--lags are the targets of the rows just before, which a forecast of "
                 f"--horizon {self.horizon} does not know: leave --lags out, and make columns of "
                 "earlier targets"
             )
-        noise = self.noise_variance
-        if not (noise is None or 0 < noise < math.inf):
-            raise InputError(f"--noise-variance must be a positive number, got {noise:g}")
-        if not 0 <= (self.ridge or 0.0) < math.inf:
-            raise InputError(f"--ridge must be finite and not negative, got {self.ridge:g}")
-        if self.chunk_rows is not None and self.chunk_rows < 1:
-            raise InputError(f"--chunk-rows must be at least 1, got {self.chunk_rows}")
-        if not 0 <= self.checkpoint_every < math.inf:
-            raise InputError(
-                f"--checkpoint-every must be finite and not negative, got {self.checkpoint_every:g}"
-            )
 
-    def _check_words(self) -> None:
-        for name, how in declared(FitOptions).items():
-            value = getattr(self, name)
-            if how.choices and value is not None and value not in how.choices:
-                words = " or ".join(how.choices)
-                raise InputError(f"{how.option_of(name)} must be {words}, got {value!r}")
+    def _check_combinations(self) -> None:
+        if self.forget is not None and self.half_life is not None:
+            raise InputError("--forget and --half-life cannot be combined: give one of them")
         if self.window_of is not None and not isinstance(self.window, (int, float)):
             raise InputError(
                 "--window-of says what a number of rows counts: give --window N, or leave it out"
@@ -220,10 +190,6 @@ class FitOptions(Declared):
             raise InputError(
                 "--resume goes on in the same table and --continue in a new one: give one of them"
             )
-        if self.plot is not None and self.plot.suffix.lower() not in FIGURES:
-            raise InputError(f"--plot must end in {', '.join(FIGURES)}, got {self.plot.name}")
-        if self.out is not None and self.out.suffix not in FORMATS:
-            raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {self.out.name}")
         reads = [] if self.data == "-" else [("the data", Path(self.data))]
         check_paths(reads, self.written())
         goes_on = self.resume or self.continued
@@ -294,16 +260,3 @@ class FitOptions(Declared):
             ahead = self.horizon if isinstance(self.horizon, str) else f"{self.horizon:,} rows"
             words += f", forecasts {ahead} ahead"
         return words
-
-
-def _restored(name: str, value: Any) -> Any:
-    """Convert an option of :meth:`FitOptions.for_comparison` back to the field's value."""
-    if name == "intercept":
-        return not value
-    if name == "categorical":
-        return split_levels(value)
-    if name == "lags":
-        return value or 0
-    if value is None and name in ("exclude", "na_values"):
-        return ()
-    return tuple(value) if isinstance(value, list) else value

@@ -11,25 +11,25 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from polars.io.plugins import register_io_source
 
-from olsq.cli.errors import CommandError, InputError
-from olsq.cli.fit.declared import FORMATS, GROUPS
+from olsq.cli.errors import InputError, writing
+from olsq.cli.fit.declared import GROUPS
 from olsq.cli.sources.categories import GroupColumn
-from olsq.cli.sources.parquet import reading_parquet, writing_parquet
+from olsq.cli.sources.parquet import PIECEWISE, read_frames, reading_parquet, write_parquet
 from olsq.cli.sources.times import TimeColumn
 from olsq.files import Draft
 
-# bytes of a draft that are read, and rows of a group that are written, at once
-READ_BYTES = 1 << 20
-ROW_GROUP_ROWS = 65_536
+READ_BYTES = 1 << 20  # of a draft, at once
+ROW_GROUP_ROWS, GROUP_BYTES = 65_536, 64 << 20  # of a Parquet file, at most
 GOODNESS = ("in_sample_residual", "r_squared", "adj_r_squared", "n_rows")
 TESTS = ("tvalue", "pvalue", "lower", "upper")
 Mark = dict[str, Any]  # bytes, crc, and the draft's name (None: of a finished file)
@@ -66,15 +66,14 @@ class Output:
         mark: Mark | None,
         groups: GroupColumn | None = None,
     ) -> None:
-        if path.suffix not in FORMATS:
-            raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {path.name}")
         self.path = path
         self._time, self._groups = time, groups
         first = [column.name for column in (time, groups) if column is not None]
         self._names = [*first, "row", *names]
-        if len(set(self._names)) < len(self._names):
-            raise CommandError("two output columns would have the same name")
-        self._parquet = path.suffix == ".parquet"
+        twice = [name for name, count in Counter(self._names).items() if count > 1]
+        if twice:
+            raise InputError(f"two columns of --out would be named {twice[0]!r}: rename a column")
+        self._parquet = path.suffix.lower() == ".parquet"
         self._bytes = self._crc = 0
         self._draft: Draft | None = None
         self._recorded = False  # whether a state names the draft
@@ -97,19 +96,9 @@ class Output:
         return ",".join(map(_quote, self._names)).encode() + b"\n"
 
     def _continue(self, mark: Mark) -> None:
-        has_bytes = isinstance(mark, dict) and type(mark.get("bytes")) is int and mark["bytes"] >= 0
-        if not has_bytes or type(mark.get("crc")) is not int:
-            raise InputError(
-                "cannot resume: the state does not record how far the output "
-                "was written; delete the state to start again"
-            )
+        length, crc = int(mark["bytes"]), int(mark["crc"])
         # Earlier versions kept the draft under this name.
         name = mark.get("part", self.path.name + ".part")
-        if name is not None and not isinstance(name, str):
-            raise InputError(
-                "cannot resume: the state does not name the unfinished output; "
-                "delete the state to start again"
-            )
         if name is not None:
             try:
                 self._draft = Draft.adopt(self.path, name)
@@ -126,19 +115,16 @@ class Output:
                 )
             # The finished file stays as it is until the new one is complete.
             self._draft = Draft(self.path)
-            self._copy_parquet() if self._parquet else self._copy_csv(mark["bytes"])
+            self._copy_parquet() if self._parquet else self._copy_csv(length)
         present = name if self._recorded else self.path
         file = self._draft.file
         file.seek(0)
-        while self._bytes < mark["bytes"]:
-            block = file.read(min(READ_BYTES, mark["bytes"] - self._bytes))
-            if not block:
-                break
+        while block := file.read(min(READ_BYTES, length - self._bytes)):
             self._crc = zlib.crc32(block, self._crc)
             self._bytes += len(block)
-        if (self._bytes, self._crc) != (mark["bytes"], mark["crc"]):
+        if (self._bytes, self._crc) != (length, crc):
             raise InputError(f"cannot resume: {present} is not the file the state describes")
-        self._draft.cut(mark["bytes"])
+        self._draft.cut(length)
 
     def _copy_csv(self, most: int) -> None:
         """Copy the first bytes of the finished file into the draft."""
@@ -170,7 +156,7 @@ class Output:
         if self._parquet:
             self._write(table.tobytes())
         else:
-            zone = "" if self._time is None or self._time.zone is None else "%:z"
+            zone = "" if self._time is None or self._time.shown_zone is None else "%:z"
             text = self._make_frame(table).write_csv(
                 include_header=False, datetime_format=f"%Y-%m-%d %H:%M:%S%.f{zone}"
             )
@@ -211,10 +197,7 @@ class Output:
         assert self._draft is not None
         if self._parquet:
             with Draft(self.path) as written:
-                with writing_parquet(str(self.path)):
-                    self._scan_draft().sink_parquet(
-                        written.file, row_group_size=ROW_GROUP_ROWS, maintain_order=True
-                    )
+                write_parquet(self.path, written.file, self._read_draft())
                 written.commit()
             self._draft.discard()
         else:
@@ -231,39 +214,21 @@ class Output:
                 self._draft.discard()
             self._draft.close()
 
-    def _scan_draft(self) -> pl.LazyFrame:
-        """Return the draft's rows as a lazy frame that is read piece by piece."""
+    def _read_draft(self) -> Iterator[pl.DataFrame]:
+        """Yield the draft's rows, those of a row group at a time."""
         assert self._draft is not None
-        file, width = self._draft.file, len(self._names)
-        schema: dict[str, Any] = dict.fromkeys(self._names, pl.Float64) | {"row": pl.Int64}
-        if self._time is not None:
-            schema[self._time.name] = self._time.dtype
-        if self._groups is not None:
-            schema[self._groups.name] = pl.String
-
-        def read_frames(
-            with_columns: list[str] | None,
-            predicate: pl.Expr | None,
-            n_rows: int | None,
-            batch_size: int | None,
-        ) -> Iterator[pl.DataFrame]:
-            rows_per_read = max(READ_BYTES // (8 * width), 1)
-            file.seek(0)
-            while block := file.read(8 * width * rows_per_read):
-                yield self._make_frame(np.frombuffer(block).reshape(-1, width))
-
-        return register_io_source(read_frames, schema=schema)
+        file, row_bytes = self._draft.file, 8 * len(self._names)
+        file.seek(0)
+        while block := file.read(row_bytes * max(min(ROW_GROUP_ROWS, GROUP_BYTES // row_bytes), 1)):
+            yield self._make_frame(np.frombuffer(block).reshape(-1, len(self._names)))
 
     def _copy_parquet(self) -> None:
         """Copy the rows of a finished Parquet file into the draft, as plain numbers."""
         assert self._draft is not None
-        with reading_parquet(str(self.path)):
-            scan = pl.scan_parquet(self.path)
-            if scan.collect_schema().names() != self._names:
+        with reading_parquet(str(self.path)), pq.ParquetFile(self.path, **PIECEWISE) as file:
+            if file.schema_arrow.names != self._names:
                 raise InputError(f"cannot resume: {self.path} is not the file the state describes")
-            n = int(scan.select(pl.len()).collect().item())
-            for at in range(0, n, ROW_GROUP_ROWS):
-                frame = scan.slice(at, ROW_GROUP_ROWS).collect()
+            for frame in read_frames(file, self._names, 0, ROW_GROUP_ROWS):
                 columns = [self._to_numbers(frame[name]) for name in self._names]
                 self._draft.write(np.column_stack(columns).tobytes())
 
@@ -288,12 +253,8 @@ class StandardOutput(Output):
 
     def _start(self) -> None:
         self._file: BinaryIO = sys.stdout.buffer
-        try:
+        with writing("standard output"):
             self._write(self._header_line())
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise CommandError(f"cannot write to standard output: {error.strerror}") from None
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)

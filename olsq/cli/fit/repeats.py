@@ -44,7 +44,8 @@ class LastRows:
 
     def add(self, chunk: Chunk) -> None:
         """Append the rows of a chunk, of which the last ones are kept."""
-        last = chunk.part(max(len(chunk.y) - KEPT_ROWS, 0), len(chunk.y))
+        parts = {name: part[-KEPT_ROWS:] for name, part in chunk.arrays().items()}
+        last = chunk._replace(**parts)
         self.hashes = np.concatenate([self.hashes, row_hashes(last)])[-KEPT_ROWS:]
 
     def as_text(self) -> str:

@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from olsq.cli.errors import escape, printable
-from olsq.cli.fit.estimators import Groups
+from olsq.cli.errors import escape, printable, say
+from olsq.cli.fit.estimators import Estimator, Groups
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
 from olsq.online import RecursiveLeastSquares, RollingLeastSquares
@@ -36,54 +36,58 @@ GAP = 3  # blanks between two columns
 
 def print_report(
     console: Console,
-    estimator: Alone,
+    estimator: Estimator,
     features: Sequence[str],
     targets: Sequence[str],
     scores: Sequence[Scores],
     *,
     heading: str,
     ahead: str,
+    by: str | None,
     files: Sequence[str],
     robust: dict[str, Any],
 ) -> None:
-    """Print the coefficients, those not determined by the data, and the prediction errors."""
-    console.print(f"\n[bold]{escape(heading)}[/bold]")
-    console.print(f"{describe_rows(scores[0])}\n")
+    """Print the coefficients (with ``by``, of the groups and their quantiles), those that the data
+    do not determine, and the prediction errors.
+    """
+    grouped = isinstance(estimator, Groups)
+    learned, skipped = scores[0].used, scores[0].rows - scores[0].used
+    note = f"{skipped:,} skipped (a value is missing)" if skipped else "none skipped"
+    counts = f"{learned:,} rows learned, {note}"
+    if isinstance(estimator, Groups):
+        n = int((estimator.n_samples_seen_ > 0).sum())
+        heading, counts = f"{heading}, by {by}", f"{counts}; {n:,} group{'s'[: n != 1]}"
+    console.print(f"\n[bold]{escape(heading)}[/bold]\n{counts}\n")
     if isinstance(estimator, RollingLeastSquares) and not estimator._has_estimate():
         few = f"fewer than {estimator.min_samples} rows" if estimator.min_samples else "no row"
         console.print(f"[yellow]The window holds {few} at the end:[/yellow] no coefficients.")
         _print_files(console, files)
         return
-    undetermined = [
-        name
-        for name, determined in zip(features, estimator.determined_, strict=True)
-        if not determined
-    ]
     tables = []
     for j, target in enumerate(targets):
-        several = len(targets) > 1
-        at = j if several else None
-        console.print(_coefficients_table(estimator, features, at, target, robust))
-        tables.append(make_errors_table(scores[j], target if several else "", ahead))
-    _print_undetermined(console, undetermined)
-    _print_errors(console, tables)
-    _print_files(console, files)
-
-
-def _print_undetermined(console: Console, names: list[str], more: str = "") -> None:
-    """Print the coefficients that the data do not determine, if there are any."""
-    if names:
+        title = target if len(targets) > 1 else ""
+        if isinstance(estimator, Groups):
+            _print_groups(console, estimator, str(by), features, j, title)
+        else:
+            console.print(_coefficients_table(estimator, features, j, title, robust))
+        tables.append(_errors_table(scores[j], title, ahead, "of the group" * grouped))
+    if isinstance(estimator, Groups):
+        named = _undetermined_groups(console, estimator, features)
+    else:
+        pairs = zip(features, estimator.determined_, strict=True)
+        named = [name for name, determined in pairs if not determined]
+    most = 10 if grouped else len(named)
+    if named:
         console.print(
-            f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(names))}{more}. "
-            "Many values fit equally well; the one of smallest norm is shown."
+            f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(named[:most]))}"
+            f"{', ...' * (len(named) > most)}. Many values fit equally well; the one of smallest "
+            "norm is shown."
         )
-
-
-def _print_errors(console: Console, tables: Sequence[Table | None]) -> None:
     shown = [table for table in tables if table is not None]
     if shown:
         console.print(*shown, sep="\n")
         console.print(SKILL, style="dim")
+    _print_files(console, files)
 
 
 def _print_files(console: Console, files: Sequence[str]) -> None:
@@ -98,27 +102,19 @@ def _make_table(title: str, **options: Any) -> Table:
 
 
 def _coefficients_table(
-    estimator: Alone,
-    features: Sequence[str],
-    target: int | None,
-    name: str,
-    robust: dict[str, Any],
+    estimator: Alone, features: Sequence[str], target: int, title: str, robust: dict[str, Any]
 ) -> Table:
-    table = _make_table("" if target is None else escape(name))
+    table = _make_table(escape(title))
     table.add_column("coefficient", overflow="fold")
     statistic = "t" if estimator.noise_variance is None else "z"
     for heading in ("value", "std. error", statistic):
         table.add_column(heading, justify="right", no_wrap=True)
-    at = () if target is None else (target,)
-    coef, stderr = np.asarray(estimator.coef_)[at], np.asarray(estimator.coef_stderr_)[at]
-    names = [*map(escape, features)]
-    if estimator.fit_intercept:
-        names = ["intercept", *names]
-        coef = np.append(np.asarray(estimator.intercept_)[at], coef)
-        stderr = np.append(np.asarray(estimator.intercept_stderr_)[at], stderr)
+    names, coef, stderr = coefficients_of(estimator, features, target)
     if robust:
         covariance = estimator.cov_params(robust["cov"], lags=robust["maxlags"])
-        stderr = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))[at]
+        errors = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+        stderr = errors[target] if errors.ndim == 2 else errors
+    names = [*map(escape, names)]
     rows = list(zip(names, coef, stderr, strict=True))
     for name, value, error in rows[:MOST_COEFFICIENTS]:
         testable = np.isfinite(error) and error > 0
@@ -133,14 +129,7 @@ def _coefficients_table(
     return table
 
 
-def describe_rows(scores: Scores) -> str:
-    """Describe how many rows were learned and how many skipped."""
-    skipped = scores.rows - scores.used
-    note = f", {skipped:,} skipped (a value is missing)" if skipped else ", none skipped"
-    return f"{scores.used:,} rows learned{note}"
-
-
-def make_errors_table(scores: Scores, target: str, ahead: str, whose: str = "") -> Table | None:
+def _errors_table(scores: Scores, target: str, ahead: str, whose: str) -> Table | None:
     """Tabulate the errors of olsq and of the baselines; None if no row was scored.
 
     ``ahead`` says how far ahead predictions are, ``whose`` what the baselines are of.
@@ -167,70 +156,41 @@ def warn_of_unnamed_columns(source: Source, console: Console) -> None:
     """Print the columns without a name, which are left out."""
     for place in source.columns.left_out:
         name = source.header[place]
-        console.print(
+        say(
+            console,
             f"olsq: column {place + 1} is left out: its name is {name!r}, as of an index "
             "(--features takes it, --exclude keeps this quiet)",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
         )
 
 
-def print_group_report(
-    console: Console,
-    groups: Groups,
-    features: Sequence[str],
-    targets: Sequence[str],
-    scores: Sequence[Scores],
-    *,
-    heading: str,
-    ahead: str,
-    by: str,
-    files: Sequence[str],
+def _print_groups(
+    console: Console, groups: Groups, by: str, features: Sequence[str], target: int, title: str
 ) -> None:
-    """Print the groups' coefficients, their quantiles, and the prediction errors."""
-    learned = groups.n_samples_seen_ > 0
-    print_head(console, heading, by, scores[0], int(learned.sum()))
-    tables, estimated = [], learned
-    for j, target in enumerate(targets):
-        several = len(targets) > 1
-        names, coef, stderr = coefficients_of(groups, features, j)
-        console.print(_table_by_group(console, groups, by, names, coef, stderr, target * several))
-        estimated = has_estimate(groups, coef)
-        if learned.sum() > MOST_GROUPS and estimated.any():
-            console.print(_table_of_quantiles(names, coef[estimated], console.width))
-        tables.append(
-            make_errors_table(scores[j], target if several else "", ahead, "of the group")
-        )
-    if not estimated.any():
-        console.print("[yellow]No window holds a row at the end:[/yellow] no coefficients.")
-    named = _undetermined_groups(groups, features, estimated)
-    _print_undetermined(console, named[:10], ", ..." * (len(named) > 10))
-    _print_errors(console, tables)
-    _print_files(console, files)
-
-
-def print_head(console: Console, heading: str, by: str, scores: Scores, n: int) -> None:
-    """Print a heading with the numbers of rows and groups."""
-    console.print(f"\n[bold]{escape(heading)}, by {escape(by)}[/bold]")
-    console.print(f"{describe_rows(scores)}; {n:,} group{'s'[: n != 1]}\n")
+    """Print the coefficients of one target: of the first groups, and their quantiles."""
+    names, coef, stderr = coefficients_of(groups, features, target)
+    console.print(_table_by_group(console, groups, by, names, coef, stderr, title))
+    estimated = has_estimate(groups, coef)
+    if (groups.n_samples_seen_ > 0).sum() > MOST_GROUPS and estimated.any():
+        console.print(_table_of_quantiles(names, coef[estimated], console.width))
 
 
 def coefficients_of(
-    groups: Groups, features: Sequence[str], target: int
+    estimator: Estimator, features: Sequence[str], target: int
 ) -> tuple[list[str], NDArray, NDArray]:
-    """Return names (k,), coefficients and errors (groups, k) of one target, intercept first.
+    """Return names (k,), coefficients and errors (k,) of one target, intercept first.
 
-    NaN in groups without an estimate.
+    Of groups they are (groups, k), and NaN in those without an estimate.
     """
-    names = [*(["intercept"] if groups.fit_intercept else []), *features]
-    several = groups.coef_.ndim == 3
-    at = (slice(None), target) if several else (slice(None),)
-    coef, stderr = groups.coef_[at], groups.coef_stderr_[at]
-    if groups.fit_intercept:
-        coef = np.column_stack([groups.intercept_[at], coef])
-        stderr = np.column_stack([groups.intercept_stderr_[at], stderr])
-    return names, coef, stderr
+    coef, stderr = np.asarray(estimator.coef_), np.asarray(estimator.coef_stderr_)
+    if coef.ndim < 2 + isinstance(estimator, Groups):  # one target
+        coef, stderr = coef[..., None, :], stderr[..., None, :]
+    names = [*features]
+    if estimator.fit_intercept:
+        names = ["intercept", *names]
+        shape = (*coef.shape[:-1], 1)
+        coef = np.concatenate([np.reshape(estimator.intercept_, shape), coef], axis=-1)
+        stderr = np.concatenate([np.reshape(estimator.intercept_stderr_, shape), stderr], axis=-1)
+    return names, coef[..., target, :], stderr[..., target, :]
 
 
 def has_estimate(groups: Groups, coef: NDArray) -> NDArray[np.bool_]:
@@ -311,11 +271,11 @@ def _fits(columns: list[list[str]], width: int, names: int = SHORTEST_NAMES) -> 
     return min(widths[0], names) + sum(widths[1:]) + GAP * len(columns) <= width
 
 
-def _undetermined_groups(
-    groups: Groups, features: Sequence[str], estimated: NDArray[np.bool_]
-) -> list[str]:
+def _undetermined_groups(console: Console, groups: Groups, features: Sequence[str]) -> list[str]:
     """Say of every coefficient in how many groups the data do not determine it, if in any."""
+    estimated = has_estimate(groups, coefficients_of(groups, features, 0)[1])
     if not estimated.any():
+        console.print("[yellow]No window holds a row at the end:[/yellow] no coefficients.")
         return []
     counts = (~groups.determined_ & estimated[:, None]).sum(axis=0)
     return [

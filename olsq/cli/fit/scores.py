@@ -1,35 +1,125 @@
-"""Running errors of forecasts, by group or not, of regressions and of model-free baselines."""
+"""Running errors of forecasts, of regressions and of baselines without a model, by group."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.fit.checkpoint import pack, unpack
-from olsq.cli.fit.horizon import Known
+from olsq.cli.sources.grouping import GroupedRows, extend
+
+# Columns of what is known of a group: its rows so far and those learned; then for each target the
+# first one, the last one, and the sum of all less the first, so that a large level costs no digits.
+ROWS, LEARNED, TARGETS = range(3)
+
+
+class Known(NamedTuple):
+    """Basis of the forecasts of one target, by row (n,): the mean and the last target known.
+
+    ``scored`` marks the rows whose errors count.
+    """
+
+    scored: NDArray[np.bool_]
+    mean: NDArray[np.float64]
+    last: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, targets: NDArray, learned: NDArray, scored: NDArray[np.bool_]) -> list[Known]:
+        """Return the basis of each of m targets, whose values ``targets`` (n, 3 m) are known."""
+        first, last, shifted = np.moveaxis(targets.reshape(len(targets), -1, 3), 2, 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = first + shifted / learned[:, None]
+        return [cls(scored, mean[:, j], last[:, j]) for j in range(first.shape[1])]
+
+
+class Baselines:
+    """What the rows so far tell without a model: of each group, counts and targets.
+
+    Attributes
+    ----------
+    past : array (groups, 2 + 3 m)
+        After the last row of each group, in the columns named above.
+    """
+
+    def __init__(self, m: int) -> None:
+        self.past = np.empty((0, TARGETS + 3 * m))
+
+    def advance(
+        self, y: NDArray, used: NDArray[np.bool_], groups: GroupedRows
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what is known before and after each row (n, 2 + 3 m), of a chunk's targets (n, m).
+
+        Nothing is known of the rows of no group.
+        """
+        n, m = y.shape
+        rows, codes, begins = groups
+        self.past = extend(self.past, int(codes.max(initial=-1)) + 1, 0.0)
+        past, learned, y = self.past[codes[begins]], used[rows], y[rows]
+        after, places = np.empty((rows.size, TARGETS + 3 * m)), np.arange(rows.size)
+        after[:, ROWS] = 1.0
+        after[:, LEARNED] = learned
+        after[:, :TARGETS] = groups.sums(after[:, :TARGETS]) + self.past[codes, :TARGETS]
+        first, last, shifted = (after[:, TARGETS + k :: 3] for k in range(3))
+        fresh = past[:, LEARNED] == 0
+        if rows.size:
+            starts = np.minimum.reduceat(np.where(learned, places, rows.size), begins)
+            fresh &= starts < rows.size
+            past[fresh, TARGETS::3] = y[starts[fresh]]
+        first[:] = np.repeat(past[:, TARGETS::3], groups.counts, axis=0)
+        shifted[:] = groups.sums(np.where(learned[:, None], y - first, 0.0))
+        shifted += self.past[codes, TARGETS + 2 :: 3]
+        at = np.maximum.accumulate(np.where(learned, places, -1))
+        in_chunk = (at >= groups.first_places)[:, None]
+        last[:] = np.where(in_chunk, y[np.maximum(at, 0)], self.past[codes, TARGETS + 1 :: 3])
+        before = groups.shift(after, past)
+        ends = begins + groups.counts - 1
+        self.past[codes[ends]] = after[ends]
+        if rows.size == n and begins.size == 1:  # all in order
+            return before, after
+        known_before, known_after = np.zeros((n, after.shape[1])), np.zeros((n, after.shape[1]))
+        known_before[rows], known_after[rows] = before, after
+        return known_before, known_after
+
+    def as_text(self) -> str:
+        """Return what is known of every group for the checkpoint."""
+        return pack(self.past)
+
+    def restore(self, notes: dict[str, Any]) -> None:
+        """Restore what :meth:`as_text` saved, or what scores of earlier versions hold."""
+        if "baselines" in notes:
+            self.past = unpack(notes["baselines"]).reshape(-1, self.past.shape[1])
+            return
+        targets = []
+        counts = np.empty((0, 2))
+        for scores in notes["scores"]:
+            if "past" in scores:
+                past = unpack(scores["past"]).reshape(-1, 4)
+            else:
+                numbers = [float(scores[name]) for name in ("first", "last", "shifted_sum")]
+                past = np.array([[scores["used"], *numbers]])
+            counts, targets = np.column_stack([past[:, 0], past[:, 0]]), [*targets, past[:, 1:]]
+        self.past = np.column_stack([counts, *targets])
 
 
 @dataclass
 class Scores:
     """Sums over the rows so far, all of which go into the checkpoint.
 
-    Rows are scored once as many have been learned as there are coefficients, for the model and
-    the baselines alike: the first ones say more about the start than about the model.
+    Rows are scored once as many of their group have been learned as there are coefficients, for
+    the model and the baselines alike: the first ones say more about the start than about the model.
     """
 
     burn_in: int
     rows: int = 0
     used: int = 0
     scored: int = 0
-    first: float = math.nan
-    last: float = math.nan
     smallest: float = math.inf
     largest: float = -math.inf
-    shifted_sum: float = 0.0  # of y - first, so that a large level costs no digits
     absolute: float = 0.0
     square: float = 0.0
     mean_absolute: float = 0.0
@@ -37,62 +127,26 @@ class Scores:
     last_absolute: float = 0.0
     last_square: float = 0.0
 
-    def learned_before(
-        self, used: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
-        """Count the rows that were learned before each row (n,) of the next chunk."""
-        return self.used + np.cumsum(used) - used
-
     def update(
         self,
         y: NDArray[np.float64],
         residual: NDArray[np.float64],
         used: NDArray[np.bool_],
-        groups: NDArray[np.int64] | None = None,
-        basis: Known | None = None,
+        basis: Known,
     ) -> None:
-        """Add the rows of one chunk; ``residual`` are the errors before learning each row.
-
-        ``groups`` are of no matter here.  ``basis`` is what forecasts of a horizon rest on, by
-        default all rows before.
-        """
+        """Add the rows of one chunk; ``residual`` are the errors before learning each row."""
         self.rows += len(y)
         if not used.any():
             return
-        if not used.all():
-            y, residual = y[used], residual[used]
-        if not self.used:
-            self.first = self.last = float(y[0])
-        learned = self.used + np.arange(len(y))
-        shifted = y - self.first
-        earlier = self.shifted_sum + np.cumsum(shifted) - shifted
-        from_mean = shifted - earlier / np.maximum(learned, 1)
-        from_last = y - np.concatenate([[self.last], y[:-1]])
-        if basis is None:
-            first = max(self.burn_in - self.used, 1 - self.used, 0)  # not scored before
-            self._add(residual[first:], from_mean[first:], from_last[first:])
-        else:
-            self._add_known(y, residual, basis, used)
-        self.used += len(y)
-        self.last = float(y[-1])
-        self.shifted_sum += float(shifted.sum())
-        self.smallest = min(self.smallest, float(y.min()))
-        self.largest = max(self.largest, float(y.max()))
-
-    def _add(self, residual: NDArray, from_mean: NDArray, from_last: NDArray) -> None:
-        """Add the errors of the rows that are scored."""
-        self.scored += len(residual)
-        self.absolute += float(np.abs(residual).sum())
-        self.square += float(np.square(residual).sum())
-        self.mean_absolute += float(np.abs(from_mean).sum())
-        self.mean_square += float(np.square(from_mean).sum())
-        self.last_absolute += float(np.abs(from_last).sum())
-        self.last_square += float(np.square(from_last).sum())
-
-    def _add_known(self, y: NDArray, residual: NDArray, basis: Known, rows: NDArray) -> None:
-        """Add the errors of forecasts of ``rows`` of a chunk, whose targets are y."""
-        scored, mean, last = basis.scored[rows], basis.mean[rows], basis.last[rows]
-        self._add(residual[scored], (y - mean)[scored], (y - last)[scored])
+        self.used += int(np.count_nonzero(used))
+        self.smallest = min(self.smallest, float(y[used].min()))
+        self.largest = max(self.largest, float(y[used].max()))
+        scored = used & basis.scored
+        self.scored += int(np.count_nonzero(scored))
+        for prefix, error in (("", residual), ("mean_", y - basis.mean), ("last_", y - basis.last)):
+            for name, sums in (("absolute", np.abs), ("square", np.square)):
+                total = getattr(self, prefix + name) + float(sums(error[scored]).sum())
+                setattr(self, prefix + name, total)
 
     def table(self) -> list[tuple[str, float, float]]:
         """Return (method, mean absolute error, root mean square error) rows; none before any is
@@ -118,107 +172,10 @@ class Scores:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Self:
         """Rebuild the scores from the dictionary made by :meth:`as_dict`."""
-        numbers: dict[str, Any] = {
-            key: float(value) if isinstance(value, str) else value for key, value in saved.items()
-        }
-        return cls(**numbers)
-
-
-# Columns of ``past``.
-LEARNED, FIRST, LAST, SHIFTED = range(4)
-
-
-@dataclass
-class GroupScores(Scores):
-    """Sums over the rows of all groups; a group's rows are scored after its own first ones.
-
-    ``past`` (groups, 4) has each group's rows learned, its first and last target, and the sum of
-    its targets less the first.
-    """
-
-    past: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 4)))
-
-    def learned_before(
-        self, used: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
-        """Count the rows of its group that were learned before each row (n,) of a chunk.
-
-        To be asked before :meth:`update` of the chunk; 0 for rows without a label.
-        """
-        assert groups is not None
-        learned_rows = np.concatenate([self.past[:, LEARNED], np.zeros(len(groups) + 1)])
-        rows = np.argsort(groups, kind="stable")
-        codes = groups[rows]
-        begins = np.flatnonzero(np.diff(codes, prepend=-2))
-        learned = np.cumsum(used[rows])
-        before = np.where(begins > 0, learned[begins - 1], 0)
-        counts = np.diff(begins, append=len(codes))
-        counts_before = np.empty(len(codes), np.int64)
-        earlier = learned_rows[np.minimum(codes, len(learned_rows) - 1)].astype(np.int64)
-        counts_before[rows] = earlier + learned - used[rows] - np.repeat(before, counts)
-        return np.where(groups >= 0, counts_before, 0)
-
-    def update(
-        self,
-        y: NDArray[np.float64],
-        residual: NDArray[np.float64],
-        used: NDArray[np.bool_],
-        groups: NDArray[np.int64] | None = None,
-        basis: Known | None = None,
-    ) -> None:
-        """Count the rows of one chunk; ``groups`` (n,) are the numbers of their labels."""
-        assert groups is not None
-        self.rows += len(y)
-        rows = np.flatnonzero(used)
-        rows = rows[np.argsort(groups[rows], kind="stable")]
-        if not rows.size:
-            return
-        y, residual, codes = y[rows], residual[rows], groups[rows]
-        more = int(codes.max()) + 1 - len(self.past)
-        if more > 0:
-            self.past = np.concatenate([self.past, np.tile([0.0, 0.0, math.nan, 0.0], (more, 1))])
-        begins = np.flatnonzero(np.diff(codes, prepend=-1))
-        present, counts = codes[begins], np.diff(begins, append=len(codes))
-        fresh = self.past[present, LEARNED] == 0
-        self.past[present[fresh], FIRST] = y[begins[fresh]]
-        place = np.arange(len(codes)) - np.repeat(begins, counts)
-        learned = self.past[codes, LEARNED] + place
-        # relative to the group's first target, so that a large level costs no digits
-        shifted = y - self.past[codes, FIRST]
-        total = np.cumsum(shifted) - shifted
-        earlier = self.past[codes, SHIFTED] + total - np.repeat(total[begins], counts)
-        before = np.concatenate([y[:1], y[:-1]])
-        before[begins] = self.past[present, LAST]
-        scored = learned >= max(self.burn_in, 1)
-        from_mean = (shifted - earlier / np.maximum(learned, 1))[scored]
-        from_last = (y - before)[scored]
-        if basis is None:
-            self._add(residual[scored], from_mean, from_last)
-        else:
-            self._add_known(y, residual, basis, rows)
-        if not self.used:
-            self.first = float(y[int(np.argmin(rows))])
-        self.used += len(y)
-        self.smallest = min(self.smallest, float(y.min()))
-        self.largest = max(self.largest, float(y.max()))
-        self.past[present, LEARNED] += counts
-        self.past[present, SHIFTED] += np.add.reduceat(shifted, begins)
-        self.past[present, LAST] = y[begins + counts - 1]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all sums for the checkpoint."""
-        fields = {key: value for key, value in asdict(self).items() if key != "past"}
-        numbers = {
-            key: value if math.isfinite(value) else str(value) for key, value in fields.items()
-        }
-        return numbers | {"past": pack(self.past)}
-
-    @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Rebuild the scores from the dictionary made by :meth:`as_dict`."""
+        names = {field.name for field in dataclasses.fields(cls)}
         numbers: dict[str, Any] = {
             key: float(value) if isinstance(value, str) else value
             for key, value in saved.items()
-            if key != "past"
+            if key in names
         }
-        return cls(**numbers, past=unpack(saved["past"]).reshape(-1, 4))
+        return cls(**numbers)

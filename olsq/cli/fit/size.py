@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from olsq.cli.errors import InputError
+from olsq.cli.errors import InputError, say
 
 # Matrices of k x k float64 numbers at the peak of a fit, k the number of coefficients.  Measured
 # with k of 1,000 and 2,000: 5.5 to 11.5 (windows the least, forgetting the most); 3.6 for each
@@ -62,12 +62,7 @@ def check_size(where: str, coefficients: int, *, grouped: bool, console: Console
         )
     minutes = SECONDS * coefficients**3 / 60
     time = f" and minutes of work (about {minutes:,.0f} for the first rows)" * (minutes >= 1)
-    console.print(
-        f"olsq: {word}{time}; --features and --exclude choose fewer columns",
-        soft_wrap=True,
-        markup=False,
-        highlight=False,
-    )
+    say(console, f"olsq: {word}{time}; --features and --exclude choose fewer columns")
 
 
 def _format_gigabytes(size: float) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from olsq.cli.errors import InputError
 from olsq.cli.fit.declared import FORMATS
-from olsq.cli.options import argument, option
+from olsq.cli.options import PROBABILITY, argument, check_values, option
 from olsq.cli.paths import check_paths
-from olsq.cli.sources.columns import TableFormat, check_level
+from olsq.cli.sources.columns import TableFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +24,18 @@ class PredictOptions(TableFormat):
         None,
         "File for the predictions (.csv or .parquet).",
         show_default="CSV on the terminal",
+        endings=FORMATS,
     )
     level: float | None = option(
         None,
         "Add the interval in which an observation lies with this probability: 0.95, for example.",
+        rule=PROBABILITY,
     )
 
     def check(self) -> None:
         """Raise InputError, naming the option, for a value that cannot be used."""
+        check_values(self)
         self.check_format()
-        check_level(self.level)
-        if self.out is None:
-            return
-        if self.out.suffix not in FORMATS:
-            raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {self.out.name}")
-        reads = [] if self.data == "-" else [("the data", Path(self.data))]
-        check_paths([*reads, ("the state", self.state)], [("--out", self.out)])
+        if self.out is not None:
+            reads = [] if self.data == "-" else [("the data", Path(self.data))]
+            check_paths([*reads, ("the state", self.state)], [("--out", self.out)])

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-import olsq
-from olsq.cli.errors import CommandError, InputError, Interrupted
-from olsq.cli.fit.checkpoint import KEY, check_notes
+from olsq.cli.errors import InputError, Interrupted, say, writing
+from olsq.cli.fit.checkpoint import KEY, check_notes, load_state, reading_notes
 from olsq.cli.fit.design import Design
 from olsq.cli.fit.estimators import Estimator
-from olsq.cli.fit.output import Output, StandardOutput
+from olsq.cli.fit.output import Output, StandardOutput, output_names
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import locked_paths
 from olsq.cli.predict.options import PredictOptions
@@ -39,8 +38,15 @@ class Model:
     """
 
     def __init__(self, path: Path) -> None:
-        self.estimator, notes = _load_state(path)
-        self.categorical: dict[str, tuple[str, ...] | None] = {}
+        self.estimator, notes = load_state(path), None
+        if not isinstance(self.estimator, Estimator):
+            raise InputError(f"{path} does not hold a regression")
+        if KEY in self.estimator.metadata_:
+            _, notes = check_notes(path, self.estimator)
+        self.table: dict[str, Any] | None = None
+        self.categories: list[str] = []
+        self.design: dict[str, Any] | None = None
+        self.lags, self.by, self.time_zone, self.time_name = 0, None, None, None
         if notes is None:
             names = getattr(self.estimator, "feature_names_in_", None)
             if names is None:
@@ -50,22 +56,14 @@ class Model:
             m = self.estimator.coef_.shape[0] if self.estimator.coef_.ndim == 2 else 1
             self.features = tuple(map(str, names))
             self.targets = ("y",) if m == 1 else tuple(f"y{j}" for j in range(m))
-            self.design: dict[str, Any] | None = None
-            self.lags, self.by = 0, None
-            self.times = self.time_zone = self.time_name = None
         else:
             self.features = tuple(notes["columns"]["features"])
             self.targets = tuple(notes["columns"]["targets"])
-            self.design = notes["design"]
-            self.lags = notes["options"]["--lags"] or 0
-            self.by = notes["options"]["--by"]
-            self.groups, self.times = notes["table"]["groups"], notes["table"]["time"]
-            self.time_zone = notes["options"].get("--time-zone")
-            self.time_name = notes["options"].get("--time")
-            levels, open_ = (notes["table"]["categories"][key] for key in ("levels", "open"))
-            self.categorical = {
-                name: (*levels[name], *(["*"] if open_[name] else [])) for name in levels
-            }
+            self.table, self.design = notes["table"], notes["design"]
+            self.categories = list(notes["table"]["categories"]["levels"])
+            options = notes["options"]
+            self.lags, self.by = options["--lags"] or 0, options["--by"]
+            self.time_zone, self.time_name = options.get("--time-zone"), options.get("--time")
 
     def reading(self, options: PredictOptions) -> Reading:
         """Return the columns to read from the new rows; targets only if lags of them are
@@ -77,27 +75,11 @@ class Model:
         return Reading(
             targets=self.targets if self.lags else (),
             features=self.features,
-            categorical=self.categorical,
+            categorical=dict.fromkeys(self.categories),
             by=self.by,
             targets_required=False,
             **written,
         )
-
-
-def _load_state(path: Path) -> tuple[Estimator, dict[str, Any] | None]:
-    try:
-        estimator = olsq.load(path)
-    except FileNotFoundError:
-        raise InputError(f"no such file: {path}") from None
-    except olsq.StateFileError as error:
-        raise InputError(str(error)) from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    if not isinstance(estimator, Estimator):
-        raise InputError(f"{path} does not hold a regression")
-    if KEY not in estimator.metadata_:
-        return estimator, None
-    return check_notes(path, estimator)
 
 
 def run_predict(options: PredictOptions, progress_console: Console) -> None:
@@ -113,7 +95,8 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
         If the run failed for another reason, a full disk for example.
     """
     options.check()
-    model = Model(options.state)
+    with reading_notes(options.state):
+        model = Model(options.state)
     source = open_source(options.data, model.reading(options))
     with (
         source,
@@ -123,15 +106,10 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
         run = PredictRun(options, model, source)
         done = False
         try:
-            run.run(interrupts, progress_console)
+            with writing(options.out or "standard output"):
+                run.run(interrupts, progress_console)
             done = True
-            run.warn_of_unchecked_times(progress_console)
-            run.warn_of_unknown_groups(progress_console)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            where = error.filename or options.out or "standard output"
-            raise CommandError(f"cannot write to {where}: {error.strerror}") from None
+            run.warn(progress_console)
         finally:
             if not done and run.output is not None:
                 run.output.close(discard=True)
@@ -148,30 +126,26 @@ class PredictRun:
         self.design = Design(
             columns, source.table, model.lags, intercept=self.estimator.fit_intercept
         )
-        if model.design is not None:
-            self.design.restore(model.design)
-        if source.table.groups is not None:
-            source.table.groups.restore(model.groups)
-        learned_times = model.times if model.lags else None
-        if source.table.time is not None and learned_times is not None:
-            source.table.time.follow(learned_times)
+        if model.table is not None and model.design is not None:
+            # without lags rows need not follow those that were learned
+            followed = model.table if model.lags else model.table | {"time": None}
+            with reading_notes(options.state):
+                source.table.continue_from(followed, step_by_step=True)
+                self.design.restore(model.design)
         self.group_count = len(source.table.groups.labels) if source.table.groups else 0
         self.known_rows = self.unknown_rows = 0
         self.output: Output | None = None
 
     def _open_output(self) -> None:
-        names = []
-        for target in self.targets:
-            mark = f"_{target}" if len(self.targets) > 1 else ""
-            names.append(f"prediction{mark}")
-            if self.options.level is not None:
-                names += [f"lower{mark}", f"upper{mark}"]
+        columns = ("prediction",) if self.options.level is None else ("prediction", "interval")
+        names = output_names(columns, self.targets, (), intercept=False)
         time, groups = self.source.table.time, self.source.table.groups
         out = self.options.out
-        if out is None:
-            self.output = StandardOutput(names, time, groups)
-        else:
-            self.output = Output(out, names, time, None, groups)
+        self.output = (
+            StandardOutput(names, time, groups)
+            if out is None
+            else Output(out, names, time, None, groups)
+        )
 
     def run(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, predict and write chunk after chunk."""
@@ -209,36 +183,26 @@ class PredictRun:
             learned, new = groups.labels[: self.group_count], groups.labels[self.group_count :]
             raise InputError(
                 f"not one group of {self.source.name} is in the state: column {groups.name!r} "
-                f"holds {', '.join(map(repr, new[:3]))}{', ...' * (len(new) > 3)} and the state "
-                f"{', '.join(map(repr, learned[:3]))}{', ...' * (len(learned) > 3)}"
+                f"holds {_few(new)} and the state {_few(learned)}"
             )
 
-    def warn_of_unknown_groups(self, console: Console) -> None:
-        """Print the groups of the new rows that were never learned."""
-        groups = self.source.table.groups
-        if groups is None or not self.unknown_rows:
-            return
-        new = groups.labels[self.group_count :]
-        shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
-        console.print(
-            f"olsq: {self.unknown_rows:,} row{'s'[: self.unknown_rows != 1]} of {len(new):,} "
-            f"group{'s'[: len(new) != 1]} that the state does not know ({shown}): no prediction",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
-        )
-
-    def warn_of_unchecked_times(self, console: Console) -> None:
-        """Print that rows were taken as the next ones, whatever their times, if these are there."""
-        name = self.learned_time
+    def warn(self, console: Console) -> None:
+        """Print the groups that were never learned, and whether times were left unchecked."""
+        name, groups = self.learned_time, self.source.table.groups
         if self.lags and self.source.table.time is None and name in self.source.header:
-            console.print(
+            say(
+                console,
                 f"olsq: --lags: the rows of {self.source.name} were taken as those that follow the "
                 f"last one learned, whatever column {name!r} holds: give --time "
                 f"{shlex.quote(name)} to have it checked",
-                soft_wrap=True,
-                markup=False,
-                highlight=False,
+            )
+        if groups is not None and self.unknown_rows:
+            new = groups.labels[self.group_count :]
+            say(
+                console,
+                f"olsq: {self.unknown_rows:,} row{'s'[: self.unknown_rows != 1]} of {len(new):,} "
+                f"group{'s'[: len(new) != 1]} that the state does not know ({_few(new)}): no "
+                "prediction",
             )
 
     def _stop(self, interrupts: Interrupts) -> NoReturn:
@@ -293,3 +257,8 @@ class PredictRun:
         known_or_predicted = np.where(np.isfinite(targets), targets, predictions[:, :, 0])
         self.design.advance(part._replace(y=known_or_predicted))
         return predictions.reshape(len(X), -1)
+
+
+def _few(labels: list[str]) -> str:
+    """Return the first of some labels as text."""
+    return ", ".join(map(repr, labels[:3])) + ", ..." * (len(labels) > 3)

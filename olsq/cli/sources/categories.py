@@ -107,14 +107,18 @@ class Categories:
         for name, levels in levels_of.items():
             if levels is not None:
                 listed = [level for level in levels if level != REST]
-                readable = labels.read(pl.Series(listed, dtype=pl.String))
-                self.levels[name], self.open[name] = readable.to_list(), REST in levels
-                if readable.null_count():
-                    word = listed[int(readable.is_null().arg_true()[0])]
-                    raise InputError(
-                        f"{word!r} is a level of {name!r} and a word for a missing value: choose "
-                        "these with --missing-words"
-                    )
+                self.levels[name], self.open[name] = self._read(name, listed), REST in levels
+
+    def _read(self, name: str, levels: list[str]) -> list[str]:
+        """Return levels as their cells are read; InputError if that is no value."""
+        labels = self._labels.read(pl.Series(levels, dtype=pl.String))
+        if labels.null_count():
+            word = levels[int(labels.is_null().arg_true()[0])]
+            raise InputError(
+                f"{word!r} is a level of {name!r} and a word for a missing value: choose these "
+                "with --missing-words"
+            )
+        return labels.to_list()
 
     @property
     def has_all_levels(self) -> bool:
@@ -198,6 +202,8 @@ class Categories:
     def restore(self, saved: dict[str, Any]) -> None:
         """Restore the levels saved by :meth:`as_dict`."""
         self.levels, self.open = dict(saved["levels"]), dict(saved["open"])
+        for name, levels in self.levels.items():
+            self._read(name, levels)
         self._known = set(self.names)  # a state is not saved before
 
     def begin_table(self) -> None:

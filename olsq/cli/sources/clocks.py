@@ -22,6 +22,8 @@ Times = NDArray[np.float64]  # microseconds
 def check_zone(zone: str) -> None:
     """Raise InputError if there is no such time zone."""
     try:
+        if not zone:
+            raise pl.exceptions.ComputeError
         utc_times(np.zeros(1), zone)
     except pl.exceptions.PolarsError:
         raise InputError(

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 from olsq.cli.options import (
-    MODEL,
-    READING,
     listed,
-    option,
+    model_option,
+    reading_option,
     split_names,
     split_names_if_any,
     unquoted,
@@ -46,51 +45,45 @@ INDEX_NAME = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?")
 class TableFormat:
     """The time column and the format of CSV cells; the names are those of the options."""
 
-    time: str | None = option(
+    time: str | None = model_option(
         None,
         "Column of dates or numbers in ascending order, the first of --out; not a regressor.",
-        panel=MODEL,
         parse=unquoted,
         metavar="COL",
     )
-    separator: str | None = option(
+    separator: str | None = reading_option(
         None,
         "Character between CSV cells.",
-        panel=READING,
         show_default="the most frequent of , ; tab | in the header",
     )
-    decimal: str = option(".", "Decimal mark of CSV numbers: . or a comma.", panel=READING)
-    missing_words: tuple[str, ...] | None = option(
+    decimal: str = reading_option(".", "Decimal mark of CSV numbers: . or a comma.")
+    missing_words: tuple[str, ...] | None = reading_option(
         None,
         "Words that are a missing value, separated by commas, instead of CSV's: '' for none.",
-        panel=READING,
         show_default="NA, N/A, null, None, NaN, ... of CSV, none of Parquet",
         parse=split_names_if_any,
         several=True,
     )
-    na_values: tuple[str, ...] = option(
+    na_values: tuple[str, ...] = reading_option(
         (),
         "More spellings of a missing value, separated by commas: '-,?,-999'. Numbers are compared "
         "as numbers.",
-        panel=READING,
         parse=split_names,
         several=True,
         compared=listed,
     )
-    encoding: str | None = option(
-        None, "Encoding of CSV: latin-1, cp1252, utf-16, ...", panel=READING, show_default="utf-8"
+    encoding: str | None = reading_option(
+        None, "Encoding of CSV: latin-1, cp1252, utf-16, ...", show_default="utf-8"
     )
-    time_format: str | None = option(
+    time_format: str | None = reading_option(
         None,
         "Format of --time: '%d.%m.%Y %H:%M', for example.",
-        panel=READING,
         show_default="determined from the first rows",
     )
-    time_zone: str | None = option(
+    time_zone: str | None = reading_option(
         None,
         "Zone of the clock of --time: Europe/Berlin, for example. Clocks that are set back show an "
         "hour twice.",
-        panel=READING,
         show_default="UTC, or that of the times",
     )
 
@@ -170,12 +163,9 @@ class Chunk(NamedTuple):
     time: NDArray[np.float64] | None = None
     by: NDArray[np.int64] | None = None
 
-    def part(self, start: int, stop: int) -> Chunk:
-        """Return rows ``start`` to ``stop`` of this chunk as views."""
-        weight = None if self.weight is None else self.weight[start:stop]
-        time = None if self.time is None else self.time[start:stop]
-        by = None if self.by is None else self.by[start:stop]
-        return Chunk(self.start + start, self.X[start:stop], self.y[start:stop], weight, time, by)
+    def arrays(self) -> dict[str, NDArray]:
+        """Return the values that there are, by name."""
+        return {name: part for name, part in self._asdict().items() if isinstance(part, np.ndarray)}
 
 
 class Columns(NamedTuple):
@@ -228,6 +218,11 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
     columns = Columns(
         targets, tuple(features), reading.weight, reading.time, tuple(left_out), reading.by
     )
+    if not columns.all:
+        raise InputError(
+            f"no column {reading.targets[0]!r} in the data: an empty one says how many rows there "
+            "are to predict"
+        )
     # A table may have 100,000 columns: each is looked up, never searched for.
     used, there = columns.all, Counter(header)
     absent = [name for name in used if name not in there]
@@ -260,9 +255,3 @@ def _suggest_names(name: str, header: list[str]) -> str:
         return "did you mean " + " or ".join(repr(by_lower[key]) for key in near) + "?"
     shown = ", ".join(map(repr, header[:12])) + (", ..." if len(header) > 12 else "")
     return f"it has {shown}"
-
-
-def check_level(level: float | None) -> None:
-    """Raise InputError unless ``--level`` is a probability, or not given."""
-    if level is not None and not 0 < level < 1:
-        raise InputError(f"--level must lie between 0 and 1, got {level:g}")

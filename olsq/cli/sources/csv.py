@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from olsq.cli.errors import InputError
+from olsq.cli.options import QUOTED
 from olsq.cli.sources.columns import Reading, choose_columns
 from olsq.cli.sources.numbers import NumberReader, shorten
 from olsq.cli.sources.parquet import PARQUET_MAGIC
@@ -103,7 +104,8 @@ class CsvSource(Source):
         if "\r" in head.rstrip("\r\n"):
             raise InputError(f"{self.name} ends its lines with a bare carriage return; use \\n")
         separators = SEPARATORS.replace(",", "") if reading.decimal == "," else SEPARATORS
-        separator = reading.separator or max(separators, key=head.count)
+        # those in quoted names separate nothing
+        separator = reading.separator or max(separators, key=re.sub(QUOTED, "", head).count)
         # A line end inside a quoted name does not end the header.
         more = iter(lambda: self._bytes.text.readline(LONGEST_LINE).decode(errors="replace"), "")
         try:

@@ -74,11 +74,11 @@ class NumberReader:
             cell = cells[int(wrong[0])]
             raise InputError(
                 f"column {name!r} is not numeric: row {start + row + 1:,} of {self._where} holds "
-                f"{shorten(cell)!r}{self._suggest_fix(cell, start)}"
+                f"{shorten(cell)!r}{self._suggest_fix(name, cell, start)}"
             )
         return numbers
 
-    def _suggest_fix(self, cell: str, start: int) -> str:
+    def _suggest_fix(self, name: str, cell: str, start: int) -> str:
         decimal_comma = self._reading.decimal == ","
         if decimal_comma and "." in cell:
             return " (a point, where --decimal is a comma: if it marks thousands, write none)"
@@ -86,6 +86,8 @@ class NumberReader:
             return " (write no marks between thousands; if it is a decimal comma, give --decimal ,)"
         if self._separator != "," and cell.count(",") == 1 and not decimal_comma:
             return " (write decimals with a point, or give --decimal ,)"
+        if name in (*self._reading.targets, self._reading.weight):
+            return f" (--na-values '{cell}' if it says that there is no value)"
         if start:
             return ""
         return " (leave it out with --exclude, or see --features, --categorical, --by)"

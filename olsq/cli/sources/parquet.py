@@ -1,17 +1,16 @@
-"""Read Parquet files in chunks of a fixed number of rows; report Polars' errors in one line."""
+"""Read Parquet files in chunks of a fixed number of rows, and write them from pieces."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import sys
-import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, cast
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from olsq.cli.errors import InputError
 from olsq.cli.sources.columns import Reading, choose_columns
@@ -19,11 +18,16 @@ from olsq.cli.sources.source import Source, default_chunk_rows
 from olsq.cli.sources.table import TableBuilder
 
 PARQUET_MAGIC = b"PAR1"
-CHUNKS_PER_READ = 8
+# A row group may be larger than memory: 4 million rows took 188 MB with pyarrow's defaults, and
+# take 21 MB so, in the same time.
+PIECEWISE: dict[str, Any] = {"buffer_size": 1 << 16, "pre_buffer": False}
+# What a column of dates, and one of labels, may be besides text and numbers.
+DATES = (pl.Date, pl.Datetime)
+LABELS = (*DATES, pl.Boolean, pl.Categorical, pl.Enum, pl.Time, pl.Binary)
 
 
 class ParquetSource(Source):
-    """A Parquet file whose used columns are numbers.
+    """A Parquet file whose used columns are numbers, dates or labels.
 
     Parameters
     ----------
@@ -35,123 +39,105 @@ class ParquetSource(Source):
     Raises
     ------
     InputError
-        If the file is damaged, a column is missing or is not numeric.
+        If the file is damaged, or a column is missing or is stored as another type.
     """
 
     def __init__(self, path: Path, reading: Reading) -> None:
         super().__init__(path, reading.chunk_rows)
-        with reading_parquet(str(path)):
-            scan = pl.scan_parquet(path)
-            schema = scan.collect_schema()
-            self._total = int(scan.select(pl.len()).collect().item())
-        self.header = list(schema.names())
-        self.columns = choose_columns(self.header, reading)
-        self.table = TableBuilder(self.name, self.columns, reading, reading.words_in_text)
-        text = self.table.text
-        for name in self.columns.all:
-            dtype = schema[name]
-            if not (dtype.is_numeric() or dtype == pl.Boolean or name in text):
+        with reading_parquet(self.name):
+            self._file = pq.ParquetFile(path, **PIECEWISE)
+            self.header = list(self._file.schema_arrow.names)
+        try:
+            self.columns = choose_columns(self.header, reading)
+            self.table = TableBuilder(self.name, self.columns, reading, reading.words_in_text)
+            self._settle_types()
+        except BaseException:
+            self.close()
+            raise
+        self.chunk_rows = self.chunk_rows or default_chunk_rows(len(self.columns.all))
+
+    def _settle_types(self) -> None:
+        """Check the types of the columns that are used, and tell the time column its own."""
+        names, text, time = list(self.columns.all), self.table.text, self.table.time
+        with reading_parquet(self.name):
+            empty = self._file.schema_arrow.empty_table().select(names)
+            types = cast(pl.DataFrame, pl.from_arrow(empty)).schema
+        for name, dtype in types.items():
+            if dtype.is_numeric() or (name in text and dtype == pl.String):
+                continue
+            if time is not None and name == time.name:
+                if dtype not in DATES:
+                    raise InputError(
+                        f"--time: {self.name} stores column {name!r} as {dtype}: dates, numbers "
+                        "or text are needed"
+                    )
+            elif name in text:
+                if dtype not in LABELS:
+                    raise InputError(
+                        f"{self.name} stores column {name!r} as {dtype}, which cannot be labels"
+                    )
+            elif dtype != pl.Boolean:
                 raise InputError(
-                    f"column {name!r} is not numeric: {path} stores it as {dtype} "
+                    f"column {name!r} is not numeric: {self.name} stores it as {dtype} "
                     "(leave it out with --exclude, or see --features, --categorical, --by)"
                 )
-        self.chunk_rows = self.chunk_rows or default_chunk_rows(len(self.columns.all))
-        self._scan = scan.select(
-            pl.col(name) if name in text else pl.col(name).cast(pl.Float64)
-            for name in self.columns.all
-        )
-        if self.table.time is not None and schema[self.table.time.name] != pl.String:
-            self.table.time.settle(pl.Series(dtype=schema[self.table.time.name]))
+        self._casts = [pl.col(name).cast(pl.Float64) for name in names if name not in text]
+        self._casts += [pl.col(name).cast(pl.String) for name in text if types[name] == pl.Binary]
+        if time is not None and types[time.name] != pl.String:
+            time.settle(pl.Series(dtype=types[time.name]))
 
     def fraction(self) -> float | None:
         """Return the share of the rows read."""
-        return self.rows / self._total if self._total else None
+        total = self._file.metadata.num_rows
+        return self.rows / total if total else None
 
     def read_cells(self, start: int) -> Generator[pl.DataFrame, None, None]:
         """Yield the cells of the columns that are used, in pieces, after ``start`` rows."""
-        length = CHUNKS_PER_READ * self.chunk_rows
-        for at in range(start, self._total, length):
-            with reading_parquet(self.name):
-                frame = self._scan.slice(at, length).collect()
-            yield frame
+        pieces = read_frames(self._file, list(self.columns.all), start, self.chunk_rows)
+        with reading_parquet(self.name):
+            for frame in pieces:
+                yield frame.with_columns(self._casts)
 
     def close(self) -> None:
-        """Do nothing, since no file is open between two reads."""
+        """Close the file."""
+        self._file.close()
 
 
-# A panic is not a subclass of Exception.
-ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+def read_frames(
+    file: pq.ParquetFile, columns: list[str], start: int, rows: int
+) -> Iterator[pl.DataFrame]:
+    """Yield the rows after the first ``start``, in pieces of at most ``rows``."""
+    groups = range(file.metadata.num_row_groups)
+    ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))
+    later = [group for group in groups if ends[group] > start]
+    skipped = start - (ends[later[0] - 1] if later and later[0] else 0)
+    batches = file.iter_batches(rows, row_groups=later, columns=columns, use_threads=False)
+    for batch in batches:
+        # a name such as a also selects a.b
+        frame = cast(pl.DataFrame, pl.from_arrow(batch.select(columns)))
+        yield frame[skipped:]
+        skipped = max(skipped - frame.height, 0)
 
 
 @contextlib.contextmanager
 def reading_parquet(name: str) -> Iterator[None]:
     """Raise InputError with the file's name for errors of a damaged Parquet file."""
     try:
-        with _without_panics():
-            yield
-    except (*ERRORS, OSError) as error:
+        yield
+    except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"{name} is a damaged Parquet file: {_first_line(error)} "
-            "(write it again from its source)"
+            f"{name} is a damaged Parquet file: {reason} (write it again from its source)"
         ) from None
 
 
-@contextlib.contextmanager
-def writing_parquet(name: str) -> Iterator[None]:
-    """Raise the system's OSError, with the name, for what Polars raises on a full disk."""
+def write_parquet(path: Path, file: Any, frames: Iterable[pl.DataFrame]) -> None:
+    """Write one row group for each frame into ``file``, which errors call ``path``."""
+    tables = (frame.to_arrow() for frame in frames)
     try:
-        with _without_panics():
-            yield
-    except ERRORS as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        if number is None:
-            raise OSError(
-                None, f"Parquet could not be written ({_first_line(error)})", name
-            ) from None
-        code = int(number[1])
-        raise OSError(code, os.strerror(code), name) from None
-
-
-def _open_unnamed_file() -> BinaryIO:
-    """Open a file without a name, in memory where the system can make one."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("olsq"), "w+b")
-    return cast(BinaryIO, tempfile.TemporaryFile())
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-@contextlib.contextmanager
-def _without_panics() -> Iterator[None]:
-    """Hold back what is written to standard error, and drop it if Polars fails.
-
-    Rust prints a report of every panic, with a stack trace, to the descriptor itself.
-    """
-    with contextlib.ExitStack() as opened:
-        try:
-            held = opened.enter_context(_open_unnamed_file())
-            kept = os.dup(2)
-        except OSError:  # there is no standard error, or no room for a temporary file
-            kept = None
-        if kept is None:
-            yield
-            return
-        failed = False
-        sys.stderr.flush()
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except ERRORS:
-            failed = True
-            raise
-        finally:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
-            if not failed:
-                held.seek(0)
-                with contextlib.suppress(OSError):
-                    os.write(2, held.read())
+        head = next(tables)
+        with pq.ParquetWriter(file, head.schema, compression="zstd") as writer:
+            for table in chain([head], tables):
+                writer.write_table(table)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None

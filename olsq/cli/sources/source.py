@@ -117,9 +117,8 @@ class Source:
         if not self.rows:
             self.table.settle(cells)
         chunk = self.table.chunk(self.rows, cells)
-        for array in (chunk.X, chunk.y, chunk.weight, chunk.time, chunk.by):
-            if array is not None:
-                self.crc = zlib.crc32(array.data, self.crc)
+        for array in chunk.arrays().values():
+            self.crc = zlib.crc32(array.data, self.crc)
         self.rows += len(chunk.y)
         return chunk
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from olsq.cli.sources.categories import Categories, GroupColumn, LabelReader
 from olsq.cli.sources.columns import Chunk, Columns, Reading
 from olsq.cli.sources.numbers import NumberReader
+from olsq.cli.sources.order import RowOrder
 from olsq.cli.sources.times import TimeColumn
 
 
@@ -44,6 +45,8 @@ class TableBuilder:
         labels = LabelReader(missing_words, reading.decimal)
         self.categories = Categories(reading.categorical, labels)
         self.time = TimeColumn(columns.time, reading) if columns.time else None
+        by_group = columns.by is not None
+        self.order = RowOrder(self.time, where, by_group=by_group) if self.time else None
         self.groups = GroupColumn(columns.by, labels) if columns.by else None
         self._missing_numbers = reading.missing_numbers
         self._missing_words, self._numbers = missing_words, numbers
@@ -95,12 +98,11 @@ class TableBuilder:
         Raises
         ------
         InputError
-            If its times are not in order (:meth:`TimeColumn.in_order`).
+            If its times are not in order (:meth:`RowOrder.in_order`).
         """
-        if self.time is None or chunk.time is None:
+        if self.order is None or chunk.time is None:
             return chunk
-        times = self.time.in_order(chunk.time, chunk.start, self.where, chunk.by)
-        return chunk._replace(time=times)
+        return chunk._replace(time=self.order.in_order(chunk.time, chunk.start, chunk.by))
 
     def _read_numbers(
         self, name: str, cells: Mapping[str, pl.Series], start: int
@@ -123,25 +125,27 @@ class TableBuilder:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was learned about the cells, for the checkpoint."""
-        time = None if self.time is None else self.time.as_dict()
+        time = self.time.as_dict() | self.order.as_dict() if self.time and self.order else None
         groups = None if self.groups is None else self.groups.as_dict()
         return {"categories": self.categories.as_dict(), "time": time, "groups": groups}
 
-    def continue_from(self, saved: dict[str, Any]) -> None:
+    def continue_from(self, saved: dict[str, Any], *, step_by_step: bool = False) -> None:
         """Go on in this table after the one of :meth:`as_dict`, which may write its times
-        otherwise.
+        otherwise; ``step_by_step`` if no time may be left out.
         """
         self.categories.restore(saved["categories"])
         self.categories.begin_table()
-        if self.time is not None:
+        if self.time is not None and self.order is not None and saved["time"] is not None:
             self.time.continue_from(saved["time"])
+            (self.order.follow if step_by_step else self.order.continue_from)(saved["time"])
         if self.groups is not None:
             self.groups.restore(saved["groups"])
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Restore what :meth:`as_dict` saved."""
         self.categories.restore(saved["categories"])
-        if self.time is not None:
+        if self.time is not None and self.order is not None:
             self.time.restore(saved["time"])
+            self.order.restore(saved["time"])
         if self.groups is not None:
             self.groups.restore(saved["groups"])
