@@ -111,13 +111,7 @@ def scores_and_reach(
     n, c, width = gates.shape
     size = smallest_block(c, at_once)
     blocks = (n, c // size, size, width)
-    a = gates.reshape(blocks)
-    upto = [jnp.ones_like(a[:, :, 0])]  # product of gates 0 .. t-1
-    table = [jnp.zeros_like(a)]  # of gates i+1 .. t-1, 0 unless i < t
-    for t in range(size):
-        itself = jnp.zeros((size, 1), gates.dtype).at[t].set(1)
-        table.append(table[-1] * a[:, :, t, None] + itself)
-        upto.append(upto[-1] * a[:, :, t])
+    table, upto = block_products(gates.reshape(blocks))
     scores, reads = [], []
     for q, before in readers:
         first = 0 if before else 1
@@ -139,6 +133,19 @@ def scores_and_reach(
         total = total[:, 0::2] * total[:, 1::2]
         size *= 2
     return [[s[:, 0] for s in line] for line in scores], [r[:, 0] for r in reads], after[:, 0]
+
+
+def block_products(gates: Array) -> tuple[list[Array], list[Array]]:
+    """Multiply the gates of blocks (N, b, s, K) before each token t = 0 .. s: gates i+1 .. t-1, (N,
+    b, s, K), 0 unless i < t, and gates 0 .. t-1, (N, b, K).
+    """
+    size = gates.shape[2]
+    table, upto = [jnp.zeros_like(gates)], [jnp.ones_like(gates[:, :, 0])]
+    for t in range(size):
+        itself = jnp.zeros((size, 1), gates.dtype).at[t].set(1)
+        table.append(table[-1] * gates[:, :, t, None] + itself)
+        upto.append(upto[-1] * gates[:, :, t])
+    return table, upto
 
 
 def widest_array(values: int, keys: int) -> int:
@@ -199,14 +206,8 @@ def _inside(
     def blocks(x: Array, *shape: int) -> Array:
         return x.reshape(n, c // math.prod(shape), *shape, x.shape[-1])
 
-    a = blocks(gates, size)
-    upto = [a[:, :, 0]]  # product of gates 0 .. t
-    table = [jnp.zeros_like(a).at[:, :, 0].set(1)]  # of gates i+1 .. t, 0 unless i <= t
-    for t in range(1, size):
-        itself = jnp.zeros((size, 1), gates.dtype).at[t].set(1)
-        table.append(table[-1] * a[:, :, t, None] + itself)
-        upto.append(upto[-1] * a[:, :, t])
-    pairs, reach, after = jnp.stack(table, 2), jnp.stack(upto, 2), table[-1]
+    table, upto = block_products(blocks(gates, size))
+    pairs, reach, after = jnp.stack(table[1:], 2), jnp.stack(upto[1:], 2), table[size]
     scores = jnp.einsum("nbtk,nbik->nbti", blocks(q, size), blocks(k, size))
     out = jnp.einsum("nbti,nbtiv,nbiv->nbtv", scores, pairs, blocks(v, size))
     while size < c:
