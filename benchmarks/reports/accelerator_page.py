@@ -33,7 +33,21 @@ def counts_table(found: dict[str, Any]) -> str:
         columns = (("kernels", 1), ("flops", 1e9), ("bytes", 1e9), ("temporary", 1e9))
         cells = [" / ".join(number(one[key], unit) for one in pair) for key, unit in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", versions_text(found["counts"])])
+
+
+def versions_text(counts: dict[str, Any]) -> str:
+    """Name the rules by the version of JAX that they were counted with: its compiler fuses."""
+    by_version: dict[tuple[str, str], list[str]] = {}
+    for key, row in counts.items():
+        if "jax" in row and key.endswith(f", both, {LENGTH}"):
+            rules = by_version.setdefault((row["jax"], row["date"]), [])
+            rules.append(f"`{key.split(',')[0]}`")
+    lines = [
+        f"Counted with JAX {version} on {day}: {', '.join(rules)}."
+        for (version, day), rules in by_version.items()
+    ]
+    return "\n".join([*lines, "The version that the others were counted with was not recorded."])
 
 
 def prediction_table(found: dict[str, Any]) -> str:

@@ -211,8 +211,9 @@ def _learn(
 ) -> tuple[Array, Learner]:
     """Run :func:`train_stream` on whole streams: queries, keys, values, rates and segments."""
     q, k, v, rates, segments = sequences
-    n, length, _ = q.shape
-    tokens = jnp.ones((n, length), jnp.int32)  # 0 in padding
+    length = q.shape[1]
+    # 1 for every token, 0 in padding.  XLA would evaluate sums of a constant while it compiles.
+    tokens = (0 * k[..., 0] == 0).astype(jnp.int32)
     streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates, "tokens": tokens}
     single = segments is not None or (isinstance(length, int) and length <= 1)
     size = 1 if single else mini_batch
