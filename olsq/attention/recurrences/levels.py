@@ -54,10 +54,10 @@ def fenwick(
     """
     earlier = delay(position, before[:, None])
     pieces = pieces_of(q.shape[1])
-    q, k, v, weights, position, earlier, gates, shifts = (
-        None if x is None else cut_into_pieces(x, pieces)
-        for x in (q, k, v, weights, position, earlier, gates, shift)
+    q, k, v, weights, position, earlier = (
+        cut_into_pieces(x, pieces) for x in (q, k, v, weights, position, earlier)
     )
+    gates, shifts = (None if x is None else cut_into_pieces(x, pieces) for x in (gates, shift))
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1.0)}
     streams |= {"weights": weights, "position": (position, -1), "earlier": earlier, "shift": shifts}
     levels, values, keys = memory.shape[1:]

@@ -81,10 +81,8 @@ def vector_delta(
         added = None if added is None else (added[0] / scale, added[1])
     pieces = pieces_of(q.shape[1])
     k, v = (None, None) if added is None else added
-    q, read, written, target, gates, k, v = (
-        None if x is None else cut_into_pieces(x, pieces)
-        for x in (q, read, written, target, gates, k, v)
-    )
+    q, read, written, gates = (cut_into_pieces(x, pieces) for x in (q, read, written, gates))
+    target, k, v = (None if x is None else cut_into_pieces(x, pieces) for x in (target, k, v))
     streams: dict[str, Any] = {"q": q, "read": read, "written": written, "k": k}
     streams["gates"] = (gates, 1.0)
     rule = ChunkedRule(_prepare, advance, read_errors, fails=has_unsolved)
