@@ -1,9 +1,10 @@
 """What the rules' programs for an accelerator do, counted and never run.
 
     python -m benchmarks.reports.accelerator_counts --minutes 30
+    python -m benchmarks.reports.accelerator_counts --again ttt_linear,ttt_mlp
 
 B 4, H 8, d 128, T 8,192 for every rule, and T = 1,024 to 65,536 for a few.  Each count is stored as
-soon as it is made; what is stored is not counted again.
+soon as it is made; what is stored is not counted again, except for the rules after ``--again``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +78,10 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--again", default="", help="rules to count again, and no others")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
+    again = given.again.split(",") if given.again else []
     stored: dict[str, Any] = {"sizes": [BATCH, HEADS, WIDTH], "tile_bytes": TILE_BYTES}
     stored["counts"] = {}
     if given.out.exists():
@@ -85,12 +89,13 @@ def main() -> None:
     end = time.monotonic() + 60 * given.minutes
     for name, way, t in cases():
         key = f"{name}, {way}, {t}"
-        if key in stored["counts"] or time.monotonic() > end:
+        wanted = name in again if again else key not in stored["counts"]
+        if not wanted or time.monotonic() > end:
             continue
         begin = time.monotonic()
         with tuned_for(Target(cpu=False)):
             found = count_program(functions(name)[way], *arguments(name, t), steps=STEPS)
-        stored["counts"][key] = found
+        stored["counts"][key] = found | {"jax": jax.__version__, "date": str(date.today())}
         known = (", ".join(map(str, case)) for case in cases())
         stored["counts"] = {k: stored["counts"][k] for k in known if k in stored["counts"]}
         given.out.write_text(json.dumps(stored, indent=1) + "\n")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.reports.accelerator_counts import RULES
 from benchmarks.support import accelerators
 from benchmarks.support.accelerators import DEVICES, SOLVES
 
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
-PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "kda", "mamba", "softmax")
+PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "kda", "momentum_delta", "kalman_delta",
+             "mamba", "softmax")  # fmt: skip
 
 
 def number(value: float, unit: float = 1) -> str:
@@ -19,19 +21,33 @@ def number(value: float, unit: float = 1) -> str:
 
 
 def counts_table(found: dict[str, Any]) -> str:
-    """Table of what the programs of some rules do."""
+    """Table of what the programs of all rules do."""
     lines = [
         "| rule | kernels | Gflop | GB moved | GB of temporaries |",
         "|---|---|---|---|---|",
     ]
-    for name in PREDICTED:
+    for name in RULES:
         pair = [found["counts"].get(f"{name}, {way}, {LENGTH}") for way in WAYS]
         if None in pair:
             continue
         columns = (("kernels", 1), ("flops", 1e9), ("bytes", 1e9), ("temporary", 1e9))
         cells = [" / ".join(number(one[key], unit) for one in pair) for key, unit in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", versions_text(found["counts"])])
+
+
+def versions_text(counts: dict[str, Any]) -> str:
+    """Name the rules by the version of JAX that they were counted with: its compiler fuses."""
+    by_version: dict[tuple[str, str], list[str]] = {}
+    for key, row in counts.items():
+        if "jax" in row and key.endswith(f", both, {LENGTH}"):
+            rules = by_version.setdefault((row["jax"], row["date"]), [])
+            rules.append(f"`{key.split(',')[0]}`")
+    lines = [
+        f"Counted with JAX {version} on {day}: {', '.join(rules)}."
+        for (version, day), rules in by_version.items()
+    ]
+    return "\n".join([*lines, "The version that the others were counted with was not recorded."])
 
 
 def prediction_table(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Make the step of a rule: the rule on one token, with its signature and its documentation."""
+"""Decorate a rule, and make its step: the rule on one token, with its signature and docstring."""
 
 from __future__ import annotations
 
@@ -16,6 +16,22 @@ from olsq.sequence.jax.meshes import takes_arrays
 
 P = ParamSpec("P")
 State = TypeVar("State")
+
+
+SEGMENT_IDS = """
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
+        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
+        with that of the token before.
+""".strip()
+
+
+def sequence_rule(rule: Callable[P, tuple[Array, State]]) -> Callable[P, tuple[Array, State]]:
+    """Decorate a rule as :func:`~olsq.sequence.jax.meshes.takes_arrays` does, and write out
+    ``{segment_ids}`` in its docstring.
+    """
+    if rule.__doc__:  # None where docstrings were stripped
+        rule.__doc__ = rule.__doc__.replace("{segment_ids}", SEGMENT_IDS)
+    return takes_arrays(rule)
 
 
 def one_token(

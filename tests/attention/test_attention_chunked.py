@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import test_attention_overflow as overflow
-from attention_cases import ROWS, arrays_of, call
+from attention_cases import ROWS, B, arrays_of, begin, call
 from jax import export
 
 from olsq import attention
@@ -25,8 +25,11 @@ CHUNKED = {
     "delta", "gated_delta", "gated_delta signed", "gated_delta_product", "comba", "kda",
     "preconditioned_delta", "momentum_delta", "kalman_delta", "rwkv7", "gsa",
     "hgrn2", "hgrn2 log", "rwkv6", "gla vector", "longhorn", "mamba", "rg_lru", "hawk",
+    "linear", "gla", "gla signed", "mlstm", "log_linear_mamba2", "ttt_linear",
+    "ttt_linear query factor", "ttt_mlp",
 }  # fmt: skip
 LEADING = {"gated_delta", "comba", "momentum_delta", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
+LEADING |= {"gla", "log_linear_mamba2"}
 each_rule = leading([row for row in ROWS if row.name in CHUNKED], LEADING)
 diverging = leading([row for row in ROWS if row.name in overflow.DIVERGING], {"gated_delta", "kda"})
 
@@ -54,6 +57,23 @@ def test_an_accelerator_computes_the_same_outputs_and_derivatives(row):
         assert (np.isfinite(want) == np.isfinite(got)).all()
         want, got = np.nan_to_num(want), np.nan_to_num(got)
         assert np.abs(got - want).max() <= 1e-9 * max(1, np.abs(want).max())
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.rule == "ttt_linear"], ids=str)
+@pytest.mark.parametrize("segments", [False, True])
+def test_mini_batches_that_begin_anywhere_on_an_accelerator(row, segments):
+    """A state within a mini-batch, and segments, whose tokens are taken one by one."""
+    arrays = arrays_of(row, 40)[0]
+    ids = np.broadcast_to(np.arange(40) // 7, (B, 40)) if segments else None
+    with x64(True):
+        state = begin(row, arrays_of(row, 5)[1])
+        found = []
+        for target in (CPU, ACCELERATOR):
+            with tuned_for(target):
+                run = quick(lambda arrays, state: call(row, arrays, state, ids))
+                found.append(run(arrays, state))
+    for want, got in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-11)
 
 
 @diverging

@@ -70,22 +70,27 @@ def delta_rule(
         written = k if written is None else written
         k = k * jnp.exp(shifts_before(shift) - shift)[..., None]
     pieces = 1 if valid is not None else pieces_of(q.shape[1])
-    if pieces == 1:
-        (out, overflown), last = _delta_rule(
-            q, k, written, v, gates, weight, memory, shift, before, valid, dtype
-        )
-        return out, leave_units(last, shift), overflown
-    written = k if written is None else written
-    q, k, written, v = (cut_into_pieces(x, pieces) for x in (q, k, written, v))
-    gates, weight, shifts = (
-        None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight, shift)
+    q, k, written, v, gates, weight, shifts = (
+        None if x is None else cut_into_pieces(x, pieces)
+        for x in (q, k, written, v, gates, weight, shift)
     )
+    streams: dict[str, Any] = {"q": q, "k": k, "written": written}
+    # Without weights, padding tokens have no effect because their keys are zero.
+    streams |= {"gates": None if gates is None else (gates, 1.0), "weight": weight}
+    streams["shift"] = shifts
+    rule = ChunkedRule(partial(_prepare, before=before), advance, read, fails=has_unsolved)
 
     def run(v: Any, memory: Array) -> tuple[tuple[Array, Array], Array]:
-        return _delta_rule(q, k, written, v, gates, weight, memory, shifts, before)
+        widest = widest_array(*memory.shape[1:])
+        return run_chunks(rule, memory, {**streams, "v": v}, widest, valid=valid, dtype=dtype)
 
     out, overflown, last = run_pieces(run, v, memory, pieces)
     return out, leave_units(last, shift), overflown
+
+
+def widest_array(values: int, keys: int) -> int:
+    """Return how many numbers the largest array of a chunk has: a memory, tokens, or a table."""
+    return max(values * keys, CHUNK * (values + keys), CHUNK**2)
 
 
 def run_pieces(
@@ -99,6 +104,9 @@ def run_pieces(
     ``run(targets, memory)`` runs all pieces side by side, from their memories (pieces N, V, K) and
     what is written, arrays (pieces N, t, V).
     """
+    if pieces == 1:
+        (out, overflown), last = run(targets, memory)
+        return out, overflown, last
     rows, width = memory.shape[1:]
     n = pieces * memory.shape[0]
     # Rows of the memory are independent: rows that start as the identity and are not written end as
@@ -115,30 +123,6 @@ def run_pieces(
     )
     (out, overflown), _ = run(targets, starts)
     return join_pieces(out, pieces), join_pieces(overflown | unknown, pieces), last
-
-
-def _delta_rule(
-    q: Any,
-    k: Any,
-    written: Any,
-    v: Any,
-    gates: Any,
-    weight: Any,
-    memory: Array,
-    shift: Any,
-    before: bool,
-    valid: Any = None,
-    dtype: Any = None,
-) -> tuple[tuple[Array, Array], Array]:
-    """Run :func:`delta_rule` on a whole stream, not in pieces, in the units of the shifts."""
-    rule = ChunkedRule(partial(_prepare, before=before), advance, read, fails=has_unsolved)
-    streams: dict[str, Any] = {"q": q, "k": k, "written": written, "v": v}
-    gates = None if gates is None else (gates, 1.0)
-    # Without weights, padding tokens have no effect because their keys are zero.
-    streams |= {"gates": gates, "weight": weight, "shift": shift}
-    values, keys = memory.shape[1:]
-    widest = max(values * keys, CHUNK * (values + keys), CHUNK**2)
-    return run_chunks(rule, memory, streams, widest, valid=valid, dtype=dtype)
 
 
 class Errors(NamedTuple):

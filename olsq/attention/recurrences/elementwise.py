@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.chunked import CHUNK, compose
-from olsq.attention.recurrences.scan import scan_chunks
-from olsq.sequence.jax.control import compile_once, scan
+from olsq.attention.recurrences.chunked import CHUNK, compose, run_linear_pieces
+from olsq.attention.recurrences.scan import scan_tokens
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     join_pieces,
@@ -80,13 +80,9 @@ def elementwise(
         return (memory, decay * carry[1]), x["q"][:, 0]
 
     def along(token: Any, carry: Any, streams: dict[str, Any], chunk: Any = None) -> Any:
-        def step(carry: Any, x: Any) -> tuple[Any, Array]:
-            rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items() if s is not None}
-            carry, out = scan(jax.checkpoint(token, prevent_cse=False), carry, rows)
-            return carry, jnp.moveaxis(out, 0, 1)
-
         begun = None if streams["start"] is None else (streams["start"], False)
-        return scan_chunks(step, carry, {**streams, "start": begun}, chunk=chunk)
+        again = jax.checkpoint(token, prevent_cse=False)
+        return scan_tokens(again, carry, {**streams, "start": begun}, chunk=chunk)
 
     # Keys before values: the read then adds rows, which vectorises, instead of within them.
     memory = jnp.swapaxes(memory, 1, 2)
@@ -140,33 +136,23 @@ def diagonal(
         hidden = x["factors"] * hidden + x["add"]
         return hidden, hidden
 
-    def step(hidden: Array, x: Any) -> tuple[Array, Array]:
-        rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items()}
-        hidden, out = scan(token, hidden, rows)
-        return hidden, jnp.moveaxis(out, 0, 1)
-
     def choose(target: Target) -> bool:
         return not target.cpu and isinstance(length, int) and length > 1
 
-    def run(at_once: bool) -> tuple[Array, Array]:
+    def run(hidden: Array, at_once: bool) -> tuple[Array, Array]:
         if not at_once:
-            return scan_chunks(step, hidden, {"factors": (factors, 1.0), "add": add})
+            return scan_tokens(token, hidden, {"factors": (factors, 1.0), "add": add})
         products, sums = jax.lax.associative_scan(compose, (factors, add), axis=1)
         out = products * hidden[:, None] + sums
         return out, out[:, -1]
 
     if start is not None:
         factors = jnp.where(start[..., None], 0, factors)
+    pieces = pieces_of(add.shape[1])
+    factors, add = cut_into_pieces(factors, pieces), cut_into_pieces(add, pieces)
     length = add.shape[1]
-    pieces = pieces_of(length)
-    if pieces == 1:
-        return by_platform(choose, run)
-    streams = {
-        "factors": (cut_into_pieces(factors, pieces), 1.0),
-        "add": cut_into_pieces(add, pieces),
-    }
-    zero = jnp.zeros((pieces * hidden.shape[0], *hidden.shape[1:]), hidden.dtype)
-    before, last = scan_pieces(
-        multiply_gates(streams["factors"][0]), scan_chunks(step, zero, streams)[1], hidden
-    )
-    return join_pieces(scan_chunks(step, before, streams)[0], pieces), last
+
+    def on_platform(hidden: Array) -> tuple[Array, Array]:
+        return by_platform(choose, partial(run, hidden))
+
+    return run_linear_pieces(on_platform, lambda: multiply_gates(factors), hidden, pieces)

@@ -10,27 +10,21 @@ the last.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.recurrences.chunked import ChunkedRule, run_chunks, run_linear_pieces
 from olsq.attention.recurrences.linear import gate_tables
-from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
-from olsq.attention.recurrences.scan import scan_chunks
+from olsq.attention.recurrences.log_gates import leave_units
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import fade_read
-from olsq.sequence.jax.pieces import (
-    cut_into_pieces,
-    delay,
-    join_pieces,
-    multiply_gates,
-    pieces_of,
-    scan_pieces,
-)
+from olsq.sequence.jax.pieces import cut_into_pieces, delay, multiply_gates, pieces_of
 
 CHUNK = 64  # tokens; with shorter chunks the memories of all levels would be read more often
+TOGETHER = 256  # on an accelerator: a token's scores still cost less than reading all levels
 
 
 def level_between(a: Array, b: Array, levels: int) -> Array:
@@ -60,77 +54,88 @@ def fenwick(
     """
     earlier = delay(position, before[:, None])
     pieces = pieces_of(q.shape[1])
-    if pieces == 1:
-        out, last = _fenwick(q, k, v, gates, weights, position, earlier, memory, shift)
-        return out, leave_units(last, shift)
     q, k, v, weights, position, earlier = (
         cut_into_pieces(x, pieces) for x in (q, k, v, weights, position, earlier)
     )
     gates, shifts = (None if x is None else cut_into_pieces(x, pieces) for x in (gates, shift))
-    zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
-    add = _fenwick(q, k, v, gates, weights, position, earlier, zero, shifts)[1]
-    levels = memory.shape[1]
-    jump = level_between(position[:, -1], earlier[:, 0], levels)
-    each = jnp.arange(levels, dtype=jump.dtype)
-    moves = (jnp.maximum(each, jump[:, None])[:, None] == each[:, None]).astype(memory.dtype)
-    if gates is not None:
-        moves = moves * multiply_gates(gates)[:, None, None]
-    start, last = scan_pieces(
-        moves,
-        add,
+    streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1.0)}
+    streams |= {"weights": weights, "position": (position, -1), "earlier": earlier, "shift": shifts}
+    levels, values, keys = memory.shape[1:]
+    rule = ChunkedRule(_prepare, _advance, _read, chunk=TOGETHER, on_cpu=CHUNK)
+    widest = max(levels * values * keys, levels * TOGETHER * max(values, keys), TOGETHER**2)
+
+    def transition() -> Array:
+        jump = level_between(position[:, -1], earlier[:, 0], levels)
+        each = jnp.arange(levels, dtype=jump.dtype)
+        moves = (jnp.maximum(each, jump[:, None])[:, None] == each[:, None]).astype(memory.dtype)
+        return moves if gates is None else moves * multiply_gates(gates)[:, None, None]
+
+    out, last = run_linear_pieces(
+        lambda memory: run_chunks(rule, memory, streams, widest),
+        transition,
         memory,
+        pieces,
         apply=lambda move, s: jnp.einsum("...lm,...mvk->...lvk", move, s),
         compose=lambda a, b: b @ a,
     )
-    out = _fenwick(q, k, v, gates, weights, position, earlier, start, shifts)[0]
-    return join_pieces(out, pieces), leave_units(last, shift)
+    return out, leave_units(last, shift)
 
 
-def _fenwick(
-    q: Array,
-    k: Array,
-    v: Array,
-    gates: Any,
-    weights: Array,
-    position: Array,
-    earlier: Array,
-    memory: Array,
-    shift: Any,
-) -> tuple[Array, Array]:
-    """Run :func:`fenwick` on a whole stream, not in pieces, in the units of the shifts."""
-    levels = memory.shape[1]
-    each = jnp.arange(levels, dtype=position.dtype)
+class Change(NamedTuple):
+    """What a chunk does to the memories."""
 
-    @in_shifted_units
-    def step(memory: Array, x: Any) -> tuple[Array, Array]:
-        at, weights, start = x["position"], x["weights"], x["earlier"][:, 0]
-        table, zeta = gate_tables(x["gates"], None, at.shape[1], memory.dtype)
-        level = level_between(at[:, :, None], at[:, None, :], levels)
-        within = jnp.zeros_like(memory, shape=level.shape)
-        for i in range(levels):
-            within = jnp.where(level == i, weights[:, :, i, None], within)
-        scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table * within
-        out = jnp.einsum("nti,niv->ntv", scores, x["v"])
-        # The contents of level m are now in the higher of m and this one.
-        jump = level_between(at, start[:, None], levels)[..., None]
-        joined = jnp.where(each == jump, weights, 0).sum(-1, keepdims=True)
-        past = jnp.einsum("ntk,nmvk->ntmv", x["q"], memory)
-        past = jnp.einsum("ntm,ntmv->ntv", jnp.where(each > jump, weights, joined), past)
-        out = out + fade_read(zeta, past)
+    decay: Any  # (N, 1, 1, 1); None: 1
+    jump: Array  # (N, 1, 1, 1), the level that takes in all levels below it
+    new: Array  # (N, L, V, K)
 
-        count = (at >= 0).sum(1)  # padding is at the end
-        index = jnp.maximum(count - 1, 0)[:, None]
-        end = jnp.where(count > 0, jnp.take_along_axis(at, index, 1)[:, 0], start)
-        into = each == level_between(at, end[:, None], levels)[..., None]
-        written = jnp.where(into, table[:, -1, :, None], 0)[..., None] * x["k"][:, :, None]
-        new = jnp.einsum("niv,nilk->nlvk", x["v"], written)
-        kept = memory if zeta is None else zeta[:, -1, None, None, None] * memory
-        jump = level_between(end, start, levels)[:, None, None, None]
-        place = each[:, None, None]
-        merged = jnp.where(place <= jump, kept, 0).sum(1, keepdims=True)
-        moved = jnp.where(place > jump, kept, jnp.where(place == jump, merged, 0))
-        return moved + new, out
 
-    streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
-    streams |= {"weights": weights, "position": (position, -1), "earlier": earlier, "shift": shift}
-    return scan_chunks(step, memory, streams, chunk=CHUNK)
+class Reads(NamedTuple):
+    """What the outputs of a chunk are computed from, with the memories before it."""
+
+    queries: Array  # (N, C, K)
+    weights: Array  # (N, C, L), of the memories at each token
+    own: Array  # (N, C, V), read of the chunk itself
+    decay: Any  # (N, C); None: 1
+
+
+def _prepare(x: Any, at_once: bool) -> tuple[Change, Reads]:
+    """Prepare chunks: reads of their own tokens, and where what they have and write belongs."""
+    at, weights, start = x["position"], x["weights"], x["earlier"][:, 0]
+    levels = weights.shape[-1]
+    each = jnp.arange(levels, dtype=at.dtype)
+    table, zeta = gate_tables(x["gates"], None, at.shape[1], x["k"].dtype)
+    level = level_between(at[:, :, None], at[:, None, :], levels)
+    within = jnp.zeros_like(table, shape=level.shape)
+    for i in range(levels):
+        within = jnp.where(level == i, weights[:, :, i, None], within)
+    scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table * within
+    own = jnp.einsum("nti,niv->ntv", scores, x["v"])
+    # The contents of level m are now in the higher of m and this one.
+    jump = level_between(at, start[:, None], levels)[..., None]
+    joined = jnp.where(each == jump, weights, 0).sum(-1, keepdims=True)
+    reads = Reads(x["q"], jnp.where(each > jump, weights, joined), own, zeta)
+
+    count = (at >= 0).sum(1)  # padding is at the end
+    index = jnp.maximum(count - 1, 0)[:, None]
+    end = jnp.where(count > 0, jnp.take_along_axis(at, index, 1)[:, 0], start)
+    into = each == level_between(at, end[:, None], levels)[..., None]
+    written = jnp.where(into, table[:, -1, :, None], 0)[..., None] * x["k"][:, :, None]
+    new = jnp.einsum("niv,nilk->nlvk", x["v"], written)
+    decay = None if zeta is None else zeta[:, -1, None, None, None]
+    return Change(decay, level_between(end, start, levels)[:, None, None, None], new), reads
+
+
+def _advance(memory: Array, change: Change) -> tuple[Array, None]:
+    """Fade the memories, merge those up to the jump, and add what the chunk writes."""
+    kept = memory if change.decay is None else change.decay * memory
+    place = jnp.arange(memory.shape[1], dtype=change.jump.dtype)[:, None, None]
+    merged = jnp.where(place <= change.jump, kept, 0).sum(1, keepdims=True)
+    moved = jnp.where(place > change.jump, kept, jnp.where(place == change.jump, merged, 0))
+    return moved + change.new, None
+
+
+def _read(reads: Reads, memory: Array, _: None) -> Array:
+    """Add to a chunk's own reads those of the memories before it, by their levels' weights."""
+    past = jnp.einsum("ntk,nmvk->ntmv", reads.queries, memory)
+    past = jnp.einsum("ntm,ntmv->ntv", reads.weights, past)
+    return reads.own + fade_read(reads.decay, past)

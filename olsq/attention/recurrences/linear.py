@@ -15,21 +15,18 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.chunked import CHUNK
-from olsq.attention.recurrences.log_gates import in_shifted_units, leave_units
-from olsq.attention.recurrences.scan import chunk_size, scan_chunks
-from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import fade_read, gate_products, states_before
-from olsq.sequence.jax.pieces import (
-    cut_into_pieces,
-    divide_into_tiles,
-    join_pieces,
-    multiply_gates,
-    pieces_of,
-    scan_pieces,
+from olsq.attention.recurrences.chunked import (
+    ChunkedRule,
+    add_past,
+    fade_and_add,
+    run_chunks,
+    run_linear_pieces,
 )
-from olsq.sequence.jax.platform import Target, by_platform, chunk_length, in_full_precision
-from olsq.sequence.jax.tiles import WIDEST
+from olsq.attention.recurrences.log_gates import leave_units
+from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.gates import gate_products, states_before
+from olsq.sequence.jax.pieces import cut_into_pieces, multiply_gates, pieces_of
+from olsq.sequence.jax.platform import in_full_precision
 
 
 def gate_tables(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:
@@ -61,95 +58,41 @@ def gated_linear(
     ``dtype`` are then those of :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
     pieces = 1 if valid is not None else pieces_of(q.shape[1])
-    if pieces == 1:
-        out, last = _gated_linear(q, k, v, gates, weight, memory, shift, valid, dtype)
-        return out, leave_units(last, shift)
-    q, k, v = (cut_into_pieces(x, pieces) for x in (q, k, v))
-    gates, weight, shifts = (
-        None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight, shift)
+    q, k, v, gates, weight, shifts = (
+        None if x is None else cut_into_pieces(x, pieces) for x in (q, k, v, gates, weight, shift)
     )
-    zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
-    add = _gated_linear(q, k, v, gates, weight, zero, shifts)[1]
-    factor = jnp.ones(zero.shape[:1], zero.dtype) if gates is None else multiply_gates(gates)
-    before, last = scan_pieces(factor[:, None, None], add, memory)
-    out = _gated_linear(q, k, v, gates, weight, before, shifts)[0]
-    return join_pieces(out, pieces), leave_units(last, shift)
+    streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1.0)}
+    streams |= {"weight": weight, "shift": shifts}
+    rule = ChunkedRule(_prepare, fade_and_add, add_past, _states)
+
+    def run(memory: Array) -> tuple[Array, Array]:
+        return run_chunks(rule, memory, streams, prod(memory.shape[1:]), valid=valid, dtype=dtype)
+
+    def transition() -> Array:
+        factor = jnp.ones(q.shape[:1], memory.dtype) if gates is None else multiply_gates(gates)
+        return factor[:, None, None]
+
+    out, last = run_linear_pieces(run, transition, memory, pieces)
+    return out, leave_units(last, shift)
 
 
-def _gated_linear(
-    q: Any,
-    k: Any,
-    v: Any,
-    gates: Any,
-    weight: Any,
-    memory: Array,
-    shift: Any,
-    valid: Any = None,
-    dtype: Any = None,
-) -> tuple[Array, Array]:
-    """Run :func:`gated_linear` on a whole stream, not in pieces, in the units of the shifts.
-
-    On a CPU chunk by chunk, in its cache; on an accelerator tile by tile, all chunks of a tile at
-    once.
-    """
-    length = valid.shape[1] if valid is not None else q.shape[1]
-    streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
-    streams |= {"weight": weight, "shift": shift}
-
-    def choose(target: Target) -> tuple[Any, int]:
-        if target.cpu or not isinstance(length, int) or length <= CHUNK:
-            return _chunk, chunk_size(length, chunk_length(on=target))
-        numbers = memory.size if isinstance(memory.shape[0], int) else prod(memory.shape[1:])
-        count, most = -(-length // CHUNK), max(1, target.tile_bytes // (WIDEST * numbers))
-        return _tile, divide_into_tiles(count, most)[1] * CHUNK
-
-    def run(choice: tuple[Any, int]) -> tuple[Array, Array]:
-        step, size = choice
-        return scan_chunks(step, memory, streams, chunk=size, valid=valid, dtype=dtype)
-
-    return by_platform(choose, run)
-
-
-@in_shifted_units
-def _tile(memory: Array, x: Any) -> tuple[Array, Array]:
-    """Run the recurrence on a tile (N, n C, ...): every chunk from the memory before it."""
-    length = x["k"].shape[1]
-    n = -(-length // CHUNK)
-
-    def cut(a: Any, fill: float = 0.0) -> Any:
-        if a is None:
-            return None
-        pad = [(0, 0), (0, n * CHUNK - length)] + [(0, 0)] * (a.ndim - 2)
-        a = jnp.pad(a, pad, constant_values=fill)
-        return a.reshape(a.shape[0] * n, CHUNK, *a.shape[2:])
-
-    def by_stream(a: Array) -> Array:
-        return a.reshape(-1, n, *a.shape[1:])
-
-    q, k, v, weight = (cut(x[name]) for name in ("q", "k", "v", "weight"))
-    table, zeta = gate_tables(cut(x["gates"], 1.0), weight, CHUNK, memory.dtype)
-    scores = jnp.einsum("ntk,nik->nti", q, k) * table
-    add = jnp.einsum("niv,nik->nvk", v, k * table[:, -1, :, None])
-    factor = jnp.ones(k.shape[:1], memory.dtype) if zeta is None else zeta[:, -1]
-    before, last = in_full_precision(states_before)(by_stream(factor), by_stream(add), memory)
-    past = jnp.einsum("ntk,nvk->ntv", q, before.reshape(add.shape))
-    out = jnp.einsum("nti,niv->ntv", scores, v) + fade_read(zeta, past)
-    return last, out.reshape(-1, n * CHUNK, out.shape[-1])[:, :length]
-
-
-@in_shifted_units
-def _chunk(memory: Array, x: Any) -> tuple[Array, Array]:
-    """Run the recurrence on one chunk (N, C, ...)."""
-    table, zeta = gate_tables(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)
+def _prepare(x: Any, at_once: bool) -> tuple[Any, Any]:
+    """Prepare chunks: what they do to the memory, and what they read of their own tokens."""
+    table, zeta = gate_tables(x["gates"], x["weight"], x["k"].shape[1], x["k"].dtype)
     # O = (Q K^T * D diag(beta)) V + diag(zeta) Q S_0^T
     # S = zeta_C S_0 + V^T diag(D[C, :] beta) K
     scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
-    past = jnp.einsum("ntk,nvk->ntv", x["q"], memory)
-    out = jnp.einsum("nti,niv->ntv", scores, x["v"])
-    out = out + fade_read(zeta, past)
-    written = x["k"] * table[:, -1, :, None]
-    kept = memory if zeta is None else zeta[:, -1, None, None] * memory
-    return kept + jnp.einsum("niv,nik->nvk", x["v"], written), out
+    own = jnp.einsum("nti,niv->ntv", scores, x["v"])
+    new = jnp.einsum("niv,nik->nvk", x["v"], x["k"] * table[:, -1, :, None])
+    return (None if zeta is None else zeta[:, -1, None, None], new), (x["q"], own, zeta)
+
+
+@in_full_precision
+def _states(memory: Array, changes: tuple[Any, Array]) -> tuple[Array, Array]:
+    """Compute the memories before all chunks, (N, n, V, K), and the last."""
+    factors, add = changes
+    factors = jnp.ones(add.shape[:2], add.dtype) if factors is None else factors[..., 0, 0]
+    return states_before(factors, add, memory)
 
 
 def accumulate_gated(

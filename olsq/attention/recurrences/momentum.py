@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences import delta
-from olsq.attention.recurrences.chunked import CHUNK, ChunkedRule, run_chunks
+from olsq.attention.recurrences.chunked import ChunkedRule, run_chunks
 from olsq.attention.recurrences.linear import gate_tables
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import cut_into_pieces, pieces_of
@@ -47,18 +47,14 @@ def momentum_delta_rule(
         cut_into_pieces(x, pieces) for x in (q, read, written, v, gates, step_sizes)
     )
 
-    def run(v: Array, memory: Array) -> tuple[tuple[Array, Array], Array]:
-        streams: dict[str, Any] = {"q": q, "read": read, "k": written, "v": v}
-        streams |= {"gates": (gates, 1.0), "step": step_sizes}
-        values, keys = memory.shape[1:]
-        rule = ChunkedRule(_prepare, _advance, delta.read, fails=lambda x: delta.has_unsolved(x[0]))
-        widest = max(values * keys, CHUNK * (values + keys), CHUNK**2)
-        return run_chunks(rule, memory, streams, widest)
+    streams: dict[str, Any] = {"q": q, "read": read, "k": written}
+    streams |= {"gates": (gates, 1.0), "step": step_sizes}
+    rule = ChunkedRule(_prepare, _advance, delta.read, fails=lambda x: delta.has_unsolved(x[0]))
 
-    if pieces > 1:
-        out, overflown, last = delta.run_pieces(run, v, memory, pieces)
-        return out, last, overflown
-    (out, overflown), last = run(v, memory)
+    def run(v: Array, memory: Array) -> tuple[tuple[Array, Array], Array]:
+        return run_chunks(rule, memory, {**streams, "v": v}, delta.widest_array(*memory.shape[1:]))
+
+    out, overflown, last = delta.run_pieces(run, v, memory, pieces)
     return out, last, overflown
 
 

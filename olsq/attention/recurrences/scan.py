@@ -48,6 +48,25 @@ def scan_chunks(
     return by_platform(choose, run) if chunk is None else run(chunk_size(length, chunk))
 
 
+def scan_tokens(
+    token: Callable[[Carry, Any], tuple[Carry, Array]],
+    carry: Carry,
+    streams: dict[str, Any],
+    *,
+    chunk: int | None = None,
+) -> tuple[Array, Carry]:
+    """Scan ``token(carry, rows)`` over the tokens of streams (N, T, ...), of which a row is (N,
+    ...), in the chunks of :func:`scan_chunks`; outputs (N, T, ...).
+    """
+
+    def step(carry: Carry, x: Any) -> tuple[Carry, Array]:
+        rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items() if s is not None}
+        carry, out = scan(token, carry, rows)
+        return carry, jnp.moveaxis(out, 0, 1)
+
+    return scan_chunks(step, carry, streams, chunk=chunk)
+
+
 def _walk_chunks(
     step: Callable[[Carry, Any], tuple[Carry, Any]],
     carry: Carry,

@@ -16,6 +16,7 @@ has the steps so far as they are, and the next mini-batch starts where the last 
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -31,11 +32,11 @@ from olsq.attention.arguments import (
     is_writable,
     per_head,
 )
-from olsq.attention.recurrences.scan import scan_chunks
+from olsq.attention.recurrences.chunked import ChunkedRule, run_chunks
 from olsq.attention.states import check_state, drop_unwritten, mark_lost, restore_layout
-from olsq.sequence.jax.control import compile_once, scan
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.pieces import chunk_count, pieces_of, run_in_turns
+from olsq.sequence.jax.pieces import pieces_of, run_in_turns
 
 GROUP = 16  # mini-batches (or 64 single tokens) whose weights the backward pass recomputes together
 
@@ -110,27 +111,33 @@ def gradients(
 
 
 def predict(
-    layers: Layers, steps: Any, q: Array, norm: Norm, start: Layers, factor: Array | None
+    layers: Layers, steps: Any, first: Array, q: Array, norm: Norm, start: Layers, factor: Any
 ) -> tuple[Array, Array]:
     """Evaluate ``f(q_t)`` with the weights after steps i <= t, (N, C, V); also return a mask (N, C)
     of the queries for which nothing overflows.
 
-    The steps are inputs and eta_i g_i.
-
-    With a factor (N, C), the weights are that fraction of the way from ``start`` to them.
+    The steps are inputs and eta_i g_i, and ``first`` are the :func:`step_scores` of the first
+    layer. With a factor (N, C), the weights are that fraction of the way from ``start`` to them.
     """
     x = z = q
-    fits = jnp.ones(q.shape[:2], bool)
-    for (w, b), (inputs, step), (w0, b0) in zip(layers, steps, start, strict=True):
+    scores, fits = first, jnp.ones(q.shape[:2], bool)
+    for i, ((w, b), (inputs, step)) in enumerate(zip(layers, steps, strict=True)):
+        if i:
+            scores = step_scores(x, inputs)
         # W_t x + b_t = W x + b - sum_{i<=t} eta_i (x_i . x + 1) g_i
-        scores = jnp.tril(jnp.einsum("nti,nsi->nts", x, inputs) + 1)
         z = jnp.einsum("noi,nti->nto", w, x) + b[:, None] - jnp.einsum("nts,nso->nto", scores, step)
         if factor is not None:
+            w0, b0 = start[i]
             begun = jnp.einsum("noi,nti->nto", w0, x) + b0[:, None]
             z = begun + factor[..., None] * (z - begun)
         z, fits = drop_overflowing(z, fits)
         x = gelu(z)
     return q + norm.scale * standardise(z, norm.eps)[0] + norm.bias, fits
+
+
+def step_scores(x: Array, inputs: Array) -> Array:
+    """Compute ``x_i . x + 1`` (N, C, C) of the steps i <= t of a mini-batch."""
+    return jnp.tril(jnp.einsum("nti,nsi->nts", x, inputs) + 1)
 
 
 def choose_layers(condition: Array, these: Layers, those: Layers) -> Layers:
@@ -204,62 +211,68 @@ def _learn(
 ) -> tuple[Array, Learner]:
     """Run :func:`train_stream` on whole streams: queries, keys, values, rates and segments."""
     q, k, v, rates, segments = sequences
-    n, length, _ = q.shape
-    streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
+    length = q.shape[1]
+    # 1 for every token, 0 in padding.  XLA would evaluate sums of a constant while it compiles.
+    tokens = (0 * k[..., 0] == 0).astype(jnp.int32)
+    streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates, "tokens": tokens}
     single = segments is not None or (isinstance(length, int) and length <= 1)
     size = 1 if single else mini_batch
-    offset = jnp.zeros((n,), jnp.int32)
-    if not (single or fresh):
-        offset = learner.position % mini_batch
+    aligned = single or fresh
+    offset = learner.position % mini_batch
+    if not aligned:
         streams = {name: shift(x, offset, mini_batch - 1) for name, x in streams.items()}
-    if segments is not None:
-        streams["again"] = segments
-    count = chunk_count(streams["q"].shape[1], size)
+    streams["again"] = segments
 
-    def cut(x: Array) -> Array:
-        pad = [(0, 0), (0, count * size - x.shape[1])] + [(0, 0)] * (x.ndim - 2)
-        return jnp.pad(x, pad).reshape(n, count, size, *x.shape[2:])
+    def prepare(x: Any, at_once: bool) -> tuple[Any, Any]:
+        again = None if segments is None else x["again"][:, 0]
+        tokens = x["tokens"].sum(1, dtype=jnp.int32)
+        first = step_scores(x["q"], x["k"])
+        return (x["k"], x["v"], x["rates"][..., None], tokens, again), (x["q"], first)
 
-    def piece(learner: Learner, x: Any) -> tuple[Learner, Array]:
+    def advance(learner: Learner, prepared: Any) -> tuple[Learner, Any]:
+        """Make the steps of a mini-batch; pass on what its queries read."""
+        k, v, rates, tokens, again = prepared
         now, start, position = learner
-        if segments is not None:
-            again = x["again"][:, 0]
+        if again is not None:
             now, start = choose_layers(again, initial, now), choose_layers(again, initial, start)
             position = jnp.where(again, 0, position)
-        full = (position == mini_batch) & (x["tokens"] > 0)
+        full = (position == mini_batch) & (tokens > 0)
         begin = next_start(Learner(now, start, position), None if factor is None else factor[:, -1])
         start, now = choose_layers(full, begin, start), choose_layers(full, begin, now)
         position = jnp.where(full, 0, position)
-        slopes, fits = gradients(start, x["k"], x["v"], norm)
-        steps = [(inputs, x["rates"][..., None] * g) for inputs, g in slopes]
+        slopes, fits = gradients(start, k, v, norm)
+        steps = [(inputs, rates * g) for inputs, g in slopes]
         for step in steps:
             fits = fits & is_writable(*((part**2).sum(-1) for part in step))
         steps = [(inputs, jnp.where(fits[..., None], step, 0)) for inputs, step in steps]
-        places = factor
-        if factor is not None and single:
-            places = jnp.take_along_axis(factor, position[:, None], 1, mode="clip")
-        out, readable = predict(now, steps, x["q"], norm, start, places)
-        marks = jnp.stack([fits, readable], -1).astype(out.dtype)
         moved = tuple(
             (w - jnp.einsum("nto,nti->noi", step, inputs), b - step.sum(1))
             for (w, b), (inputs, step) in zip(now, steps, strict=True)
         )
-        learner = Learner(moved, start, position + x["tokens"])
-        return learner, jnp.concatenate([out, marks], -1)
+        places = factor
+        if factor is not None and single:
+            places = jnp.take_along_axis(factor, position[:, None], 1, mode="clip")
+        passed = now, None if factor is None else start, places, steps, fits
+        return Learner(moved, start, position + tokens), passed
 
-    def group(learner: Learner, x: Any) -> tuple[Learner, Array]:
-        rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items()}
-        learner, out = scan(jax.checkpoint(piece, prevent_cse=False), learner, rows)
-        return learner, jnp.moveaxis(out, 0, 1)
+    def read(reads: Any, _: Learner, passed: Any) -> Array:
+        (q, first), (now, start, places, steps, fits) = reads, passed
+        scale, bias = (repeat_rows(x, q.shape[0]) for x in norm[:2])
+        out, readable = predict(now, steps, first, q, Norm(scale, bias, norm.eps), start, places)
+        return jnp.concatenate([out, jnp.stack([fits, readable], -1).astype(out.dtype)], -1)
 
-    pieces = {name: cut(x) for name, x in streams.items()}
-    begin = size * jnp.arange(count, dtype=jnp.int32) - offset[:, None]  # of each piece
-    pieces["tokens"] = jnp.minimum(begin + size, length) - jnp.clip(begin, 0, length)
-    out, learner = scan_chunks(group, learner, pieces, chunk=64 if single else GROUP)
-    out = out.reshape(n, count * size, out.shape[-1])
-    if single or fresh:
+    group = 64 if single else GROUP
+    rule = ChunkedRule(prepare, advance, read, chunk=size, on_cpu=size, group=group)
+    weights = sum(prod(x.shape[1:]) for x in jax.tree.leaves(initial))
+    out, learner = run_chunks(rule, learner, streams, weights)
+    if aligned:
         return out[:, :length], learner
     return jax.vmap(lambda x, p: jax.lax.dynamic_slice_in_dim(x, p, length))(out, offset), learner
+
+
+def repeat_rows(x: Array, rows: int) -> Array:
+    """Repeat what belongs to streams, (N, ...), for their chunks that are computed at once."""
+    return jnp.tile(x, (rows // x.shape[0], *[1] * (x.ndim - 1)))
 
 
 def shift(x: Array, offset: Array, most: int) -> Array:

@@ -12,8 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.scan import scan_chunks
-from olsq.sequence.jax.control import compile_once, scan
+from olsq.attention.recurrences.scan import scan_tokens
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import pieces_of, scan_time
 from olsq.sequence.jax.platform import Target, by_platform
 
@@ -34,17 +34,13 @@ def filter_variances(shrink: Array, drift: Array, gain: Array, start: Array) -> 
         p = z / (1 + x["gain"] * z)
         return p, p
 
-    def step(p: Array, x: dict[str, Array]) -> tuple[Array, Array]:
-        p, out = scan(token, p, {name: jnp.moveaxis(s, 1, 0) for name, s in x.items()})
-        return p, jnp.moveaxis(out, 0, 1)
-
     def choose(target: Target) -> bool:
         return pieces > 1 or (not target.cpu and isinstance(length, int) and length > 1)
 
     def run(at_once: bool) -> Array:
         streams: dict[str, Any] = {"shrink": (shrink, 1.0), "drift": drift, "gain": gain}
         if not at_once:
-            return scan_chunks(step, start, streams)[0]
+            return scan_tokens(token, start, streams)[0]
         return _compose_all(shrink, drift, gain, start)
 
     return by_platform(choose, run)

@@ -15,24 +15,25 @@ seam too, into gates up to it (on the value) and from it (on the sum).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.chunked import CHUNK, ChunkedRule, run_chunks, states_between
+from olsq.attention.recurrences.chunked import (
+    CHUNK,
+    ChunkedRule,
+    add_past,
+    fade_and_add,
+    run_chunks,
+    run_linear_pieces,
+    states_between,
+)
 from olsq.attention.recurrences.log_gates import leave_units, shifts_before
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import fade_read
-from olsq.sequence.jax.pieces import (
-    cut_into_pieces,
-    join_pieces,
-    multiply_gates,
-    pieces_of,
-    scan_pieces,
-)
+from olsq.sequence.jax.pieces import cut_into_pieces, multiply_gates, pieces_of
 
 SMALLEST = 8  # blocks up to this length are scored pair by pair
 TOGETHER = 2  # the same where all chunks of a tile are scored at once, for a smaller array of pairs
@@ -59,25 +60,34 @@ def vector_gated(
         q = q * jnp.exp(shifts_before(shift) if before else shift)
         k = k * jnp.exp(-shift)
     pieces = pieces_of(q.shape[1])
-    if pieces == 1:
-        out, last = _vector_gated(q, k, v, gates, memory, before)
-        return out, leave_units(last, shift)
     q, k, v, gates = (cut_into_pieces(x, pieces) for x in (q, k, v, gates))
-    zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
-    add = _vector_gated(q, k, v, gates, zero, before)[1]
-    factor = multiply_gates(gates)[:, None]
-    earlier, last = scan_pieces(factor, add, memory)
-    out = _vector_gated(q, k, v, gates, earlier, before)[0]
-    return join_pieces(out, pieces), leave_units(last, shift)
+    rule = ChunkedRule(
+        partial(_prepare_keys, before=before), fade_and_add, add_past, states_between
+    )
+    out, last = _run_gated(
+        rule, q, k, v, gates, memory, lambda: multiply_gates(gates)[:, None], pieces
+    )
+    return out, leave_units(last, shift)
 
 
-def _vector_gated(
-    q: Array, k: Array, v: Array, gates: Array, memory: Array, before: bool
+def _run_gated(
+    rule: ChunkedRule,
+    q: Array,
+    k: Array,
+    v: Array,
+    gates: Array,
+    memory: Array,
+    transition: Callable[[], Array],
+    pieces: int,
 ) -> tuple[Array, Array]:
-    """Run :func:`vector_gated` on a whole stream, not in pieces."""
-    rule = ChunkedRule(partial(_prepare_keys, before=before), advance, read, states_between)
+    """Run a rule on streams in pieces of time: outputs and the last memory."""
     streams = {"q": q, "k": k, "v": v, "gates": (gates, 1.0)}
-    return run_chunks(rule, memory, streams, widest_array(*memory.shape[1:]))
+    widest = widest_array(*memory.shape[1:])
+
+    def run(memory: Array) -> tuple[Array, Array]:
+        return run_chunks(rule, memory, streams, widest)
+
+    return run_linear_pieces(run, transition, memory, pieces)
 
 
 def _prepare_keys(x: Any, at_once: bool, before: bool) -> tuple[Any, Any]:
@@ -87,19 +97,6 @@ def _prepare_keys(x: Any, at_once: bool, before: bool) -> tuple[Any, Any]:
     new = jnp.einsum("niv,nik->nvk", x["v"], x["k"] * kept)
     own = jnp.einsum("nti,niv->ntv", scores, x["v"])
     return (total[:, None, :], new), (x["q"] * reach, own, None)
-
-
-def advance(memory: Array, change: tuple[Array, Array]) -> tuple[Array, None]:
-    """Compute ``factor * memory + add``."""
-    factor, add = change
-    return memory * factor + add, None
-
-
-def read(reads: Any, memory: Array, _: None) -> Array:
-    """Add what the queries (N, C, K) read from the memory before, (N, V, K), to the chunk's own."""
-    queries, own, scale = reads
-    past = jnp.einsum("ntk,nvk->ntv", queries, memory)
-    return own + fade_read(scale, past)
 
 
 def scores_and_reach(
@@ -114,13 +111,7 @@ def scores_and_reach(
     n, c, width = gates.shape
     size = smallest_block(c, at_once)
     blocks = (n, c // size, size, width)
-    a = gates.reshape(blocks)
-    upto = [jnp.ones_like(a[:, :, 0])]  # product of gates 0 .. t-1
-    table = [jnp.zeros_like(a)]  # of gates i+1 .. t-1, 0 unless i < t
-    for t in range(size):
-        itself = jnp.zeros((size, 1), gates.dtype).at[t].set(1)
-        table.append(table[-1] * a[:, :, t, None] + itself)
-        upto.append(upto[-1] * a[:, :, t])
+    table, upto = block_products(gates.reshape(blocks))
     scores, reads = [], []
     for q, before in readers:
         first = 0 if before else 1
@@ -142,6 +133,19 @@ def scores_and_reach(
         total = total[:, 0::2] * total[:, 1::2]
         size *= 2
     return [[s[:, 0] for s in line] for line in scores], [r[:, 0] for r in reads], after[:, 0]
+
+
+def block_products(gates: Array) -> tuple[list[Array], list[Array]]:
+    """Multiply the gates of blocks (N, b, s, K) before each token t = 0 .. s: gates i+1 .. t-1, (N,
+    b, s, K), 0 unless i < t, and gates 0 .. t-1, (N, b, K).
+    """
+    size = gates.shape[2]
+    table, upto = [jnp.zeros_like(gates)], [jnp.ones_like(gates[:, :, 0])]
+    for t in range(size):
+        itself = jnp.zeros((size, 1), gates.dtype).at[t].set(1)
+        table.append(table[-1] * gates[:, :, t, None] + itself)
+        upto.append(upto[-1] * gates[:, :, t])
+    return table, upto
 
 
 def widest_array(values: int, keys: int) -> int:
@@ -176,20 +180,11 @@ def row_gated(
         last = jnp.swapaxes(leave_units(jnp.swapaxes(last, 1, 2), shift), 1, 2)
         return scale * out, last
     pieces = pieces_of(q.shape[1])
-    if pieces == 1:
-        return _row_gated(q, k, v, gates, memory)
     q, k, v, gates = (cut_into_pieces(x, pieces) for x in (q, k, v, gates))
-    zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
-    add = _row_gated(q, k, v, gates, zero)[1]
-    before, last = scan_pieces(multiply_gates(gates)[..., None], add, memory)
-    return join_pieces(_row_gated(q, k, v, gates, before)[0], pieces), last
-
-
-def _row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tuple[Array, Array]:
-    """Run :func:`row_gated` on a whole stream, not in pieces."""
-    rule = ChunkedRule(_prepare_values, advance, read, states_between)
-    streams = {"q": q, "k": k, "v": v, "gates": (gates, 1.0)}
-    return run_chunks(rule, memory, streams, widest_array(*memory.shape[1:]))
+    rule = ChunkedRule(_prepare_values, fade_and_add, add_past, states_between)
+    return _run_gated(
+        rule, q, k, v, gates, memory, lambda: multiply_gates(gates)[..., None], pieces
+    )
 
 
 def _prepare_values(x: Any, at_once: bool) -> tuple[Any, Any]:
@@ -211,14 +206,8 @@ def _inside(
     def blocks(x: Array, *shape: int) -> Array:
         return x.reshape(n, c // math.prod(shape), *shape, x.shape[-1])
 
-    a = blocks(gates, size)
-    upto = [a[:, :, 0]]  # product of gates 0 .. t
-    table = [jnp.zeros_like(a).at[:, :, 0].set(1)]  # of gates i+1 .. t, 0 unless i <= t
-    for t in range(1, size):
-        itself = jnp.zeros((size, 1), gates.dtype).at[t].set(1)
-        table.append(table[-1] * a[:, :, t, None] + itself)
-        upto.append(upto[-1] * a[:, :, t])
-    pairs, reach, after = jnp.stack(table, 2), jnp.stack(upto, 2), table[-1]
+    table, upto = block_products(blocks(gates, size))
+    pairs, reach, after = jnp.stack(table[1:], 2), jnp.stack(upto[1:], 2), table[size]
     scores = jnp.einsum("nbtk,nbik->nbti", blocks(q, size), blocks(k, size))
     out = jnp.einsum("nbti,nbtiv,nbiv->nbtv", scores, pairs, blocks(v, size))
     while size < c:

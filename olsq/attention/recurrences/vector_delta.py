@@ -80,42 +80,20 @@ def vector_delta(
         q, read, written = scale * q, jnp.exp(shifts_before(shift)) * read, written / scale
         added = None if added is None else (added[0] / scale, added[1])
     pieces = pieces_of(q.shape[1])
-    if pieces == 1:
-        (out, overflown), last = _vector_delta(q, read, written, target, gates, memory, added)
-        return out, leave_units(last, shift), overflown
-    q, read, written, gates = (cut_into_pieces(x, pieces) for x in (q, read, written, gates))
-    target = None if target is None else cut_into_pieces(target, pieces)
-    added = (
-        None
-        if added is None
-        else (cut_into_pieces(added[0], pieces), cut_into_pieces(added[1], pieces))
-    )
     k, v = (None, None) if added is None else added
+    q, read, written, gates = (cut_into_pieces(x, pieces) for x in (q, read, written, gates))
+    target, k, v = (None if x is None else cut_into_pieces(x, pieces) for x in (target, k, v))
+    streams: dict[str, Any] = {"q": q, "read": read, "written": written, "k": k}
+    streams["gates"] = (gates, 1.0)
+    rule = ChunkedRule(_prepare, advance, read_errors, fails=has_unsolved)
 
     def run(targets: Any, memory: Array) -> tuple[tuple[Array, Array], Array]:
         target, v = targets
-        more = None if k is None else (k, v)
-        return _vector_delta(q, read, written, target, gates, memory, more)
+        now = {**streams, "target": target, "v": v}
+        return run_chunks(rule, memory, now, widest_array(*memory.shape[1:]))
 
     out, overflown, last = run_pieces(run, (target, v), memory, pieces)
     return out, leave_units(last, shift), overflown
-
-
-def _vector_delta(
-    q: Array,
-    read: Array,
-    written: Array,
-    target: Array | None,
-    gates: Array,
-    memory: Array,
-    added: tuple[Array, Array] | None,
-) -> tuple[tuple[Array, Array], Array]:
-    """Run :func:`vector_delta` on a whole stream, not in pieces."""
-    streams: dict[str, Any] = {"q": q, "read": read, "written": written, "target": target}
-    streams["gates"] = (gates, 1.0)
-    streams["k"], streams["v"] = (None, None) if added is None else added
-    rule = ChunkedRule(_prepare, advance, read_errors, fails=has_unsolved)
-    return run_chunks(rule, memory, streams, widest_array(*memory.shape[1:]))
 
 
 def _prepare(x: Any, at_once: bool) -> tuple[Errors, Reads]:

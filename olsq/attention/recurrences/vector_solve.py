@@ -54,7 +54,7 @@ from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers.chunk_exact import FLOOR, ROUNDED
 
 CHUNK = 16  # tokens of a chunk; in a longer one gates are further from its reference
-MOST_CHUNKS = 16  # chunks of a tile, computed at once
+MOST_CHUNKS = 16  # chunks of a tile on a CPU, computed at once
 SMALLEST = 8  # blocks up to this length fade pair by pair
 CACHED = 2**18  # numbers in the largest array of a tile on a CPU, the pairs: 1 MiB of float32
 MILD = 0.7  # |log F^2| up to which factors come first
@@ -151,9 +151,12 @@ def _solve_keys(
     streams = n if isinstance(n, int) else 1  # a batch of any size, a symbol
 
     def tiles_of(target: Target) -> tuple[int, int]:
-        budget = CACHED if target.cpu else target.tile_bytes // WIDEST
-        most = max(1, min(MOST_CHUNKS, budget // (streams * c * SMALLEST * width)))
-        return divide_into_tiles(chunks, most)
+        numbers = streams * c * SMALLEST * width  # of the pairs of one chunk
+        if target.cpu:
+            most = min(MOST_CHUNKS, CACHED // numbers)
+        else:
+            most = target.tile_bytes // (WIDEST * numbers)
+        return divide_into_tiles(chunks, max(1, most))
 
     def run(tiles: tuple[int, int]) -> tuple[Array, Array]:
         return _solve_in_tiles(k, gates, weight, ridge, gram, logs, only_gram, tiles, c)

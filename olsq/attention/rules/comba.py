@@ -7,15 +7,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs, check_weight, is_writable
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import Memory, mark_lost, open_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_arrays
+@sequence_rule
 def comba(
     q: ArrayLike,
     k: ArrayLike,
@@ -49,9 +48,7 @@ def comba(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

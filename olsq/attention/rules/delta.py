@@ -6,7 +6,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.signed import remove_signs
@@ -18,10 +18,9 @@ from olsq.attention.states import (
     restore_layout,
     unfolded_streams,
 )
-from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_arrays
+@sequence_rule
 def gated_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -53,9 +52,7 @@ def gated_delta(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------
@@ -115,7 +112,7 @@ gated_delta_step = one_token(
 )
 
 
-@takes_arrays
+@sequence_rule
 def delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -138,9 +135,7 @@ def delta(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -24,16 +24,15 @@ from olsq.attention.arguments import (
     repeat_heads,
     with_resets,
 )
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import Memory, drop_unwritten, mark_lost, open_memory, restore_layout
 from olsq.sequence.jax.gates import squarable
 from olsq.sequence.jax.inputs import all_ones
-from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_arrays
+@sequence_rule
 def gated_delta_product(
     q: ArrayLike,
     k: ArrayLike,
@@ -67,9 +66,7 @@ def gated_delta_product(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -12,13 +12,12 @@ from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_forget
 from olsq.attention.arguments import Layout, check_segments, check_streams, per_token
 from olsq.attention.caches import attend, capacity_of, check_room, unfold, write_cache
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 
 ROWS = 512  # queries scored at once
@@ -61,7 +60,7 @@ class ForgettingKeyValues(NamedTuple):
         return ForgettingKeyValues(keys, values, log_decay, present, self.length)
 
 
-@takes_arrays
+@sequence_rule
 def forgetting(
     q: ArrayLike,
     k: ArrayLike,
@@ -94,9 +93,7 @@ def forgetting(
         As returned for the tokens before; an empty past if None.  The cache must have room for T
         more (see :meth:`ForgettingKeyValues.grown`).
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Tokens, check_inputs
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import vector_gated
@@ -20,10 +20,9 @@ from olsq.attention.states import (
     restore_layout,
     unfolded_streams,
 )
-from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_arrays
+@sequence_rule
 def gla(
     q: ArrayLike,
     k: ArrayLike,
@@ -55,9 +54,7 @@ def gla(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -12,11 +12,10 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_gates, check_inputs, check_weight, clean_logs, per_token
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated
 from olsq.attention.states import check_state, drop_unreadable, drop_unwritten, restore_layout
-from olsq.sequence.jax.meshes import takes_arrays
 
 
 class SlotMemory(NamedTuple):
@@ -34,7 +33,7 @@ class SlotMemory(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 def gsa(
     q: ArrayLike,
     k: ArrayLike,
@@ -67,9 +66,7 @@ def gsa(
     state : SlotMemory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

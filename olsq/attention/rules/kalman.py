@@ -11,18 +11,17 @@ from jax.typing import ArrayLike
 from olsq.arrays.checks import refuse
 from olsq.arrays.questions import ask
 from olsq.attention.arguments import check_inputs, check_positive, per_token
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
 from olsq.problem import Moments
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.solve import online_lstsq
 from olsq.solvers import Chebyshev, Solver
 
 
-@takes_arrays
+@sequence_rule
 @in_full_precision
 def kalman(
     q: ArrayLike,
@@ -68,9 +67,7 @@ def kalman(
         As returned for the tokens before; an empty past if None.  Gram
         (B, H, K, K) and cross (B, H, V, K).
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -17,13 +17,12 @@ from olsq.attention.arguments import (
     per_head,
     per_token,
 )
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.variances import filter_variances
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import check_state, empty_memory, mark_lost, restore_layout
 from olsq.sequence.jax.gates import largest_square
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay
 
 
@@ -44,7 +43,7 @@ class KalmanDeltaState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 def kalman_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -91,9 +90,7 @@ def kalman_delta(
     state : KalmanDeltaState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

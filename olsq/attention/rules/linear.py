@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.checks import check_choice
 from olsq.attention.arguments import check_count, check_inputs
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import (
     Memory,
@@ -25,7 +25,6 @@ from olsq.attention.states import (
     unfolded_streams,
 )
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.meshes import takes_arrays
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
 
@@ -42,7 +41,7 @@ def features(x: Array, feature_map: str, nu: int) -> Array:
     return jnp.concatenate([r * jnp.roll(r, i, -1) for i in range(1, nu + 1)], -1)
 
 
-@takes_arrays
+@sequence_rule
 def linear(
     q: ArrayLike,
     k: ArrayLike,
@@ -75,9 +74,7 @@ def linear(
     state : Memory, or Normalised if ``normalise``, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

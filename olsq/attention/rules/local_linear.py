@@ -7,13 +7,12 @@ from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive, check_segments, check_streams, per_token
 from olsq.attention.local import attend_locally
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.rules.sliding_window import RecentTokens
 from olsq.attention.rules.softmax import KeyValues
-from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_arrays
+@sequence_rule
 def local_linear(
     q: ArrayLike,
     k: ArrayLike,
@@ -51,9 +50,7 @@ def local_linear(
         As returned for the tokens before; an empty past if None.  A KeyValues must have room for T
         more (see :meth:`KeyValues.grown`).
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -11,12 +11,11 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_inputs, per_token
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import check_state, restore_layout
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import running_max
 
 
@@ -38,7 +37,7 @@ class LogLinearState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 def log_linear_mamba2(
     q: ArrayLike,
     k: ArrayLike,
@@ -71,9 +70,7 @@ def log_linear_mamba2(
     state : LogLinearState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -7,14 +7,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs, check_weight
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
-from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_arrays
+@sequence_rule
 def longhorn(
     q: ArrayLike,
     k: ArrayLike,
@@ -40,9 +39,7 @@ def longhorn(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -10,14 +10,13 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_token
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_arrays
+@sequence_rule
 def mamba(
     q: ArrayLike,
     k: ArrayLike,
@@ -49,9 +48,7 @@ def mamba(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

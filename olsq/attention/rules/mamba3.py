@@ -19,12 +19,11 @@ from olsq.attention.arguments import (
     is_writable,
     per_token,
 )
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.states import check_state, mark_lost, restore_layout
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay, scan_time
 
 
@@ -46,7 +45,7 @@ class Mamba3State(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 def mamba3(
     q: ArrayLike,
     k: ArrayLike,
@@ -85,9 +84,7 @@ def mamba3(
     state : Mamba3State, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive
-from olsq.attention.one_token import run_one_token
+from olsq.attention.one_token import run_one_token, sequence_rule
 from olsq.attention.regression import (
     as_factor,
     check_regression_inputs,
@@ -20,12 +20,11 @@ from olsq.attention.signed import signed_lstsq
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import query, update
 from olsq.sequence.jax.inputs import promoted
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.solve import online_lstsq
 from olsq.solvers import Solver
 
 
-@takes_arrays
+@sequence_rule
 def mesa(
     q: ArrayLike,
     k: ArrayLike,
@@ -72,9 +71,7 @@ def mesa(
         As returned for the tokens before; an empty past if None.  Gram
         (B, H, K, K) and cross (B, H, V, K).
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------
@@ -143,7 +140,7 @@ def mesa_step(
     weight: ArrayLike = 1.0,
     state: DecodeState,
 ) -> tuple[Array, DecodeState[Array]]: ...
-@takes_arrays
+@sequence_rule
 def mesa_step(
     q: ArrayLike,
     k: ArrayLike,

@@ -10,12 +10,11 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import check_inputs, check_positive, per_head, with_resets
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.attention.states import check_state, empty_memory, mark_lost, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.platform import in_full_precision
 
 
@@ -36,7 +35,7 @@ class MesaChannelState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 @in_full_precision
 def mesa_channel(
     q: ArrayLike,
@@ -74,9 +73,7 @@ def mesa_channel(
     state : MesaChannelState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive
-from olsq.attention.one_token import run_one_token
+from olsq.attention.one_token import run_one_token, sequence_rule
 from olsq.attention.regression import (
     as_factor,
     check_regression_inputs,
@@ -21,12 +21,11 @@ from olsq.attention.regression import (
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import query, update
 from olsq.sequence.jax.inputs import promoted
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.solve import online_lstsq
 from olsq.solvers import Solver
 
 
-@takes_arrays
+@sequence_rule
 def mesa_discounted(
     q: ArrayLike,
     k: ArrayLike,
@@ -66,9 +65,7 @@ def mesa_discounted(
         As returned for the tokens before; an empty past if None.  Its gram holds what is left of
         the ridge.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------
@@ -151,7 +148,7 @@ def mesa_discounted_step(
     weight: ArrayLike = 1.0,
     state: DecodeState,
 ) -> tuple[Array, DecodeState[Array]]: ...
-@takes_arrays
+@sequence_rule
 def mesa_discounted_step(
     q: ArrayLike,
     k: ArrayLike,

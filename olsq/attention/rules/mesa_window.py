@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import Layout, check_count, check_inputs, check_positive, per_head
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.states import fold_state
@@ -19,7 +19,6 @@ from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products, squarable
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
 from olsq.sequence.jax.platform import in_full_precision
 
@@ -46,7 +45,7 @@ class RecentSamples(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 @in_full_precision
 def mesa_window(
     q: ArrayLike,
@@ -80,9 +79,7 @@ def mesa_window(
     state : RecentSamples, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

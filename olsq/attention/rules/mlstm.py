@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import Tokens, check_inputs, per_token
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates, split_logs
 from olsq.attention.recurrences.running_maxima import (
@@ -23,7 +23,6 @@ from olsq.attention.recurrences.running_maxima import (
 )
 from olsq.attention.rules.linear import divide_or_zero
 from olsq.attention.states import check_state, drop_unreadable, empty_memory, restore_layout
-from olsq.sequence.jax.meshes import takes_arrays
 
 
 class MLSTMState(NamedTuple):
@@ -48,7 +47,7 @@ class MLSTMState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 def mlstm(
     q: ArrayLike,
     k: ArrayLike,
@@ -81,9 +80,7 @@ def mlstm(
     state : MLSTMState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -15,11 +15,10 @@ from olsq.attention.arguments import (
     is_writable,
     per_token,
 )
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.momentum import momentum_delta_rule
 from olsq.attention.states import check_state, empty_memory, mark_lost, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import takes_arrays
 
 
 class MomentumState(NamedTuple):
@@ -39,7 +38,7 @@ class MomentumState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 def momentum_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -80,9 +79,7 @@ def momentum_delta(
     state : MomentumState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

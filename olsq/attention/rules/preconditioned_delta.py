@@ -12,13 +12,12 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import check_gates, check_inputs, check_weight, is_writable, per_token
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import check_state, empty_memory, mark_lost, reset_mask, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import takes_arrays
 
 
 class PreconditionedState(NamedTuple):
@@ -37,7 +36,7 @@ class PreconditionedState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 def preconditioned_delta(
     q: ArrayLike,
     k: ArrayLike,
@@ -81,9 +80,7 @@ def preconditioned_delta(
     state : PreconditionedState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -20,11 +20,10 @@ from olsq.attention.arguments import (
     per_head,
     per_token,
 )
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.elementwise import diagonal
 from olsq.attention.states import check_state, restore_layout
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.meshes import takes_arrays
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so
 
@@ -53,7 +52,7 @@ def bounded_sqrt(x: Array) -> Array:
     )
 
 
-@takes_arrays
+@sequence_rule
 def rg_lru(
     x: ArrayLike,
     *,
@@ -82,9 +81,7 @@ def rg_lru(
     state : Hidden, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

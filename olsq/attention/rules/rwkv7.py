@@ -8,15 +8,14 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import check_inputs, is_writable, per_token
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.states import Memory, mark_lost, open_memory, restore_layout
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import takes_arrays
 
 
-@takes_arrays
+@sequence_rule
 def rwkv7(
     q: ArrayLike,
     k: ArrayLike,
@@ -51,9 +50,7 @@ def rwkv7(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

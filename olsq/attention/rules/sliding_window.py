@@ -12,12 +12,11 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import Layout, check_count, check_segments, check_streams
 from olsq.attention.caches import attend, unfold
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import last_tokens, running_sum
 
 
@@ -62,7 +61,7 @@ def keep_recent(
     return cache, order, RecentTokens(*map(last_tokens, now, past))
 
 
-@takes_arrays
+@sequence_rule
 def sliding_window(
     q: ArrayLike,
     k: ArrayLike,
@@ -86,9 +85,7 @@ def sliding_window(
     state : RecentTokens, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

@@ -11,14 +11,13 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import Layout, check_segments, check_streams
 from olsq.attention.caches import attend, capacity_of, check_room, unfold, write_cache
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.states import fold_state
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import squarable
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 
 ROWS = 512  # queries scored at once
@@ -115,7 +114,7 @@ def append_tokens(
     return Appended(keys, values, present, orders, order, taken, past), kept
 
 
-@takes_arrays
+@sequence_rule
 def softmax(
     q: ArrayLike,
     k: ArrayLike,
@@ -141,9 +140,7 @@ def softmax(
         As returned for the tokens before; an empty past if None.  The cache must have room for T
         more (see :meth:`KeyValues.grown`).
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------

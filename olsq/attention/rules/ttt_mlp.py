@@ -10,9 +10,8 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import check_inputs
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.ttt import initial_weights, train
-from olsq.sequence.jax.meshes import takes_arrays
 
 
 class TTTMLPState(NamedTuple):
@@ -41,7 +40,7 @@ class TTTMLPState(NamedTuple):
     __repr__ = brief_repr
 
 
-@takes_arrays
+@sequence_rule
 def ttt_mlp(
     q: ArrayLike,
     k: ArrayLike,

@@ -17,7 +17,7 @@ from olsq.attention.arguments import (
     clean_logs,
     layout_of,
 )
-from olsq.attention.one_token import one_token
+from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import (
@@ -27,11 +27,10 @@ from olsq.attention.states import (
     restore_layout,
 )
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.meshes import takes_arrays
 from olsq.sequence.jax.pieces import delay
 
 
-@takes_arrays
+@sequence_rule
 def hgrn2(
     q: ArrayLike,
     v: ArrayLike,
@@ -52,9 +51,7 @@ def hgrn2(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------
@@ -105,7 +102,7 @@ def hgrn2(
 hgrn2_step = one_token(hgrn2, "forget", "log_forget", example="x, x, forget=0.5 * x", gives=0.75)
 
 
-@takes_arrays
+@sequence_rule
 def rwkv6(
     q: ArrayLike,
     k: ArrayLike,
@@ -132,9 +129,7 @@ def rwkv6(
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  The
-        first token goes on with the segment of ``state``, unless the ids are (B, T + 1) and begin
-        with that of the token before.
+        {segment_ids}
 
     Returns
     -------
