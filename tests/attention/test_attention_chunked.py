@@ -26,7 +26,7 @@ CHUNKED = {
     "preconditioned_delta", "momentum_delta", "kalman_delta", "rwkv7", "gsa",
     "hgrn2", "hgrn2 log", "rwkv6", "gla vector", "longhorn", "mamba", "rg_lru", "hawk",
 }  # fmt: skip
-LEADING = {"gated_delta", "comba", "momentum_delta", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
+LEADING = {"gated_delta", "momentum_delta", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
 each_rule = leading([row for row in ROWS if row.name in CHUNKED], LEADING)
 diverging = leading([row for row in ROWS if row.name in overflow.DIVERGING], {"gated_delta", "kda"})
 
