@@ -24,12 +24,14 @@ def functions(items, run):
     return [item.name.partition("[")[0] for item in thin_out(items, run)]
 
 
-@pytest.mark.parametrize(("mark", "run", "few"), [("full", "quick", 0), ("slow", "full", 1)])
-def test_the_run_below_takes_one_case_in_six_and_no_single_test(mark, run, few):
+@pytest.mark.parametrize(
+    ("mark", "run", "many", "few"), [("full", "quick", 10, 0), ("slow", "full", 5, 1)]
+)
+def test_the_run_below_takes_some_cases_of_tables_and_no_single_test(mark, run, many, few):
     items = [Item("a.py", "many", i, mark) for i in range(60)]
     items += [Item("a.py", "few", i, mark) for i in range(2)] + [Item("a.py", "one", mark=mark)]
     taken = functions(items, run)
-    assert (taken.count("many"), taken.count("few"), taken.count("one")) == (10, few, 0)
+    assert (taken.count("many"), taken.count("few"), taken.count("one")) == (many, few, 0)
 
 
 @pytest.mark.parametrize("run", ["quick", "full", "slow"])

@@ -7,7 +7,7 @@ import pytest
 from tests import typing_user
 
 
-@pytest.mark.full
+@pytest.mark.slow  # calls what other tests call; the type checker reads the script in every run
 def test_what_a_user_writes_runs():
     assert np.isfinite(typing_user.regressions())
     assert np.isfinite(typing_user.sequences())

@@ -3,7 +3,7 @@
 A test without a mark is in every run.  One marked ``full`` is in ``pytest --all`` and above, one
 marked ``slow`` in ``pytest --slow`` alone.  A marked test that is a table of cases is thinned out
 for the run just below: of ``full`` tables a quick run takes one case in six, of ``slow`` tables
-``--all`` does, at least one.  A case that is marked by itself is in no run below.
+``--all`` takes one in twelve, at least one.  A case that is marked by itself is in no run below.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from zlib import crc32
 import pytest
 
 RUNS = ("quick", "full", "slow")  # pytest, pytest --all, pytest --slow
-SHARE = 6  # a run takes one of so many cases of tables of the run above it
-FEWEST = {"quick": SHARE, "full": 2, "slow": 1}  # and none of tables of fewer cases
+SHARES = {"quick": 6, "full": 12, "slow": 1}  # a run takes one in so many cases of the run above
+FEWEST = {"quick": 6, "full": 2, "slow": 1}  # and none of tables of fewer cases
 
 # Examples of docstrings that take seconds; quicker tests hold what they show.
 FULL_EXAMPLES = {
@@ -61,7 +61,7 @@ def nightly(values: Iterable[Any]) -> list[Any]:
 
 def examples(number: int) -> int:
     """How many examples hypothesis draws of a test that draws ``number`` in ``pytest --all``."""
-    return max(number // SHARE, 5) if current == "quick" else number
+    return max(number // SHARES["quick"], 5) if current == "quick" else number
 
 
 def thin_out(items, run):
@@ -72,6 +72,7 @@ def thin_out(items, run):
     """
     above = {item: max(RUNS.index(run_of(item)) - RUNS.index(run), 0) for item in items}
     items = [item for item in items if not above[item] or not marked_alone(item)]
+    share = SHARES[run]
     groups, cases = {}, {}
     for item in items:
         groups.setdefault(item.path if row_of(item) else case_of(item), []).append(item)
@@ -80,8 +81,8 @@ def thin_out(items, run):
     for of_group in groups.values():
         rows = {item: row_of(item) or item.name for item in of_group}
         places = {row: place for place, row in enumerate(dict.fromkeys(rows.values()))}
-        first = crc32(of_group[0].location[0].encode()) % min(len(places), SHARE)
-        taken |= {item for item in of_group if places[rows[item]] % SHARE == first}
+        first = crc32(of_group[0].location[0].encode()) % min(len(places), share)
+        taken |= {item for item in of_group if places[rows[item]] % share == first}
     for of_test in cases.values():
         if len(of_test) < FEWEST[run]:
             taken.difference_update(of_test)

@@ -28,30 +28,35 @@ CHUNKED = {
     "linear", "gla", "gla signed", "mlstm", "log_linear_mamba2", "ttt_linear",
     "ttt_linear query factor", "ttt_mlp",
 }  # fmt: skip
-LEADING = {"gated_delta", "comba", "momentum_delta", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
+LEADING = {"gated_delta", "momentum_delta", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
 LEADING |= {"gla", "log_linear_mamba2"}
 each_rule = leading([row for row in ROWS if row.name in CHUNKED], LEADING)
 diverging = leading([row for row in ROWS if row.name in overflow.DIVERGING], {"gated_delta", "kda"})
 
 
-def derivatives(row, arrays):
-    """Outputs and state, the gradient, and its derivative along the arrays themselves."""
+def gradient(row, arrays):
+    """The gradient, and the outputs and the state."""
 
     def loss(arrays):
-        return (jnp.nan_to_num(call(row, arrays)[0]) ** 2).sum()
+        found = call(row, arrays)
+        return (jnp.nan_to_num(found[0]) ** 2).sum(), found
 
-    slopes, curvature = jax.jvp(jax.grad(loss), (arrays,), (arrays,))
-    return call(row, arrays), slopes, curvature
+    return jax.grad(loss, has_aux=True)(arrays)
 
 
-@each_rule
-def test_an_accelerator_computes_the_same_outputs_and_derivatives(row):
+def curvature(row, arrays):
+    """The derivative of the gradient along the arrays themselves."""
+    return jax.jvp(lambda arrays: gradient(row, arrays)[0], (arrays,), (arrays,))[1]
+
+
+def compare_targets(f, row):
+    """Compute ``f`` of a rule in the programs for both targets, and compare all that it returns."""
     arrays = arrays_of(row, T)[0]
+    found = []
     with x64(True):
-        found = []
         for target in (CPU, ACCELERATOR):
             with tuned_for(target):
-                found.append(quick(lambda arrays: derivatives(row, arrays))(arrays))
+                found.append(quick(lambda arrays: f(row, arrays))(arrays))
     for want, got in zip(*map(jax.tree.leaves, found), strict=True):
         want, got = np.asarray(want), np.asarray(got)
         assert (np.isfinite(want) == np.isfinite(got)).all()
@@ -76,6 +81,17 @@ def test_mini_batches_that_begin_anywhere_on_an_accelerator(row, segments):
         np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-11)
 
 
+@each_rule
+def test_an_accelerator_computes_the_same_outputs_and_gradients(row):
+    compare_targets(gradient, row)
+
+
+@pytest.mark.slow
+@each_rule
+def test_an_accelerator_computes_the_same_second_derivatives(row):
+    compare_targets(curvature, row)
+
+
 @diverging
 def test_divergence_on_an_accelerator(row):
     with tuned_for(ACCELERATOR):
@@ -87,6 +103,7 @@ def test_a_gate_of_0_ends_a_divergence_on_an_accelerator():
         overflow.test_a_gate_of_0_ends_a_divergence()
 
 
+@pytest.mark.slow
 @each_rule
 def test_an_accelerator_keeps_overflow_from_earlier_tokens(row, monkeypatch):
     monkeypatch.setattr(overflow, "program", overflow.program.__wrapped__)

@@ -16,7 +16,7 @@ from attention_cases import ROWS, arrays_of, call, timed, window
 import olsq
 from olsq import attention
 from olsq.sequence.jax import programs
-from tests.tiers import leading, once_a_rule
+from tests.tiers import leading
 
 # One row for each recurrence.
 LED = {
@@ -67,8 +67,24 @@ def others(arrays):
     return arrays | {name: 0.9 * arrays[name] for name in changed}
 
 
+def layers_of(function):
+    """Yield a function and what it wraps, the outermost first."""
+    while function is not None:
+        yield function
+        function = getattr(function, "__wrapped__", None)
+
+
+@pytest.mark.parametrize("name", sorted({row.rule for row in ROWS}))
+def test_a_rule_and_its_step_are_decorated(name):
+    """With what makes a call one program; the calls of the leading rules are counted below."""
+    steps = [f"{name}_step"] if hasattr(attention, f"{name}_step") else []
+    for each in (name, *steps):
+        files = [f.__code__.co_filename for f in layers_of(getattr(attention, each))]
+        assert programs.__file__ in files, each
+
+
 @pytest.mark.full
-@once_a_rule(ROWS)
+@leading(ROWS, LED)
 def test_a_call_is_one_program(row, compiled):
     """Also of one token; other values of its arguments are the same program, and are checked."""
     programs._programs.cache_clear()

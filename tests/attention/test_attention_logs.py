@@ -23,9 +23,10 @@ for _row in ROWS:
         "signed"
     ):
         FIRST.setdefault((_row.rule, "vector" in _row.name, _row.weight == "log_weight"), _row)
-each_rule = leading(FIRST.values(), LEADING)
+# mamba2's gates are gla's, and those of the products gated_delta's.
+each_rule = leading(FIRST.values(), LEADING - {"mamba2", "gated_delta_product"})
 CHANGES: dict[str, dict[str, Any]] = {
-    "mesa_window": {"options": {"window": 1024}, "window": 1024},  # a window that sees far
+    "mesa_window": {"options": {"window": 512}, "window": 512},  # a window that sees far
     "forgetting": {"mine": {}},
     "mlstm": {"draw": drawing(mostly_positive, forget=gates, weight=weights)},
 }
@@ -61,7 +62,7 @@ def compare(row, t, logs, tolerance):
 @each_rule
 def test_logs_near_0_add_up_as_logs(row):
     """As factors, gates of 1 - 1e-5 lose 2e-5 to 1e-4 of the memory over 4,096 tokens."""
-    t = 1024 if row.rule == "mesa_window" else 4096
+    t = 512 if row.rule == "mesa_window" else 4096
     row = replace(row, **CHANGES.get(str(row), {}))
     # gsa reads what a first memory recalls from a second one: roundings of both add up.
     tolerance = 8e-6 if row.rule == "gsa" else 4e-6

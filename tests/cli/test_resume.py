@@ -11,6 +11,7 @@ import pytest
 
 import olsq
 from olsq.cli.sources.csv import CsvSource
+from tests.tiers import nightly
 
 from .conftest import csv_text, make_rows, start
 
@@ -133,7 +134,8 @@ def test_kill_in_the_middle_of_a_write(whole):
     assert results(folder, suffix)[1] == expected
 
 
-@pytest.mark.slow
+# Kills at chance places; the one in the middle of a write, above, is in `pytest --all`.
+@pytest.mark.parametrize("uninterrupted", nightly([".csv", ".parquet"]), indirect=True)
 def test_killed_again_and_again_ends_with_the_same_bytes(whole):
     data, suffix, expected, folder = whole
     pauses = itertools.cycle([0.0, 0.03, 0.11, 0.07, 0.2])

@@ -150,7 +150,7 @@ def test_it_goes_on_from_its_state(row):
         assert error(np.concatenate(outputs, 1), y) < ROUNDING, cuts
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @causal
 def test_decoding_is_compiled_once(row):
     x, _, state = whole(row)

@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 import olsq
+from tests import tiers
 
 PACKAGE = f"{Path(olsq.__file__).parent}/"
 DELIVERS = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD"}
-PLACES = 40  # that are tried in a call
+PLACES = 40 if tiers.current == "slow" else 15  # that are tried in a call
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((80, 4))

@@ -36,10 +36,10 @@ kept = cache(saved)
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_edited_states_are_refused_or_learn(kind):
-    """A sample of what ``python -m tests.online.fuzz_states`` tries."""
+    """A sample of what ``python -m tests.online.fuzz_states`` tries, and a thousand at night."""
     whole = kept(kind)
     assert outcome(whole) == "learned"
-    found = {outcome(content_of(kind, whole, 11, i)) for i in range(40)}
+    found = {outcome(content_of(kind, whole, 11, i)) for i in range(15)}
     assert found <= {"refused", "refused later", "learned"}
     assert len(found) > 1
 

@@ -136,7 +136,7 @@ def walk(kind: str, seed: int, calls: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_depend_on_the_state_alone(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    walk(kind, 0, 150)
+    walk(kind, 0, 80)
 
 
 @pytest.mark.parametrize("seed", nightly(range(1, 11)))

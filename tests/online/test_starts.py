@@ -189,10 +189,15 @@ def test_variances_carried_along_a_path_are_those_of_the_state(kind, ridge):
     options = {"method": "sqrt", "ridge": ridge, "forget": forget, "fit_intercept": False}
     path = olsq.RecursiveLeastSquares(**options).partial_fit_path(X, y)
     est = olsq.RecursiveLeastSquares(**options)
+    # Of fewer rows than coefficients the ridge leaves ridge / (ridge + x'x) of the squared targets:
+    # the noise variance has lost so many digits, in another order on another processor.
+    lost = WIDE * np.finfo(float).eps * (1 + (X**2).sum(1) / ridge).max()
+    early = min(max(lost, 1e-9), 1e-8)
     for t in range(len(X)):
         est.partial_fit(X[t : t + 1], y[t : t + 1])
         if t % 7 == 0 or 60 < t < 80:
-            assert_allclose(path.stderr[t], est.coef_stderr_, rtol=1e-9, err_msg=f"row {t}")
+            rtol = early if t < WIDE else 1e-9
+            assert_allclose(path.stderr[t], est.coef_stderr_, rtol=rtol, err_msg=f"row {t}")
 
 
 GROUP_OPTIONS = {
