@@ -341,13 +341,16 @@ def find_noise(F, D, squares, w, gate, tolerance, noise):
     pivot of 0 whose p is above its noise, a direction that no row had before, or -1.  ``w`` is the
     row (d + m,), of which the errors by what is known are left; ``noise`` comes with the row's
     |x_j|.
+
+    A new direction takes all of a row's weight: after it no noise decides anything, and what
+    columns take over, at a cost of O(d^2) each, is not asked for.
     """
     d, leverage, new = D.shape[0], 0.0, -1
     for j in range(d):
         p = w[j]
         level = tolerance * math.sqrt(gate * leverage)
         noise[j] = tolerance * noise[j] + level * math.sqrt(squares[j]) + SMALLEST_NOISE
-        if D[j] == 0 and abs(p) > noise[j]:
+        if D[j] == 0 and new < 0 and abs(p) > noise[j]:
             noise[j] = carried_noise(F, D, squares, noise, level, j)
         if abs(p) <= noise[j]:
             continue
