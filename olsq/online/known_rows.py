@@ -18,6 +18,7 @@ from olsq.online.paths.path import predict_each
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
 
 NO_ROW = -1
+LONGEST = 2**62  # horizons in rows, for NumPy's integers: longer than any data
 
 
 def check_horizon(horizon: Any) -> int | Duration:
@@ -31,7 +32,7 @@ def check_horizon(horizon: Any) -> int | Duration:
             "horizon must be a whole number of rows, 1 or more, or a length of time such as '1D', "
             f"got {horizon!r}"
         )
-    return int(horizon)
+    return min(int(horizon), LONGEST)
 
 
 def fewest_rows(n_coefs: int, horizon: int, n_rows: int | None = None) -> int:

@@ -187,7 +187,7 @@ def test_intervals_cover_where_coefficients_walk(level):
     assert found.mse > one.mse + 3 * found.mse_stderr
 
 
-BAD = [0, -1, True, 1.5, "x", "0D", None, N, "400D", [1], np.nan]
+BAD = [0, -1, True, 1.5, "x", "0D", None, N, 10**20, "400D", [1], np.nan]
 
 
 @pytest.mark.parametrize("horizon", BAD)
