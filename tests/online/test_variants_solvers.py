@@ -12,7 +12,7 @@ from scipy.optimize import lsq_linear, minimize, nnls
 from sklearn.linear_model import ElasticNet, Lasso
 
 import olsq
-from olsq.online.variants.active_set import Constraints, solve
+from olsq.online.variants.active_set import Constraints, minimise, solve
 from olsq.online.variants.support_kernels import settle
 
 N, D = 60, 5
@@ -115,12 +115,12 @@ def test_equations_and_bounds_satisfy_the_optimality_conditions():
             lower, inner = np.zeros(d), np.eye(d)[0]  # a corner of the simplex
             A, upper = np.ones((1, d)), np.ones(d)
         limits = Constraints(A, A @ inner, lower, upper)
-        x = solve(R, z, limits.independent(), limits.feasible())
+        x = minimise(R, z, limits, limits.feasible())
         off, inside, slope = kkt(R, z, limits, x)
         assert inside
         assert off < 1e-9, trial
         assert slope < 1e-7, trial
-        again = solve(R, z, limits.independent(), x)
+        again = minimise(R, z, limits, x)
         assert np.linalg.norm(R @ (again - x)) < 1e-9
 
 
@@ -135,7 +135,7 @@ def test_where_rows_leave_it_undetermined_it_is_the_shortest_minimiser(seed):
     inner = np.abs(rng.standard_normal(d))
     inner /= inner.sum()
     limits = Constraints(A, A @ inner, np.zeros(d), np.full(d, [1.0, np.inf][seed % 2]))
-    x = solve(R, 3 * rng.standard_normal(d), limits.independent(), inner)
+    x = solve(R, 3 * rng.standard_normal(d), limits, inner)
     fit = np.vstack([R[R.any(axis=1)], A[:1]])
     theirs = minimize(
         lambda v: v @ v, inner, jac=lambda v: 2 * v, bounds=np.c_[limits.lower, limits.upper],
@@ -189,7 +189,7 @@ def test_the_search_leaves_a_degenerate_corner():
     rng = np.random.default_rng(0)
     for _ in range(50):
         R, z = np.triu(rng.standard_normal((4, 4))), rng.standard_normal(4)
-        x = solve(R, z, constraints, start)
+        x = minimise(R, z, constraints, start)
         assert abs(x.sum() - 1) < 1e-12
         assert np.linalg.norm(R @ x - z) <= best_of_all_faces(R, z, constraints) + 1e-12
 

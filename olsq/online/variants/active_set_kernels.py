@@ -1,12 +1,8 @@
-"""Least squares under linear equations and bounds, by a primal active-set method on a factor.
+"""The active-set method of :mod:`olsq.online.variants.active_set`, compiled, for ordinary faces.
 
-Minimises ``|R x - z|`` subject to ``A x = b`` and ``lower <= x <= upper``.  Each step solves the
-problem on the face of the free variables in an orthonormal basis of what the equations leave
-(Lawson & Hanson 1974, ch. 20 to 23; Nocedal & Wright 2006, 16.5), so the condition number is that
-of R.  Finite: the objective falls from face to face.
-
-Columns have unit length.  Kernels return False where free columns nearly depend on each other, with
-nothing promised about ``x``: :func:`olsq.online.variants.active_set.solve` makes them independent.
+Columns have unit length.  A face whose free columns, or whose equations on them, depend on each
+other nearly is left to the general method, which decides by singular values: kernels return False
+then, with nothing promised about ``x``.
 """
 
 from __future__ import annotations
@@ -124,11 +120,8 @@ def face(problem, at, x, p, W, N, scratch):
 
 
 @kernel(forceinline=True)
-def leaving(W, pivots, at, fixed, lengths, size, first):
-    """Find the held variable off whose bound the objective falls steepest; -1 at the minimum.
-
-    With ``first`` it is the one of lowest index, which cannot go in a circle (Bland's rule).
-    """
+def steepest(W, pivots, at, fixed, lengths, size):
+    """Find the held variable off whose bound the objective falls steepest; -1 at the minimum."""
     d = W.shape[0]
     last = 0
     for j in range(d):
@@ -146,7 +139,7 @@ def leaving(W, pivots, at, fixed, lengths, size, first):
                 square += W[i, column] * W[i, column]
             falls = -at[j] * slope
             error = math.sqrt(square) * size + lengths[column] * rest
-            if falls > 64 * d * EPS * error and falls > best and not (first and chosen >= 0):
+            if falls > 64 * d * EPS * error and falls > best:
                 best, chosen = falls, j
         column += 1
     return chosen
@@ -156,10 +149,8 @@ def leaving(W, pivots, at, fixed, lengths, size, first):
 def settle(R, z, A, b, lower, upper, x, search):
     """Find the minimiser x (d,) from a feasible x; without ``search`` on the face that x is on.
 
-    Rows of A must be independent on the variables whose bounds differ.  The search begins with the
-    bounds that x lies on, or with none of them where the equations have too few free variables
-    then; bounds that are met on the way keep them independent.  Once the face is known, two steps
-    from its corner give the answer, whatever way led there: the second refines the first.
+    Once the face is known, two steps from its corner give the answer, whatever way led there: the
+    second refines the first.
     """
     d, q = R.shape[0], b.shape[0]
     if R.shape != (d, d) or z.shape != (d,) or x.shape != (d,) or A.shape != (q, d):
@@ -190,16 +181,12 @@ def settle(R, z, A, b, lower, upper, x, search):
         for j in range(d):
             equations[i, j] /= size
         values[i] = b[i] / size
-    size, polishing, problem = norm(z), 0 if search else 1, (rows, z, equations, values)
-    for step in range(40 * d + 10):
+    size, polishing = norm(z), 0 if search else 1
+    for _ in range(10 * d + 2):
         if polishing == 1:
             for j in range(d):
                 y[j] = low[j] if at[j] == LOWER else high[j] if at[j] == UPPER else 0.0
-        usual, pivots = face(problem, at, y, p, W, N, scratch)
-        if not usual and step == 0:  # too few variables are free, or their columns depend
-            for j in range(d):
-                at[j] = at[j] if fixed[j] else FREE
-            usual, pivots = face(problem, at, y, p, W, N, scratch)
+        usual, pivots = face((rows, z, equations, values), at, y, p, W, N, scratch)
         if not usual:
             return False
         if polishing:
@@ -211,16 +198,15 @@ def settle(R, z, A, b, lower, upper, x, search):
             continue
         share, blocked = 1.0, -1
         for j in range(d):
-            rounding = 8 * EPS * (abs(y[j]) + abs(p[j]))
-            if at[j] != FREE or pivots == 0:
+            if at[j] != FREE:
                 continue
-            if y[j] + p[j] > high[j] + rounding and (high[j] - y[j]) / p[j] < share:
+            if y[j] + p[j] > high[j] and (high[j] - y[j]) / p[j] < share:
                 share, blocked = (high[j] - y[j]) / p[j], j
-            elif y[j] + p[j] < low[j] - rounding and (low[j] - y[j]) / p[j] < share:
+            elif y[j] + p[j] < low[j] and (low[j] - y[j]) / p[j] < share:
                 share, blocked = (low[j] - y[j]) / p[j], j
         share = max(share, 0.0)
         for j in range(d):
-            y[j] = min(max(y[j] + share * p[j], low[j]), high[j])  # rounding takes it past a bound
+            y[j] += share * p[j]
         if blocked >= 0:
             at[blocked] = UPPER if p[blocked] > 0 else LOWER
             y[blocked] = high[blocked] if p[blocked] > 0 else low[blocked]
@@ -230,11 +216,11 @@ def settle(R, z, A, b, lower, upper, x, search):
             if at[j] != FREE:
                 lengths[column] = norm(W[:, column])
                 column += 1
-        freed = leaving(W, pivots, at, fixed, lengths, size, step > 10 * d)
-        if freed < 0:
+        leaving = steepest(W, pivots, at, fixed, lengths, size)
+        if leaving < 0:
             polishing = 1
         else:
-            at[freed] = FREE
+            at[leaving] = FREE
     if polishing <= 2:
         return False
     for j in range(d):

@@ -57,7 +57,6 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     -----
     Exact at every query, by a primal active-set method on the factor R of the state (Lawson &
     Hanson 1974; Nocedal & Wright 2006, 16.5): the condition number is that of X, not its square.
-    Where columns depend on each other a small ridge is added and taken back by proximal steps.
     It starts from the last solution, which files hold; a face costs O(d^3), a row O(d^2 + m d).
     Where rows and ridge leave coefficients undetermined it is the minimiser of least norm (one of
     the minimisers, where the units of the regressors are some ten orders of magnitude apart).
@@ -145,17 +144,12 @@ class ConstrainedLeastSquares(Variant, Coefficients):
 
     def _constraints(self, d: int) -> Constraints:
         """Return the constraints on d coefficients; ValueError if they are invalid."""
-        return self._both_constraints(d)[0]
-
-    def _both_constraints(self, d: int) -> tuple[Constraints, Constraints]:
-        """Return the constraints as given, and without equations that follow from others."""
         asked = d, self._asked()
         if self._read is None or self._read[0] != asked:
-            constraints = self._read_constraints(d)
-            self._read = asked, (constraints, constraints.independent())
+            self._read = asked, self._read_constraints(d)
         return self._read[1]
 
-    _read = None  # both constraints, and what they were read from
+    _read = None  # the constraints, and what they were read from
 
     def _read_constraints(self, d: int) -> Constraints:
         A, b = np.zeros((0, d)), np.zeros(0)
@@ -196,13 +190,13 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     def _solve(self, engine: Any) -> NDArray[np.float64]:
         form, intercept = engine.form, self._origin.intercept
         R, z = centred(form, intercept)
-        given, limits = self._both_constraints(R.shape[0])
+        limits = self._constraints(R.shape[0])
         if not (limits.b.size or np.diagonal(R).all()):  # a search for the least norm takes long
             free = form.coefficients()
             slopes = free[:, self._first :]
             if ((limits.lower <= slopes) & (slopes <= limits.upper)).all():
                 return free
-        starts = self._starts(engine, given, len(z))[:, self._first :]
+        starts = self._starts(engine, limits, len(z))[:, self._first :]
         slopes = np.array(
             [solve(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
         )
@@ -230,8 +224,8 @@ class ConstrainedLeastSquares(Variant, Coefficients):
         self, engine: Any, rows: Rows, start: int, residual: NDArray, out: NDArray
     ) -> tuple[int, int]:
         (_, m, k), first = out.shape, self._first
-        given, limits = self._both_constraints(k - first)
-        problem = (*limits, first, self._starts(engine, given, m))
+        limits = self._constraints(k - first)
+        problem = (*limits, first, self._starts(engine, limits, m))
         return self._walked(active_set_kernels.walk, engine, rows, start, residual, problem, out)
 
     def _starts(self, engine: Any, limits: Constraints, m: int) -> NDArray[np.float64]:
