@@ -119,7 +119,7 @@ def listed(value: tuple[str, ...]) -> list[str] | None:
 
 
 class Rule(NamedTuple):
-    """What a number must do, in words after "must", and the test of it."""
+    """A condition on a number, in words after "must", and its test."""
 
     words: str
     holds: Callable[[Any], bool]

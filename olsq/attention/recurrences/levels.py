@@ -82,7 +82,7 @@ def fenwick(
 
 
 class Change(NamedTuple):
-    """What a chunk does to the memories."""
+    """The decay of all memories over a chunk, and what the chunk adds to a level of them."""
 
     decay: Any  # (N, 1, 1, 1); None: 1
     jump: Array  # (N, 1, 1, 1), the level that takes in all levels below it
@@ -90,7 +90,7 @@ class Change(NamedTuple):
 
 
 class Reads(NamedTuple):
-    """What the outputs of a chunk are computed from, with the memories before it."""
+    """Arrays from which, with the memories before a chunk, its outputs are computed."""
 
     queries: Array  # (N, C, K)
     weights: Array  # (N, C, L), of the memories at each token

@@ -1,4 +1,4 @@
-"""What ``olsq fit`` makes of the rows that it learns: errors, intervals, figures, the output."""
+"""Results of the rows that ``olsq fit`` learns: errors, intervals, figures, the output."""
 
 from __future__ import annotations
 

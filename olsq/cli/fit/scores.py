@@ -38,7 +38,7 @@ class Known(NamedTuple):
 
 
 class Baselines:
-    """What the rows so far tell without a model: of each group, counts and targets.
+    """Counts, means and last targets of each group: the forecasts that need no model.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ class GroupedRows(NamedTuple):
 
     @property
     def first_places(self) -> NDArray[np.int64]:
-        """Where the group of each row (r,) begins."""
+        """The place (r,) at which the group of each row begins."""
         return np.repeat(self.begins, self.counts)
 
     def by_code(self) -> dict[int, NDArray[np.int64]]:

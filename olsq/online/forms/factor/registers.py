@@ -39,7 +39,7 @@ class _RegisterModel(models.PrimitiveModel):
         super().__init__(manager, kind, kind.vector)
 
 
-def _check(array):
+def _check_layout(array):
     """Refuse, while code is compiled, arrays whose entries do not lie one after another."""
     if array.dtype != types.float64 or array.layout != "C":
         raise TypingError(f"registers are loaded from C-contiguous float64 arrays, not {array}")
@@ -74,7 +74,7 @@ def _loads(lanes: int):
     def load(_, array, entry):
         """Load entries entry.. of a C-contiguous float64 array of any number of axes."""
 
-        _check(array)
+        _check_layout(array)
 
         def code(context, builder, signature, arguments):
             array, entry = arguments
@@ -98,7 +98,7 @@ load4, zero4 = _loads(4)
 @intrinsic
 def store(_, array, entry, v):
     """Store a vector to entries entry.. of a C-contiguous float64 array."""
-    _check(array)
+    _check_layout(array)
 
     def code(context, builder, signature, arguments):
         array_kind, _, kind = signature.args
