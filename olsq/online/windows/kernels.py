@@ -32,16 +32,11 @@ import numpy as np
 from olsq.kernels import kernel
 from olsq.online.forms.edges import check_trace
 from olsq.online.forms.factor.carrying import (
-    carry_coefficients,
-    carry_variances,
-    find_gains,
+    absorb_and_carry,
     is_old,
-    keep_factor,
     make_carried,
     may_be_carried,
-    may_shrink,
     read_afresh,
-    restore_factor,
 )
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, called, inline
@@ -99,27 +94,20 @@ def take_pair(state, window, rows, t, limits, room, errors, trace, carried):
     load_swaps(window, rows, t, four)
     for q in range(m):
         running[q] = loss[q]
-    history = room.history
-    if trace is not None:
-        history = carried.history
-        has_variances = carried.variance.shape[0] > 0
-        guarded = has_variances and may_shrink(carried.variance, four, 0)
-        if guarded:
-            keep_factor(F, D, carried)
-    absorb_four(F, D, loss, four, 0, room.scratch, room.errors, history)
-    if trace is not None:
-        find_gains(F, carried)
-        lost = has_variances and carry_variances(carried, gates, 0, left, trace[1], t, True)
-        if lost and guarded:
-            restore_factor(F, D, carried)
-            for q in range(m):
-                loss[q] = running[q]
+    if trace is None:
+        pivots = room.history[3]
+        absorb_four(F, D, loss, four, 0, room.scratch, room.errors, room.history)
+    else:
+        pivots, out = carried.history[3], (trace[0], trace[1], t)
+        absorbed, lost = absorb_and_carry(
+            state, four, 0, room.scratch, room.errors, carried, out, True
+        )
+        if not absorbed:
             return 0, False
-        carry_coefficients(carried, left, room.errors, 0, trace[0], t, True)
         rank = rank_of(D)
     for r in range(0, 4, 2):
         s = t + r // 2
-        if r > 0 and not is_settled(history[3], 1.0, state, limits, four, r):
+        if r > 0 and not is_settled(pivots, 1.0, state, limits, four, r):
             build(state, window, limits, room)
             return 1, True
         fade_ring(window, gates[r])

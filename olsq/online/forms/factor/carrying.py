@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from olsq.online.forms.factor.kernels import called, copy_row, inline
+from olsq.online.forms.factor.kernels import absorb_four, called, copy_row, inline
 from olsq.online.forms.factor.limits import AFRESH, FAST, LOST, SHRUNK
 from olsq.online.forms.factor.registers import (
     add_product,
@@ -38,8 +38,8 @@ class Carried(NamedTuple):
     theta (m, d); ``variance`` (d,) and the ``largest`` (d,) since they were computed afresh,
     divided by the gates, (0,) where nobody asks for variances.  ``history`` is what
     :func:`.kernels.absorb_four` keeps, K (d, 4) and ``turned`` (4, d) are the gains, ``masks``
-    (3, 4) those of :func:`.solving.gains`.  ``F_before`` and ``D_before`` (d,) hold the factor
-    before four rows.
+    (3, 4) those of :func:`.solving.gains`.  ``F_before``, ``D_before`` (d,) and ``loss_before``
+    (m,) hold the factor and the loss before four rows.
     """
 
     theta: Any
@@ -51,6 +51,7 @@ class Carried(NamedTuple):
     masks: Any
     F_before: Any
     D_before: Any
+    loss_before: Any
     inverse: Any
 
 
@@ -72,6 +73,7 @@ def make_carried(d, m, wide):
         masks=masks,
         F_before=np.empty((w, d + m)),
         D_before=np.empty(d),
+        loss_before=np.empty(m),
         inverse=np.empty((w, w)),
     )
 
@@ -127,16 +129,20 @@ def may_shrink(variance, rows, t):
 
 
 @inline
-def keep_factor(F, D, carried):
-    """Keep the factor before four rows."""
+def keep_factor(F, D, loss, carried):
+    """Keep the factor and the loss before four rows."""
+    for q in range(loss.shape[0]):
+        carried.loss_before[q] = loss[q]
     for j in range(D.shape[0]):
         carried.D_before[j] = D[j]
         copy_row(F, j, carried.F_before, j)
 
 
 @inline
-def restore_factor(F, D, carried):
-    """Put the factor back that was before four rows."""
+def restore_factor(F, D, loss, carried):
+    """Put the factor and the loss back that were before four rows."""
+    for q in range(loss.shape[0]):
+        loss[q] = carried.loss_before[q]
     for j in range(D.shape[0]):
         D[j] = carried.D_before[j]
         copy_row(carried.F_before, j, F, j)
@@ -272,3 +278,28 @@ def carry_coefficients(carried, left, errors, t, out, place, by_pairs):
             else:
                 out[place, q, j], out[place + 1, q, j] = v0, v1
                 out[place + 2, q, j], out[place + 3, q, j] = v2, v3
+
+
+@inline
+def absorb_and_carry(state, rows, t, scratch, errors, carried, out, by_pairs):
+    """Absorb rows t..t + 3, and carry coefficients and variances over them.
+
+    ``out`` = (coefficients (n, m, d), variances (n, d), place), in which they are written to rows
+    from ``place`` on.  Returns (whether the rows were absorbed, whether what is carried must be
+    computed afresh).  They were not, and the factor is what it was, where one row shrinks a
+    variance so much that the difference loses digits: rows are to go one by one then.
+    """
+    F, D, _, _, loss = state
+    coefs, variances, place = out
+    left, has_variances = scratch[3], carried.variance.shape[0] > 0
+    guarded = has_variances and may_shrink(carried.variance, rows, t)
+    if guarded:
+        keep_factor(F, D, loss, carried)
+    absorb_four(F, D, loss, rows, t, scratch, errors, carried.history)
+    find_gains(F, carried)
+    lost = has_variances and carry_variances(carried, rows[2], t, left, variances, place, by_pairs)
+    if lost and guarded:
+        restore_factor(F, D, loss, carried)
+        return False, True
+    carry_coefficients(carried, left, errors, t, coefs, place, by_pairs)
+    return True, lost

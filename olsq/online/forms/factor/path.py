@@ -16,16 +16,11 @@ from olsq.online.forms.counting import (
 )
 from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
 from olsq.online.forms.factor.carrying import (
-    carry_coefficients,
-    carry_variances,
-    find_gains,
+    absorb_and_carry,
     is_old,
-    keep_factor,
     make_carried,
     may_be_carried,
-    may_shrink,
     read_afresh,
-    restore_factor,
 )
 from olsq.online.forms.factor.counters import (
     count_squares,
@@ -34,7 +29,7 @@ from olsq.online.forms.factor.counters import (
     row_is_sound,
 )
 from olsq.online.forms.factor.edges import check_call
-from olsq.online.forms.factor.kernels import absorb_four, called, inline
+from olsq.online.forms.factor.kernels import called, inline
 from olsq.online.forms.factor.learning import absorb_sound_row, make_scratch
 from olsq.online.forms.factor.registers import fma
 from olsq.online.forms.factor.solving import solve, variances
@@ -92,7 +87,7 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
     scratch, fresh = make_scratch(d, m), np.empty((2, d))
     carried = make_carried(d, m, has_variances)
     theta, variance, inverse = carried.theta, carried.variance, carried.inverse
-    loss_before, w, left = np.empty(m), np.empty(d + m), scratch[3]
+    running, w, left = np.empty(m), np.empty(d + m), scratch[3]
     t, since, single = span[0], -1, span[0]
     while t < span[1]:
         if (
@@ -105,21 +100,14 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
             if is_old(carried, since, kept_of_four(gates, t)):
                 read_afresh(F, D, carried)
                 since = 0
-            guarded = has_variances and may_shrink(variance, rows, t)
-            if guarded:
-                keep_factor(F, D, carried)
             for q in range(m):
-                loss_before[q] = loss[q]
-            absorb_four(F, D, loss, rows, t, scratch, errors, carried.history)
-            find_gains(F, carried)
-            lost = has_variances and carry_variances(carried, gates, t, left, diags, t, False)
-            if lost and guarded:  # the rows again, one by one
-                restore_factor(F, D, carried)
-                for q in range(m):
-                    loss[q] = loss_before[q]
+                running[q] = loss[q]
+            absorbed, lost = absorb_and_carry(
+                state, rows, t, scratch, errors, carried, (coefs, diags, t), False
+            )
+            if not absorbed:
                 single, since = t + 4, -1
                 continue
-            carry_coefficients(carried, left, errors, t, coefs, t, False)
             for s in range(t, t + 4):
                 count_squares(columns, X[s], gates[s], weights[s])
                 count_row(tally, gates[s], weights[s])
@@ -127,8 +115,8 @@ def learn_path(state, spread, rows, span, limits, errors, trace):
                 root = math.sqrt(share)
                 for q in range(m):
                     e = errors[s, q]
-                    loss_before[q] = fma(share * e, e, gates[s] * loss_before[q])
-                    losses[s, q] = loss_before[q]
+                    running[q] = fma(share * e, e, gates[s] * running[q])
+                    losses[s, q] = running[q]
                     recursive[s, q] = e * root
                 if has_variances:
                     hide_held(diags[s], columns, limits, tally)
