@@ -52,6 +52,14 @@ def fit(d: int, rows: int, **options: Any) -> Run:
     return lambda: olsq.RecursiveLeastSquares(**FORGET, **options).fit(X, y)
 
 
+def first_rows(d: int) -> Run:
+    """The d rows after which d coefficients are determined."""
+    import olsq
+
+    X, y = data(d, d)
+    return lambda: olsq.RecursiveLeastSquares(fit_intercept=False).fit(X, y)
+
+
 def calls_of(rows: int, method: str = "partial_fit", targets: int = 0, window: int = 0) -> Run:
     """Feed 1,000 calls of so many rows of 4 regressors."""
     import olsq
@@ -175,6 +183,9 @@ CASES: dict[str, Callable[[], Run]] = {
     "array, d 64": lambda: fit(64, 4_000),
     "array, square-root form, d 16": lambda: fit(16, 8_000, method="sqrt"),
     "array, information form, d 16": lambda: fit(16, 8_000, method="information"),
+    "first rows without a ridge, d 16": lambda: first_rows(16),
+    "first rows without a ridge, d 64": lambda: first_rows(64),
+    "first rows without a ridge, d 256": lambda: first_rows(256),
     "path, d 4": lambda: path(4, 20_000, **FORGET),
     "path, d 64": lambda: path(64, 4_000, **FORGET),
     "window, d 4": lambda: rolling(4, 20_000),
