@@ -94,10 +94,7 @@ def nist(found: dict) -> Blocks:
 def speed(found: dict) -> Blocks:
     from .speed_report import tables
 
-    blocks = {(SPEED_PAGE, marker): text for marker, text in tables(found).items()}
-    unshown = "traffic: one triangle|NumPy loop|river, no forgetting|filterpy|RollingOLS, full"
-    blocks[SPEED_PAGE, "times"] = without(blocks[SPEED_PAGE, "times"], unshown)
-    return blocks
+    return {(SPEED_PAGE, marker): text for marker, text in tables(found).items()}
 
 
 def busy(found: dict) -> Blocks:
