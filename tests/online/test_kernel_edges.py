@@ -93,6 +93,10 @@ def calls(traced):
             yield rolling.roll_path, [
                 factor(), window, arriving, span, roundings, residual, record,
             ]  # fmt: skip
+            taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, False))
+            yield rolling.roll_path_unsettled, [
+                factor(0.0), window, arriving, span, roundings, False, residual, record, taken,
+            ]  # fmt: skip
         else:
             yield rolling.roll, [factor(), window, arriving, span, roundings, True, residual]
             yield rolling.roll_unsettled, [
@@ -234,7 +238,7 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
 def rolling_calls(filled=WINDOW, own=NO_ROWS):
     """Kernels of windows, and arguments."""
     for kernel, arguments in [*calls(False), *calls(True)]:
-        if kernel in (rolling.roll, rolling.roll_path, rolling.roll_unsettled):
+        if kernel.__module__ == rolling.__name__:
             window, arriving = arguments[1], arguments[2]
             if window[4][0] == filled and arriving[4].size == own.size:
                 yield kernel, arguments
