@@ -181,6 +181,24 @@ def test_positions_fade_too_and_missing_rows_in_samples_do_not():
     np.testing.assert_allclose(positions.coef[110], theta, rtol=1e-9)
 
 
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_that_take_a_direction_away_say_so(seed, silent):
+    """The rank, on which noise variances rest, is that after each row, also of two at once."""
+    rng = np.random.default_rng(seed)
+    X, w = rng.standard_normal((60, 3)), (rng.random(60) < 0.6).astype(float)
+    X[:, 2] *= not silent
+    y = X.sum(1) + rng.standard_normal(60)
+    options = {"window": 6, "window_of": "positions", "forget": [1.0, 0.9][seed % 2]}
+    path = olsq.coefficient_path(X, y, sample_weight=w, **options)
+    est = olsq.RollingLeastSquares(fit_intercept=False, **options)
+    for t in range(60):
+        est.partial_fit(X[t : t + 1], y[t : t + 1], sample_weight=w[t : t + 1])
+        if est._has_estimate():
+            np.testing.assert_allclose(path.sigma2[t], est.sigma2_, rtol=1e-8)
+            np.testing.assert_allclose(path.stderr[t], est.coef_stderr_, rtol=1e-8)
+
+
 @pytest.mark.parametrize("half_life", [1.0, 0.02])
 @pytest.mark.parametrize("window", [500, 2000])
 def test_weights_that_underflow(window, half_life):

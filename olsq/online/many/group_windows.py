@@ -168,13 +168,13 @@ class GroupWindows(NamedTuple):
             usable = (call.weights > 0) if call.usable is None else call.usable & (call.weights > 0)
             learned |= usable
         self.seen[:] += np.bincount(groups[learned], minlength=self.seen.size)
-        constant, path = None, None
-        if self.values is not None:
-            by_group, rows = rows_by_member(groups, len(self.values)), learned.astype(np.float64)
-            constant = constant_rows(by_group, rows, calls[0].X, self.values)
+        path = None
         if asked is not None:
-            ridge, pairs = self.origin.ridge, zip(opened, residual, strict=True)
-            parts = [part.finish(errors, constant, asked, ridge) for part, errors in pairs]
+            known, pairs = (self.values, self.origin.ridge), zip(opened, residual, strict=True)
+            parts = [part.finish(errors, asked, *known) for part, errors in pairs]
             one_target = self.origin.n_targets == 0
             path = joined(parts, self.targets, self.origin.intercept, one_target)
+        if self.values is not None:
+            by_group, rows = rows_by_member(groups, len(self.values)), learned.astype(np.float64)
+            constant_rows(by_group, rows, calls[0].X, self.values)
         return np.concatenate(residual, axis=1), path

@@ -91,7 +91,7 @@ def take_pair(state, window, rows, t, limits, room, errors, trace, carried):
     F, D, columns, tally, loss = state
     four, left, running = room.four, room.scratch[3], room.of_targets
     _, _, gates, weights = four
-    m, rank, lost = loss.shape[0], 0, False
+    m, lost = loss.shape[0], False
     load_swaps(window, rows, t, four)
     for q in range(m):
         running[q] = loss[q]
@@ -105,7 +105,6 @@ def take_pair(state, window, rows, t, limits, room, errors, trace, carried):
         )
         if not absorbed:
             return 0, False
-        rank = rank_of(D)
     for r in range(0, 4, 2):
         s = t + r // 2
         if r > 0 and not is_settled(pivots, 1.0, state, limits, four, r):
@@ -123,6 +122,7 @@ def take_pair(state, window, rows, t, limits, room, errors, trace, carried):
             errors[s, q] = room.errors[r, q]
         move_on(window, rows, s, 1)
         if trace is not None:
+            rank = rank_of(pivots) if r == 0 else rank_of(D)  # a row may lower it
             record_pair_row(trace, s, rank, running, tally)
             for q in range(m):
                 trace[4][s, q] = errors[s, q] * math.sqrt(left[r])
