@@ -119,26 +119,28 @@ class Piece(NamedTuple):
 def learn_piece(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:
     """Learn the rows of a piece; members stop where care is needed, and go on together."""
     arrays, limits, rows = state.in_kernels, kind.limits.square_root, tuple(piece.rows)
+    residual, trace = piece.residual, piece.trace
+
+    def with_care(turn: Turns, *after: Any) -> None:
+        assert trace is not None
+        how = limits, kind.intercept, residual, trace.arrays
+        kernels.learn_path_carefully(arrays, turn, rows, *how, after)
+
     members, position, ends = turns[0], turns[1].copy(), turns[2]
     while members.size:
         turn = members, position, ends
-        if piece.trace is None:
-            kernels.learn(arrays, turn, rows, limits, piece.residual)
+        if trace is None:
+            kernels.learn(arrays, turn, rows, limits, residual)
         else:
-            kernels.learn_path(arrays, turn, rows, limits, piece.residual, tuple(piece.trace))
+            kernels.learn_path(arrays, turn, rows, limits, residual, trace.arrays)
         stopped = position < ends
         if not stopped.any():
             break
         turn = members, position, ends = members[stopped], position[stopped], ends[stopped]
-        if piece.trace is None:
+        if trace is None:
             _take_carefully(state, kind, turn, piece)
         else:
-            how = kind.limits.square_root, kind.intercept, piece.residual, tuple(piece.trace)
-
-            def absorb(turn: Turns, *after: Any) -> None:
-                kernels.learn_path_carefully(arrays, turn, rows, *how, after)  # noqa: B023
-
-            take_path_carefully(state, kind, turn, piece.rows, piece.residual, piece.trace, absorb)
+            take_path_carefully(state, kind, turn, piece.rows, residual, trace, with_care)
     if state.logs[turns[0]].any() or (piece.rows.weights != 1).any():
         learn_logs(state.logs, turns, piece.rows.gates, piece.rows.weights)
 

@@ -88,7 +88,7 @@ class WindowPath(NamedTuple):
             np.concatenate([held.Y, call.Y]),
             np.append(np.ones(held.members.size), call.factors),
             np.append(held.weights, weights),
-            None if held.times is None else np.append(held.times, times),
+            None if held.times is None or times is None else np.append(held.times, times),
             usable,
             stack.like,
             len(stack),
