@@ -51,7 +51,7 @@ def versions_text(counts: dict[str, Any]) -> str:
 
 
 def prediction_table(found: dict[str, Any]) -> str:
-    """Table of predicted milliseconds, with the largest term of each."""
+    """Table of predicted milliseconds, with the largest term where it is not memory."""
     lines = [f"| predicted, ms | {' | '.join(DEVICES)} |", "|---" * (1 + len(DEVICES)) + "|"]
 
     def row(name: str, pair: Any, exact: bool) -> None:
@@ -59,7 +59,8 @@ def prediction_table(found: dict[str, Any]) -> str:
         for device in DEVICES:
             made = [accelerators.predict(counts, device, exact) for counts in pair]
             times = " / ".join(number(1e3 * seconds) for seconds, _ in made)
-            cells.append(f"{times} ({made[0][1]})")
+            limit = made[0][1]
+            cells.append(times if limit == "memory" else f"{times} ({limit})")
         lines.append(f"| {name} | {' | '.join(cells)} |")
 
     for name in PREDICTED:
@@ -99,17 +100,21 @@ def measured_table(stored: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def errors_table(stored: dict[str, Any]) -> str:
-    """Table of the rules by the size of their errors on the device, the smallest first."""
+def errors_list(stored: dict[str, Any]) -> str:
+    """List of the rules by the size of their errors on the device, the longest group unnamed."""
     narrow = {f"{rule} (d 64)": e for rule, e in stored.get("narrow_errors", {}).items()}
     errors = stored["errors"] | narrow
     edges = (1e-5, 1e-3, 1.0)
-    lines = ["| largest error / largest output | rules |", "|---|---|"]
-    for low, high in zip((0.0, *edges), edges, strict=False):
-        inside = {rule: e for rule, e in errors.items() if low <= e < high}
-        if inside:
-            span = f"{min(inside.values()):.0e} to {max(inside.values()):.0e}"
-            lines.append(f"| {span} | {', '.join(inside)} |")
+    groups = [
+        {rule: e for rule, e in errors.items() if low <= e < high}
+        for low, high in zip((0.0, *edges), edges, strict=False)
+    ]
+    longest = max(groups, key=len)
+    lines = []
+    for inside in filter(None, groups):
+        span = " to ".join(dict.fromkeys(f"{f(inside.values()):.0e}" for f in (min, max)))
+        names = "the other rules" if inside is longest else ", ".join(inside)
+        lines.append(f"* {span}: {names}")
     return "\n".join(lines)
 
 
@@ -117,7 +122,7 @@ def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str | None], str]
     """Texts of the page about what was measured on a device."""
     return {
         ("measurements/accelerators.md", "accelerator measured"): measured_table(stored),
-        ("measurements/accelerators.md", "accelerator errors"): errors_table(stored),
+        ("measurements/accelerators.md", "accelerator errors"): errors_list(stored),
     }
 
 

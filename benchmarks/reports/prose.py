@@ -132,6 +132,8 @@ QUOTES = (
     Quote(ROWS, "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
           lambda s: [float(x) for k in (10, 300)
                      for x in re.findall(rf"\| 300 \| {k} \| ([\d.]+),", s["tables"][1])]),
+    Quote(ROWS, "fresh / update is {} with NumPy arrays and {} with JAX arrays", "linalg",
+          lambda s: [float(row.split("|")[2]) for row in s["tables"][2].splitlines()[2:]]),
     Quote(ACCURACY, "within {} standard errors of the same rows in float64 after ten "
           "million rows", "long_float32",
           lambda s: [max(float(x) for row in s["tables"][0].splitlines()[2:]

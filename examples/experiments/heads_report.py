@@ -52,7 +52,7 @@ def section(results: dict[str, Any]) -> str:
     few = [n for n in first["spend"]["steps"] if n <= 5]  # more steps lose nothing
     rows, lost = [], []
     for start, runs in starts.items():
-        for at in (0, len(first["steps"]) // 2, -1):
+        for at in (0, -1):
             heads = [spread(heads_of(runs, name, at), form) for name, form in
                      (("forget", ".2f"), ("condition", ".3g"), ("steps", ".1f"))]  # fmt: skip
             rows.append(f"| {start} | {first['steps'][at]:,} | {' | '.join(heads)} |")
