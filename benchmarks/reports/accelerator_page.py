@@ -10,6 +10,7 @@ from benchmarks.support.accelerators import DEVICES, SOLVES
 
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
+MANY = 1000  # kernels of the forward pass, from which a rule has a row
 PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "kda", "momentum_delta", "kalman_delta",
              "mamba", "softmax")  # fmt: skip
 
@@ -21,19 +22,31 @@ def number(value: float, unit: float = 1) -> str:
 
 
 def counts_table(found: dict[str, Any]) -> str:
-    """Table of what the programs of all rules do."""
+    """Table of what the programs do of rules with many kernels, and the most of the others."""
     lines = [
         "| rule | kernels | Gflop | GB moved | GB of temporaries |",
         "|---|---|---|---|---|",
     ]
+    few = []
     for name in RULES:
         pair = [found["counts"].get(f"{name}, {way}, {LENGTH}") for way in WAYS]
         if None in pair:
             continue
+        if pair[0]["kernels"] < MANY:
+            few.append(pair)
+            continue
         columns = (("kernels", 1), ("flops", 1e9), ("bytes", 1e9), ("temporary", 1e9))
         cells = [" / ".join(number(one[key], unit) for one in pair) for key, unit in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", versions_text(found["counts"])])
+    kernels, temporary = (
+        " / ".join(number(max(each), unit) for each in zip(*values, strict=True))
+        for values, unit in (
+            ([[one["kernels"] for one in pair] for pair in few], 1),
+            ([[one["temporary"] for one in pair] for pair in few], 1e9),
+        )
+    )
+    rest = f"The other {len(few)} start at most {kernels} kernels, and need {temporary} GB at most."
+    return "\n".join([*lines, "", rest, versions_text(found["counts"])])
 
 
 def versions_text(counts: dict[str, Any]) -> str:

@@ -129,6 +129,10 @@ QUOTES = (
     Quote(ACCURACY, "wrong by {} after 1,000 rows, the square root by {}.",
           "random_walk_forms",
           lambda s: [float(x) for x in s["tables"][0].splitlines()[-1].split("|")[2:4]]),
+    Quote(ROWS, "residual of {} units after plain hyperbolic rotations, of {} with LINPACK's "
+          "method and of {} with olsq's", "linalg_downdates",
+          lambda s: [float(cell.split(";")[0])
+                     for cell in s["tables"][0].splitlines()[-1].strip("|").split("|")[1:]]),
     Quote(ROWS, "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
           lambda s: [float(x) for k in (10, 300)
                      for x in re.findall(rf"\| 300 \| {k} \| ([\d.]+),", s["tables"][1])]),
