@@ -102,7 +102,8 @@ def text(found: dict) -> str:
     machine = found["machine"]
     said = (
         f"A call of `{name}` takes {own['tensors']:.1f} ms, "
-        f"{own['tensors'] / own['arrays']:.2f} times the JAX call and {own['tensors'] / own['jit']:.2f} times that under `jit`; its gradient "
+        f"{own['tensors'] / own['arrays']:.2f} times the JAX call and "
+        f"{own['tensors'] / own['jit']:.2f} times that under `jit`; its gradient "
         f"takes {own['tensor gradient']:.1f} ms, "
         f"{own['tensor gradient'] / own['jit gradient']:.2f} times `jit(grad)`."
         for name, own in found["cases"].items()

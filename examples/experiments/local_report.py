@@ -126,8 +126,7 @@ def trained_section(results: dict[str, Any]) -> str:
 {table(heads, rows)}
 Error of `local_linear` compared with `softmax` (a line against a mean) and with `parallax` (a solved against a learned direction); in the last
 column, of the best local regression compared with the best global one (`mesa` and its variants). {len(SEEDS)} seeds each. The other
-{len(said) - len(shown)} tasks show no difference or are inconclusive. All three have rotary positions, no gates and a state that grows, and a short convolution on tokens
-that are not pairs.
+{len(said) - len(shown)} tasks show no difference or are inconclusive.
 
 {elsewhere(results)}
 """  # noqa: E501
