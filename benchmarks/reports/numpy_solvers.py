@@ -22,11 +22,10 @@ import numpy as np
 
 import olsq
 from benchmarks.suites.sequence_streams import exact, make
-from benchmarks.support import machine, marked
+from benchmarks.support import machine
 from olsq.sequence import jax as in_jax
 
 RESULTS = Path(__file__).parents[1] / "results" / "numpy_solvers.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 SOLVERS = {
     "`ChunkExact()`": olsq.ChunkExact(),
     "`ChunkExact(corrections=2)`": olsq.ChunkExact(corrections=2),
@@ -126,8 +125,7 @@ def main() -> None:
     date = datetime.date.today().isoformat()
     RESULTS.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
     note = "The gradient's error is the distance between the sides."
-    text = f"{table(rows)}\n\nBest of {ROUNDS}, taken in turn; {date}. {note}"
-    marked.replace_between(PAGE, "numpy solvers", text)
+    print(f"{table(rows)}\n\nBest of {ROUNDS}, taken in turn; {date}. {note}")
 
 
 if __name__ == "__main__":
