@@ -1,6 +1,6 @@
 """Every solver on NumPy arrays beside the same solver in JAX, jitted, in one process.
 
-    python -m benchmarks.reports.numpy_solvers  # some minutes; rewrites the table in the docs
+    python -m benchmarks.reports.numpy_solvers  # some minutes; prints the table
 
 8 heads, 4,096 tokens, d 64, ridge 0.25, Zipf tokens, gates .999, float32.  The sides take turns.
 The error is that of an output against one dense float64 solve per token, relative to the largest.
@@ -88,7 +88,7 @@ def gradients(given: tuple[Any, ...]) -> tuple[Callable[[], Any], Callable[[], A
 
 
 def table(rows: list[list[Any]]) -> str:
-    """The page's table: milliseconds, their ratio and errors of both sides."""
+    """Milliseconds, their ratio and errors of both sides."""
     lines = ["| solver | NumPy ms | JAX ms | NumPy / JAX | error NumPy | error JAX |"]
     lines += ["|---|---|---|---|---|---|"]
     for name, ours, theirs, error, other in rows:

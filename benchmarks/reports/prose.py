@@ -83,6 +83,13 @@ def passes(found: dict[str, Any]) -> list[float]:
     return [f(float(row[i]) for row in rows) for i in (6, 8) for f in (min, max)]
 
 
+def busy_ratios(found: dict[str, Any]) -> list[float]:
+    """Times on busy cores over quiet ones: least and most of olsq, their number, two others."""
+    ratios = {name: row["busy"] / row["one"] for name, row in found["doors"].items()}
+    others = [ratios.pop(name) for name in list(ratios) if name.startswith(("NumPy", "statsm"))]
+    return [min(ratios.values()), max(ratios.values()), len(ratios), *others[:2]]
+
+
 def short(found: dict[str, Any]) -> list[float]:
     """Per cent that predictions were off, and factors that arithmetic was short: least, most."""
     table = found["workers"]["table"]
@@ -110,6 +117,8 @@ QUOTES = (
           lambda s: [1e3 * ms for name in ("`ChunkExact()`", "`ConjugateGradient(30, 0)`",
                                            "gradient, float64")
                      for ms in next(r for r in s["rows"] if r[0] == name)[1:3]]),
+    Quote(SPEED, "{} to {} in all {} calls of olsq that were measured, {} in NumPy's `lstsq` and {} "
+          "in statsmodels' `OLS`", "busy", busy_ratios, 0.1),
     Quote(SPEED, "Ten targets with the same 16 regressors take {} ns per row instead of {}, and "
           "coefficients after every row {} instead of {} us.", "speed",
           lambda s: [speed_of(s, method, 16, m) / unit

@@ -52,11 +52,9 @@ IDENTITIES = """\
 ## Exact identities
 
 Tests in `tests/icl` hold these in float64, to 1e-6 or better, or to three standard errors where
-they sample (Neumann series: slope within 5 %): the thesis' propositions 1 and 3, its equations 2.12
-and 2.16 to 2.21 (GD++), 3.5, 3.8 to 3.19 and 3.34 (recursions), 3.44 to 3.57 (Neumann series) and
-section 3.7.3.2 (causal layers are online descent); MesaNet's equations 17 to 24 (online Newton),
-and that no conjugate-gradient step is gated linear attention and d steps are exact; Sander's
-propositions 2 to 8 and lemma 3, with proposition 4 corrected.
+they sample: the thesis' propositions 1 and 3, its equations 2.12, 2.16 to 2.21, 3.5, 3.8 to 3.19,
+3.34 and 3.44 to 3.57 and section 3.7.3.2; MesaNet's equations 17 to 24; Sander's propositions 2 to
+8 and lemma 3, with proposition 4 corrected.
 
 """
 # Figures that are on no other page, and the paper's that they repeat.

@@ -114,10 +114,10 @@ def verdicts(results: dict[str, Any]) -> dict[str, dict[str, Comparison | str]]:
 
 
 def trained_section(results: dict[str, Any]) -> str:
-    """Trained mixers: local linear attention beside softmax, Parallax and global regressions."""
+    """Trained mixers: local linear attention, softmax, Parallax and global regressions."""
     found = verdicts(results)
     said = {name: [cell_of(name, row[rival]) for rival in QUESTIONS] for name, row in found.items()}
-    shown = {name: cells for name, cells in said.items() if any("**" in cell for cell in cells)}
+    shown = {name: c for name, c in said.items() if sum("**" in cell for cell in c) > 1}
     rows = [[title_of(name), *cells] for name, cells in shown.items()]
     heads = ["task", *QUESTIONS.values()]
     return f"""
@@ -126,7 +126,7 @@ def trained_section(results: dict[str, Any]) -> str:
 {table(heads, rows)}
 Error of `local_linear` compared with `softmax` (a line against a mean) and with `parallax` (a solved against a learned direction); in the last
 column, of the best local regression compared with the best global one (`mesa` and its variants). {len(SEEDS)} seeds each. The other
-{len(said) - len(shown)} tasks show no difference or are inconclusive.
+{len(said) - len(shown)} tasks show no difference or are inconclusive in two columns.
 
 {elsewhere(results)}
 """  # noqa: E501
@@ -163,30 +163,8 @@ def answer(results: dict[str, Any]) -> str:
     )
 
 
-PAGE = "[local regression](when-to-solve.md#trained-local-regressions)"
-
-
-def trained_conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Sentences about trained mixers, with which the page opens: its first table says the rest."""
-    rows = []
-    if r := found["when-to-solve"]:
-        table_, said = verdicts(r), []
-        for rival, what in QUESTIONS.items():
-            words = [word_of(name, row[rival]) for name, row in table_.items()]
-            counts = {w: words.count(w) for w in dict.fromkeys(words)}
-            if set(counts) != {"not run yet"}:
-                said.append(f"{what}, {', '.join(f'{word} in {n}' for word, n in counts.items())}")
-        if said:
-            text = f"**Local linear attention**, error on {len(table_)} tasks: {'; '.join(said)}."
-            rows.append((text, f"{len(SEEDS)} seeds each", PAGE, "when-to-solve.png"))
-    for seeds, text in parallax_conclusion(found):
-        rows.append((text, f"{seeds} seeds per task", PAGE, f"{direction.NAME}.png"))
-    return rows
-
-
-def parallax_conclusion(found: dict[str, Any]) -> list[tuple[int, str]]:
-    """The number of seeds and the sentence about Parallax's direction, if it has been measured."""
+def parallax_conclusion(found: dict[str, Any]) -> list[str]:
+    """The sentence about Parallax's direction, if it has been measured."""
     if not (r := found["parallax-direction"]):
         return []
-    text = f"**Does Parallax find the direction that solving gives?** {answer(r)}"
-    return [(min(len(runs) for runs in r.values()), text)]
+    return [f"**Does Parallax find the direction that solving gives?** {answer(r)}"]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import stable_training
 from gate_start import at_best
-from gate_start_report import STARTS, paired, steps_to
 from gate_start_report import section as gate_start
+from gate_start_report import steps_to
 from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
@@ -23,7 +23,6 @@ from language_models_3m_report import section as language_models_3m
 from local_report import (
     estimators_section,
     parallax_conclusion,
-    trained_conclusions,
     trained_section,
 )
 from parity import end_of
@@ -36,7 +35,7 @@ from task_training import RESULTS, load_results
 INTRO = """\
 # Results of studies
 
-For readers who ask when it pays to solve a regression at every token, on small tasks and models. Each row of the table is one conclusion.
+For readers who ask when it pays to solve a regression at every token, on small tasks and models.
 
 ![Error of the best rule that solves over that of the best that does not, for each task](when-to-solve-answer.png)
 
@@ -300,7 +299,7 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
     pages = {}
     if found["when-to-solve"]:
         parts = [SECTIONS[name](found[name]).strip() for name in FIRST if found[name]]
-        parts += [text for *_, text in parallax_conclusion(found)]
+        parts += parallax_conclusion(found)
         parts.append(DIRECTION)
         pages["when-to-solve"] = "\n\n".join(parts) + "\n"
     for page, (title, names) in SHARED_PAGES.items():
@@ -312,85 +311,43 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
 
 
 def conclusions(found: dict[str, Any]) -> str:
-    """Make the table of sentences to quote."""
-    rows = []
+    """Make the list of pages, each with what it found."""
+    lines = []
     if r := found["when-to-solve"]:
-        rows.append((of_solving(r), "3 seeds each", "[solving](when-to-solve.md)", ""))
-    rows += trained_conclusions(found)
-    if r := found["noisy-recall"]:
-        goal = sum(reached(x) < np.inf for x in r.values())
-        text = (
-            f"**Noisy recall** from scratch: {goal} of {len(r)} mixers reach 99 %, but no ranking."
-        )
-        rows.append((text, "1 seed each", "[recall](recall.md)", "noisy-recall.png"))
+        lines.append(f"[When is solving worth it?](when-to-solve.md) {of_solving(r)}")
     if r := found["gate-start"]:
         ends = {s: at_best(r["runs"], "recall", s) for s in ("0.99", "0.5")}
         there = {s: sum(np.isfinite(steps_to(x)) for x in ends[s]) for s in ends}
-        gaps = [paired(r["runs"], "language", start) for start in STARTS if start != "0.5"]
-        means = [gap.mean() for gap in gaps]
-        text = (
-            f"**Gates that start at 0.99** reach 99 % in noisy recall within 300 steps with "
-            f"{there['0.99']} of {len(ends['0.99'])} seeds, gates that start at one half with "
-            f"{there['0.5']}. On text the other {len(gaps)} starts end {min(means):.3f} to {max(means):.3f} nats "
-            f"above one half, {sum((gap > 0).all() for gap in gaps)} of them with every seed."
+        lines.append(
+            "[Recall, the start of gates, parity](recall.md): gates that start at 0.99 learn noisy "
+            f"recall within 300 steps with {there['0.99']} of {len(ends['0.99'])} seeds, gates that "
+            f"start at one half with {there['0.5']}."
         )
-        rows.append(
-            (text, "3 seeds each", "[gates](recall.md#where-gates-start)", "gate-start.png")
-        )
-    if r := found["parity"].get("runs") if found["parity"] else None:
-        ends = {key: end_of(run) for key, run in r.items()}
-        signed_, plain = ([v for k, v in ends.items() if ("-1" in k) == s] for s in (True, False))
-        text = (
-            f"**Parity** at length 256, last 40 positions: {min(signed_):.3f} to {max(signed_):.3f} right "
-            f"with gates in (-1, 1), {min(plain):.3f} to {max(plain):.3f} with gates in (0, 1)."
-        )
-        page = "[parity](recall.md#parity-with-gates-below-zero)"
-        rows.append((text, f"{len(plain)} seeds each", page, "parity.png"))
     if r := found["language-models"]:
-        rows.append((
-            f"**Models of 1M parameters**, 300 steps: {what_leads(r['runs'])}",
-            f"{len(RATES)} rates, {len(SEEDS)} seeds", "[language models](language-models.md)",
-            "language-models.png",
-        ))  # fmt: skip
-    if r := found["language-models-3m"]:
-        losses = [run["loss"] for run in r["runs"].values()]
-        rows.append((
-            f"**Models of 3M parameters**, 3,000 steps: {len(losses)} mixers are within {np.ptp(losses):.3f} "
-            "nats per byte; inconclusive.", "1 seed each",
-            "[language models](language-models.md#language-models-of-3m-parameters)",
-            "language-models-3m.png",
-        ))  # fmt: skip
+        lines.append(
+            f"[Language models](language-models.md) of 1M parameters, 300 steps: {what_leads(r['runs'])}"
+        )
     if r := found["heads-over-training"]:
         starts: dict[str, list[dict[str, Any]]] = {}
         for key, run in r["runs"].items():
             starts.setdefault(key.rpartition(", seed ")[0], []).append(run)
-        text = (
-            f"**Fewer solver steps at test time**: three conjugate-gradient steps lose at most "
-            f"{lost_by(starts, 3):.4f} nats against the exact solution, five {signed(lost_by(starts, 5))}."
+        lines.append(
+            "[Fewer solver steps at test time](test-time-compute.md): three conjugate-gradient steps "
+            f"lose at most {lost_by(starts, 3):.4f} nats against the exact solution, five "
+            f"{signed(lost_by(starts, 5))}."
         )
-        rows.append((text, f"{len(r['runs'])} models", "[test-time compute](test-time-compute.md)",
-                     "heads-over-training.png"))  # fmt: skip
-    if r := found["stability"]:
-        bad = sum(x["not_finite"] for x in r.values())
-        text = f"**Training in bfloat16** on repeated bytes: {bad} of {1000 * len(r):,} steps are not finite."
-        page = "[stability](language-models.md#training-stability-in-bfloat16)"
-        rows.append((text, f"{len(r)} mixers, 1 run each", page, ""))
-    if r := found["stable-training"]:
-        page = "[stability](language-models.md#mesa-with-long-memories-in-bfloat16)"
-        rows.append((stable_training.conclusion(r), "3 seeds", page, "stable-training.png"))
     if r := ten_points():
-        text = (
-            f"**Learning to learn sines**, ten points: squared error {r['exact head']} when the last layer "
-            f"is solved exactly, {r['sparse-MAML']} with sparse-MAML, {r['MAML']} with MAML."
+        lines.append(
+            "[Learning to learn sines](meta-learning.md), ten points: squared error "
+            f"{r['exact head']} when the last layer is solved exactly, {r['sparse-MAML']} with "
+            f"sparse-MAML, {r['MAML']} with MAML."
         )
-        rows.append((text, "5 seeds", "[meta-learning](meta-learning.md)", "meta-learning.png"))
     if r := CLAIMS.search((RESULTS / "claims.md").read_text()):
-        text = (
-            f"**Claims of the papers**: {r[2]} of {r[1]} are met, {r[3]} are not, and {r[4]} are too "
-            "small to test."
+        lines.append(
+            f"[Claims of the papers](claims.md): {r[2]} of {r[1]} are met, {r[3]} are not, and {r[4]} "
+            "are too small to test."
         )
-        rows.append((text, f"{r[1]} claims", "[claims](claims.md)", ""))
-    return table(["conclusion", "n", "page"], [row[:3] for row in rows])
+    return "".join(f"- {line}\n" for line in lines)
 
 
 CLAIMS = re.compile(r"(\d+) were tried: (\d+) are met, (\d+) are not, and (\d+) are too small")
