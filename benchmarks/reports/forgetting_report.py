@@ -55,8 +55,8 @@ def time_text(result: dict) -> str:
     padasip, filterpy = (alone[label] for label in alone if label.split()[0] in PEERS)
     return (
         f"A row of a block takes {factor['block']:.2f} us with a factor, {walk['block']:.2f} us "
-        f"with `RandomWalk`, and {min(blocks):.2f} to {max(blocks):.2f} us with the other strategies; "
-        f"`step` takes {factor['row']:.1f}, {walk['row']:.1f}, and {min(rows):.1f} to "
+        f"with `RandomWalk`, and {min(blocks):.2f} to {max(blocks):.2f} us with the other "
+        f"strategies; `step` takes {factor['row']:.1f}, {walk['row']:.1f}, and {min(rows):.1f} to "
         f"{max(rows):.1f} us, padasip {padasip} and filterpy {filterpy}."
     )
 

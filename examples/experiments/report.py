@@ -170,7 +170,7 @@ def what_holds(runs: dict[str, Any]) -> str:
     return f"""In all {len(cells)} cells (both rates, both seeds): {led} The order of the others is mostly inconclusive:
 
 * The order turns with the learning rate (rank correlation of both columns {turned.statistic:+.2f}).
-* The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])}, the edge of a grid of two.
+* The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])} mixers; the grid has only these two.
 * All but {" and ".join(f"`{name}`" for name in WITHOUT_CONVOLUTION)} have convolutions of width 4, which may explain most of what
   {steps_of(runs)} steps show."""
 
