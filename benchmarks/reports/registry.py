@@ -129,12 +129,6 @@ def text_of(
     return blocks
 
 
-def hard_tokens(found: dict) -> Blocks:
-    from .hard_tokens import table
-
-    return {(SEQUENCES_PAGE, "hard"): without(table(found), columns=(2,))}
-
-
 def channel_gates(found: dict) -> Blocks:
     """Without the errors of two forms of the rule; channel_gates.json has them."""
     from .channel_gates import solve_table
@@ -144,13 +138,9 @@ def channel_gates(found: dict) -> Blocks:
 
 
 def filtered_rules(found: dict) -> Blocks:
-    from .filtered_rules import distance_table, error_table
+    from .filtered_rules import error_table
 
-    distances = distance_table(found["distances"], found["date"])
-    return {
-        (SEQUENCES_PAGE, "filtered errors"): error_table(found["errors"]),
-        (SEQUENCES_PAGE, "filtered distances"): without(distances, "axes|correlated", columns=(4,)),
-    }
+    return {(SEQUENCES_PAGE, "filtered errors"): error_table(found["errors"])}
 
 
 def sequence_gates(found: dict) -> Blocks:
@@ -358,7 +348,7 @@ REPORTS = (
         ), 0.5, 10,
         ("img/variants.png",),
     ),
-    Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
+    Report("hard_tokens", ("hard_tokens",), lambda found: {}, 0.3, 5),
     Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),
     Report("filtered_rules", ("filtered_rules",), filtered_rules, 0.02, 5),
     Report("numpy_solvers", ("numpy_solvers",), lambda found: {}, 0.5, 4),
