@@ -117,7 +117,7 @@ def trained_section(results: dict[str, Any]) -> str:
     """Trained mixers: local linear attention, softmax, Parallax and global regressions."""
     found = verdicts(results)
     said = {name: [cell_of(name, row[rival]) for rival in QUESTIONS] for name, row in found.items()}
-    shown = {name: c for name, c in said.items() if sum("**" in cell for cell in c) > 1}
+    shown = {name: cells for name, cells in said.items() if any("**" in cell for cell in cells)}
     rows = [[title_of(name), *cells] for name, cells in shown.items()]
     heads = ["task", *QUESTIONS.values()]
     return f"""
@@ -126,22 +126,8 @@ def trained_section(results: dict[str, Any]) -> str:
 {table(heads, rows)}
 Error of `local_linear` compared with `softmax` (a line against a mean) and with `parallax` (a solved against a learned direction); in the last
 column, of the best local regression compared with the best global one (`mesa` and its variants). {len(SEEDS)} seeds each. The other
-{len(said) - len(shown)} tasks show no difference or are inconclusive in two columns.
-
-{elsewhere(results)}
+{len(said) - len(shown)} tasks show no difference or are inconclusive.
 """  # noqa: E501
-
-
-def elsewhere(results: dict[str, Any]) -> str:
-    """Which mixers have the least error out of distribution, on the nonlinear targets."""
-    said = []
-    for name in (name for name, task in TASKS.items() if task.elsewhere):
-        rows, parts = found_on(results, name), []
-        for what in TASKS[name].elsewhere:
-            best = min(rows, key=lambda row: np.mean([run["elsewhere"][what] for run in row.runs]))
-            parts.append(f"`{best.mixer}` ({what})")
-        said.append(f"for {title_of(name).removeprefix('Regression, ')}, {', '.join(parts)}")
-    return f"Out of distribution these have the least error: {'; '.join(said)}."
 
 
 def answer(results: dict[str, Any]) -> str:
