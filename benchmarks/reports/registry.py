@@ -228,7 +228,7 @@ def accelerator(found: dict) -> Blocks:
 def accelerator_counts(found: dict) -> Blocks:
     from .accelerator_page import blocks
 
-    unshown = "flash-linear|olsq (mesa, (factors|everything)|kda|momentum_delta)"
+    unshown = "flash-linear|olsq (mesa, (factors|everything)|mesa cg|kda|momentum_delta|mamba)"
     shown = {place: without(text, unshown) for place, text in blocks(found).items()}
     counts = "measurements/accelerators.md", "accelerator counts"
     return shown | {counts: without(shown[counts], columns=(2, 3))}

@@ -53,8 +53,7 @@ Error of local least squares, compared with the best of four other estimators (s
 {verdicts}
 {f"{chr(10)}Not run yet: {'; '.join(left)}.{chr(10)}" if left else ""}
 `python examples/experiments/{untrained.NAME.replace("-", "_")}.py`, {days}, after Zuo et al. (2025): squared errors of pairs {untrained.LAST + 1} to {untrained.LENGTH}, over
-{untrained.STREAMS} streams; inputs on a sphere in 4 dimensions, noise of variance 0.01. Every estimator is tuned on {untrained.TUNING} other streams, of the same kind
-unless another kind is named.
+{untrained.STREAMS} streams. Every estimator is tuned on {untrained.TUNING} other streams, of the same kind unless another kind is named.
 """  # noqa: E501
 
 

@@ -207,7 +207,7 @@ condition numbers at the last position {found["rank_correlation_gate_condition"]
 ![Steps, tolerances, condition numbers: {name}]({picture})
 
 {table(["fixed steps", *map(str, few)], [["loss above exact", *fixed]])}
-To a tolerance of 1e-4 a token takes {steps:.1f} steps on average, and the loss above exact is {gap}.
+To a tolerance of 1e-4 a token takes {steps:.1f} steps on average; the loss rises by {gap} nats.
 """
     if "language" in results:
         text += """
