@@ -126,10 +126,8 @@ def coefficient_path(
 
     Notes
     -----
-    With ``by``, all groups share one compiled loop.  These options compute one group after another:
-    ``ridge_mode="fixed"`` and strategies of ``olsq.forgetting``; with a window, a length of time,
-    weights, forgetting, ``missing="skip_target"``, ``window_of="positions"`` where rows are
-    missing, and 32 coefficients or more.
+    With ``by``, all groups share one compiled loop.  ``ridge_mode="fixed"`` and strategies of
+    ``olsq.forgetting`` compute one group after another.
 
     O(n d^2) time, with ``ridge_mode="fixed"`` O(n d^3), and O(n d) memory.  No derivatives: see
     ``olsq.online_lstsq``.

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.many import windows
 from olsq.online.paths.path import RowStatistics
 
 
@@ -53,14 +52,6 @@ def test_each_group_is_as_alone(options, statistics, collinear):
     assert all(np.isnan(array[7]).all() for array in path)
 
 
-def test_groups_left_to_estimators(monkeypatch):
-    """Long groups, and those that the loop gives up, are put in their places."""
-    X, y, by = table(1)
-    whole = olsq.coefficient_path(X, y, by=by, window=30)
-    monkeypatch.setattr(windows, "LONGEST", 90)
-    agrees(olsq.coefficient_path(X, y, by=by, window=30), whole, slice(None))
-
-
 def test_a_group_without_a_complete_row_and_several_targets():
     X, y, by = table(2)
     y[by == 1] = np.nan
@@ -84,7 +75,7 @@ def test_a_group_without_a_complete_row_and_several_targets():
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("m", [0, 2])
-def test_robust_errors_of_each_group_are_those_alone(options, kind, m, monkeypatch):
+def test_robust_errors_of_each_group_are_those_alone(options, kind, m):
     if "maxlags" in options and kind != "HAC":
         options = {"window": options["window"]}
     if kind in ("HC2", "HC3"):  # 0 / 0 in windows of k rows, which have errors if noise is known
@@ -93,7 +84,6 @@ def test_robust_errors_of_each_group_are_those_alone(options, kind, m, monkeypat
     y[by == 1] = np.nan  # a group without a usable row
     X[by == 2, 2] = 1.0  # one that becomes determined late
     y = np.column_stack([y, y**2]) if m else y
-    monkeypatch.setattr(windows, "LONGEST", 110)  # some groups go alone
     path = olsq.coefficient_path(X, y, by=by, cov=kind, **options)
     for g in (0, 2, 3, 4):
         rows = by == g

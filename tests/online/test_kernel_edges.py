@@ -93,6 +93,10 @@ def calls(traced):
             yield rolling.roll_path, [
                 factor(), window, arriving, span, roundings, residual, record,
             ]  # fmt: skip
+            taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, False))
+            yield rolling.roll_path_unsettled, [
+                factor(0.0), window, arriving, span, roundings, False, residual, record, taken,
+            ]  # fmt: skip
         else:
             yield rolling.roll, [factor(), window, arriving, span, roundings, True, residual]
             yield rolling.roll_unsettled, [
@@ -140,6 +144,16 @@ def calls(traced):
             unknown, turns, rows(), roundings, False, residual, robust, (taken, np.zeros(2, bool)),
         ]  # fmt: skip
         yield bank.record, [two, np.array([1, 0]), np.array([0, 3]), roundings, robust]
+        for given, kernel in (
+            (two, stacked.roll_members_path),
+            (unknown, stacked.roll_members_unsettled),
+        ):
+            windows, arriving = members_windows(rows())
+            taken = tuple(factor_snapshots.Snapshots.empty(2 * N, M, D, False))
+            after = [False, residual, record, (taken, np.zeros(2, bool))]
+            if kernel is stacked.roll_members_path:
+                after = [residual, record, np.zeros(2, bool)]
+            yield kernel, [given[:5], *windows, turns, arriving, roundings, *after]
         return
     yield counting.learn_logs, [np.zeros(2), turns, np.ones(N), np.ones(N)]
     yield bank.learn, [two, turns, rows(), roundings, residual]
@@ -147,18 +161,15 @@ def calls(traced):
         unknown, turns, rows(), roundings, True, residual, np.zeros(2, bool),
     ]  # fmt: skip
     yield bank.take_known, [unknown, turns, rows(), roundings, True, residual]
-    first, slots = np.array([0, WINDOW]), np.array([WINDOW, WINDOW])
-    own = [np.stack([array] * 2) for array in full_ring()[4:]]
-    rings = (*(np.concatenate([a, a]) for a in rows_of(WINDOW)), np.ones(2 * WINDOW))
-    arriving = *rows(), np.ones(N, int), np.zeros(N, np.int64)
+    windows, arriving = members_windows(rows())
     yield stacked.roll_members, [
-        two[:5], rings, (first, slots, np.ones(2, bool), *own), turns, arriving, roundings, False,
-        residual,
+        two[:5], *windows, turns, arriving, roundings, False, residual,
     ]  # fmt: skip
-    held = first, slots, own[0], np.arange(2.0 * WINDOW)
+    first, slots, _, place, *_ = windows[1]
+    held = first, slots, place, np.arange(2.0 * WINDOW)
     times = np.arange(10.0, 10.0 + N)
     yield stacked.count_leaving, [
-        held, turns, np.ones(N, bool), 0, times, times - 3.0, np.zeros(N, int),
+        held, turns, np.ones(N, bool), np.ones(N), 0, times, times - 3.0, np.zeros(N, int),
     ]  # fmt: skip
     yield stacked.keep_times, [held, turns, np.ones(N, bool), times]
     some, theta = np.array([1, 0]), np.zeros((2, M, D))
@@ -172,6 +183,15 @@ def calls(traced):
     ]  # fmt: skip
     yield factor_form.variances_each, [*bare, roundings, np.zeros((2, D))]
     yield factor_form.hide_held_each, [np.ones((2, D)), bare[2], roundings, bare[3]]
+
+
+def members_windows(rows):
+    """Rings and windows of two members, and rows that come to them."""
+    first, slots = np.array([0, WINDOW]), np.array([WINDOW, WINDOW])
+    own = [np.stack([array] * 2) for array in full_ring()[4:]]
+    rings = (*(np.concatenate([a, a]) for a in rows_of(WINDOW)), np.ones(2 * WINDOW))
+    arriving = *rows, np.ones(N, int), np.zeros(N, np.int64)
+    return (rings, (first, slots, np.ones(2, bool), *own)), arriving
 
 
 def filters(n, spread, ridge=1.0):
@@ -234,7 +254,7 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
 def rolling_calls(filled=WINDOW, own=NO_ROWS):
     """Kernels of windows, and arguments."""
     for kernel, arguments in [*calls(False), *calls(True)]:
-        if kernel in (rolling.roll, rolling.roll_path, rolling.roll_unsettled):
+        if kernel.__module__ == rolling.__name__:
             window, arriving = arguments[1], arguments[2]
             if window[4][0] == filled and arriving[4].size == own.size:
                 yield kernel, arguments

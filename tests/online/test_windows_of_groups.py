@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 
 import olsq
+from olsq.online.paths.path import CoefficientPath, RowStatistics
 
 ATTRIBUTES = "coef_", "intercept_", "sigma2_", "coef_stderr_", "rank_", "determined_"
 STATE = "F", "D", "columns", "tally", "loss"
+NAMES = *CoefficientPath._fields, *RowStatistics._fields
 BOUNDS = "bounds", "squares", "counts", "fading"
 
 
@@ -83,6 +85,16 @@ def assert_same_bits(groups, alone, key):
         np.testing.assert_array_equal(own._constant_values, alone._constant_values)
 
 
+def arrays_of(path):
+    return path.every_array
+
+
+def assert_close(got, want, name):
+    """Compare to the rounding of what is carried; where one is NaN or infinite the other is."""
+    size = np.abs(want[np.isfinite(want)]).max(initial=1e-4 if "r_squared" in name else 1e-300)
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7 * size, err_msg=name)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_groups_have_the_bits_of_their_own_windows(seed):
     """Whatever rows, options and cuts; an estimator of one group goes on as the group does."""
@@ -99,6 +111,33 @@ def test_groups_have_the_bits_of_their_own_windows(seed):
             np.testing.assert_array_equal(residual[mine], alone.residual_)
     for key, alone in windows.items():
         assert_same_bits(groups, alone, key)
+
+
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_paths_of_groups_are_those_of_their_own_windows(seed):
+    """In pieces, with all that a path holds; and of the whole table in one call."""
+    options, X, y, by, calls, rng = draw(seed)
+    if y.ndim == 2 and seed % 2:
+        options["missing"] = "skip_target"
+    groups, windows, parts = olsq.GroupedRollingLeastSquares(**options), {}, []
+    own = {key: [] for key in np.unique(by).tolist()}
+    for rows in pieces(len(X), rng):
+        given = {k: a[rows] for k, a in calls.items()}
+        parts.append(groups.partial_fit_path(X[rows], y[rows], by=by[rows], **given))
+        for key in np.unique(by[rows]).tolist():
+            mine = rows.start + np.flatnonzero(by[rows] == key)
+            alone = windows.setdefault(key, olsq.RollingLeastSquares(**options))
+            given = {k: a[mine] for k, a in calls.items()}
+            own[key].append(alone.partial_fit_path(X[mine], y[mine], **given))
+    whole = [np.concatenate(arrays) for arrays in zip(*map(arrays_of, parts), strict=True)]
+    if np.isfinite(whole[NAMES.index("residual")]).any():
+        everything = olsq.coefficient_path(X, y, by=by, **options, **calls)
+        for name, got, want in zip(NAMES, everything.every_array, whole, strict=True):
+            assert_close(got, want, name)
+    for key, paths in own.items():
+        alone = [np.concatenate(arrays) for arrays in zip(*map(arrays_of, paths), strict=True)]
+        for name, got, want in zip(NAMES, whole, alone, strict=True):
+            assert_close(got[by == key], want, name)
 
 
 @pytest.mark.parametrize("window", [12, 9.0])

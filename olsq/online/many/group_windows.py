@@ -11,8 +11,11 @@ from olsq.online.calls.call import Call, Origin
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.targets import Group, TargetGroups, select
 from olsq.online.many.clocks import Clocks, TimedRows
+from olsq.online.many.window_paths import PathOptions, WindowPath, rows_by_member
 from olsq.online.many.window_stack import WindowStack
-from olsq.online.paths.goodness import GroupRows, constant_rows
+from olsq.online.paths.collector import joined
+from olsq.online.paths.goodness import constant_rows
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import DATES
 from olsq.online.rows.times import Clock
 
@@ -144,20 +147,34 @@ class GroupWindows(NamedTuple):
         return calls
 
     def learn(
-        self, calls: list[Call], groups: NDArray[np.int64], times: NDArray | None
-    ) -> NDArray[np.float64]:
-        """Learn rows, each in its group (n,), and return their a-priori residuals (n, m).
+        self,
+        calls: list[Call],
+        groups: NDArray[np.int64],
+        times: NDArray | None,
+        asked: PathOptions | None = None,
+    ) -> tuple[NDArray[np.float64], CoefficientPath | None]:
+        """Learn rows, each in its group (n,); return their a-priori residuals (n, m), and their
+        path if one is asked for.
 
         ``calls`` holds the rows of the targets of each stack.
         """
-        learned, residual = np.zeros(groups.size, np.bool_), []
-        for call, stack in zip(calls, self.stacks, strict=True):
-            residual.append(stack.learn(call, groups, times))
+        learned, residual, opened = np.zeros(groups.size, np.bool_), [], []
+        for call, stack, targets in zip(calls, self.stacks, self.targets, strict=True):
+            if asked is not None:
+                noise = None if asked.noise is None else asked.noise[targets]
+                opened.append(WindowPath.open(stack, call, groups, times, noise))
+            collector = opened[-1].collector if opened else None
+            residual.append(stack.learn(call, groups, times, collector))
             usable = (call.weights > 0) if call.usable is None else call.usable & (call.weights > 0)
             learned |= usable
         self.seen[:] += np.bincount(groups[learned], minlength=self.seen.size)
+        constant, path = None, None
         if self.values is not None:
-            ends = np.cumsum(np.bincount(groups, minlength=len(self.values)))
-            by_group = GroupRows(np.argsort(groups, kind="stable"), np.append(0, ends[:-1]), ends)
-            constant_rows(by_group, learned.astype(np.float64), calls[0].X, self.values)
-        return np.concatenate(residual, axis=1)
+            by_group, rows = rows_by_member(groups, len(self.values)), learned.astype(np.float64)
+            constant = constant_rows(by_group, rows, calls[0].X, self.values)
+        if asked is not None:
+            ridge, pairs = self.origin.ridge, zip(opened, residual, strict=True)
+            parts = [part.finish(errors, constant, asked, ridge) for part, errors in pairs]
+            one_target = self.origin.n_targets == 0
+            path = joined(parts, self.targets, self.origin.intercept, one_target)
+        return np.concatenate(residual, axis=1), path

@@ -14,15 +14,14 @@ from olsq.forgetting.by_row import ByTime
 from olsq.online.calls.call import Call, Origin
 from olsq.online.conventions import from_options
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.inference.robust import errors_in_window
 from olsq.online.many.clocks import LAST_LEARNED, Clocks, gates_of_groups
 from olsq.online.many.in_line import BankRows
 from olsq.online.many.labels import MISSING, encode, with_groups
 from olsq.online.many.learning import learn
 from olsq.online.many.paths import finished, open_path
+from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.many.state import BankState, Kind
-from olsq.online.many.windows import can_roll_together, roll_together
 from olsq.online.paths.collector import PathPart, joined
 from olsq.online.paths.goodness import GroupRows
 from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
@@ -46,8 +45,8 @@ def grouped_path(
     """Compute ``alone(X, y, **options)`` of every group's rows, in the order of the rows.
 
     Expanding and exponential regressions go through the kernels of a bank, all groups at once, also
-    where half-lives are lengths of time or targets miss rows of their own, and so do windows of
-    rows; the others (windows in time, a fixed ridge) one group after another.
+    where half-lives are lengths of time or targets miss rows of their own, and windows through
+    those of a stack; a fixed ridge and strategies of forgetting one group after another.
     """
     rows = real_array(X, "X")
     if rows.ndim != 2:
@@ -57,8 +56,10 @@ def grouped_path(
     labels = Labels.of(X, y)._replace(intercept=bool(options["fit_intercept"]))
     options, of_path = _in_time(X, y, rows.shape[0], options)
     labels = labels._replace(**of_path)
-    codes, _ = encode(by, rows.shape[0], {})
     labels = with_groups(labels, by)
+    if options["window"] is not None:
+        return _in_windows(X, y, by, options).labelled(labels)
+    codes, _ = encode(by, rows.shape[0], {})
     lost = codes == MISSING
     if lost.any() and options["missing"] == "raise":
         raise ValueError(
@@ -75,10 +76,7 @@ def grouped_path(
     if estimator is not None and options["times"] is not None:
         timed = _in_order(options["times"][order], by_group.begins, estimator)
     if estimator is None or (options["times"] is not None and timed is None):
-        path = _in_windows(alone, X, y, by_group, options)
-        if path is None:
-            path = _one_by_one(alone, rows, y, by_group, options)
-        return path.labelled(labels)
+        return _one_by_one(alone, rows, y, by_group, options).labelled(labels)
     call = estimator._check_call(X, y, options["sample_weight"], None, None)
     if call.nothing_usable:
         raise no_usable_row(call.Y)
@@ -133,9 +131,7 @@ def _in_time(
 
 def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
     """Return the estimator that checks these options; None if a bank cannot replace it."""
-    if options["window"] is not None or options["min_samples"] is not None:
-        return None
-    if options["window_of"] is not None:
+    if options["window_of"] is not None:  # which needs a window
         return None
     estimator: RecursiveLeastSquares = from_options(RecursiveLeastSquares, options)
     estimator._check_parameters()
@@ -219,36 +215,19 @@ def _learned(
     return finished(path, rows, residual, *how)
 
 
-def _in_windows(
-    alone: Callable[..., CoefficientPath],
-    X: Any,
-    y: Any,
-    by_group: GroupRows,
-    options: dict[str, Any],
-) -> CoefficientPath | None:
-    """Compute rolling paths in compiled loops where these can; None for options that they lack."""
-    elsewhere = options["window"] is None
-    elsewhere |= any(options[name] is not None for name in ("times", "sample_weight", "half_life"))
-    elsewhere |= isinstance(options["forget"], Forgetting)
-    if elsewhere or not np.all(real_array(options["forget"], "forget") == 1):
-        return None  # other code's, or refused there
-    estimator: RollingLeastSquares = from_options(RollingLeastSquares, options)
-    estimator._check_parameters()
-    call = estimator._check_call(X, y, None, None, None)
-    origin = estimator._origin_of(call)
-    if call.nothing_usable or not can_roll_together(call, origin, options):
-        return None
+def _in_windows(X: Any, y: Any, by: Any, options: dict[str, Any]) -> CoefficientPath:
+    """Compute rolling paths, all groups at once."""
+    factors = None
+    if np.ndim(options["forget"]) > 0:
+        factors, options = options["forget"], options | {"forget": 1.0}
+    groups = from_options(GroupedRollingLeastSquares, options)
     robust = errors_in_window(options["cov"], options["maxlags"], options["window"])
-    path, left = roll_together(call, origin, by_group, options, robust)
-    if not left.any():
-        return path
-    order, begins, ends = by_group
-    left_over = GroupRows(order, begins[left], ends[left])
-    alone_paths = _one_by_one(alone, real_array(X, "X"), y, left_over, options)
-    rows = order[np.repeat(left, ends - begins)]
-    for array, part in zip(path.every_array, alone_paths.every_array, strict=True):
-        if array.flags.writeable:
-            array[rows] = part[rows]
+    how = options["sample_weight"], by, options["times"], factors
+    asked = {"statistics": options["statistics"], "robust": robust}
+    path = groups._learn(X, y, *how, want_path=True, **asked)
+    assert path is not None
+    if np.isnan(path.residual).all():
+        raise no_usable_row(real_array(y, "y"))
     return path
 
 

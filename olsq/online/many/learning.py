@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +133,12 @@ def learn_piece(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> Non
         if piece.trace is None:
             _take_carefully(state, kind, turn, piece)
         else:
-            _take_path_carefully(state, kind, turn, piece, piece.trace)
+            how = kind.limits.square_root, kind.intercept, piece.residual, tuple(piece.trace)
+
+            def absorb(turn: Turns, *after: Any) -> None:
+                kernels.learn_path_carefully(arrays, turn, rows, *how, after)  # noqa: B023
+
+            take_path_carefully(state, kind, turn, piece.rows, piece.residual, piece.trace, absorb)
     if state.logs[turns[0]].any() or (piece.rows.weights != 1).any():
         learn_logs(state.logs, turns, piece.rows.gates, piece.rows.weights)
 
@@ -152,25 +158,25 @@ def _take_carefully(state: BankState, kind: Kind, turns: Turns, piece: Piece) ->
     position[left] = at
 
 
-def _take_path_carefully(
-    state: BankState, kind: Kind, turns: Turns, piece: Piece, trace: Trace
+def take_path_carefully(
+    state: BankState,
+    kind: Kind,
+    turns: Turns,
+    rows: Rows,
+    residual: NDArray[np.float64],
+    trace: Trace,
+    absorb: Callable[[Turns, Any, NDArray[np.bool_]], None],
 ) -> None:
-    """Do :func:`_take_carefully` for rows of a path."""
+    """Do :func:`_take_carefully` for rows of a path, which a kernel absorbs.
+
+    ``absorb(turns, snapshots, lacking)`` does, as :func:`.kernels.learn_path_carefully`.
+    """
     members, position, _ = turns
     b, m, k = members.size, state.n_targets, state.n_coefs
     each, begins, theta = rows_at_once(k, b), position.copy(), state.theta(members, kind)
     states = snapshots.Snapshots.empty(b * each, m, k, state.spread.size > 0)
     lacking = np.empty(b, np.bool_)
-    kernels.learn_path_carefully(
-        state.in_kernels,
-        turns,
-        tuple(piece.rows),
-        kind.limits.square_root,
-        kind.intercept,
-        piece.residual,
-        tuple(trace),
-        (tuple(states), lacking),
-    )
+    absorb(turns, tuple(states), lacking)
     counts = position - begins
     firsts = np.cumsum(counts) - counts  # of every filter among the rows absorbed
     step = np.arange(counts.sum()) - np.repeat(firsts, counts)
@@ -180,5 +186,5 @@ def _take_path_carefully(
     before = trace.coef[last - 1]
     first = counts[lacking] == 1
     before[first] = theta[lacking][first]
-    piece.residual[last] = piece.rows.Y[last] - predict(before, piece.rows.X[last])
-    trace.recursive[at] *= piece.residual[at]
+    residual[last] = rows.Y[last] - predict(before, rows.X[last])
+    trace.recursive[at] *= residual[at]

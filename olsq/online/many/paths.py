@@ -29,10 +29,17 @@ def untouched(state: BankState) -> NDArray[np.bool_]:
     return (tally[:, DECAY] == 1) & (tally[:, COUNT] == 0) & (tally[:, WEIGHT] == 0)
 
 
-def open_path(state: BankState, kind: Kind, rows: BankRows, noise: NDArray | None) -> PathCollector:
+def open_path(
+    state: BankState,
+    kind: Kind,
+    rows: BankRows,
+    noise: NDArray | None,
+    samples: NDArray[np.int64] | None = None,
+) -> PathCollector:
     """Start a path for these rows before they are learned; ``noise`` as of ``PathCollector``.
 
     Skipped rows at the start of a filter's own read what it has known since earlier calls.
+    ``samples`` (n,) are those behind each filter's estimate, if its tally does not count them.
     """
     (n, m), sandwich = rows.Y.shape, state.spread.size > 0
     dtype = np.dtype("float64" if kind.is_complex else kind.precision)
@@ -53,7 +60,7 @@ def open_path(state: BankState, kind: Kind, rows: BankRows, noise: NDArray | Non
             sigma2, stderr, fit = state.statistics(filters, kind, estimates, noise)
             fit = FitArrays(fit.squares[place], fit.degrees[place])
             statistics = sigma2[place], stderr[place], fit
-        count = estimates.counts[place, COUNT]
+        count = estimates.counts[place, COUNT] if samples is None else samples[filters][place]
         path.begin(sequence[leading], estimates.coef[place], count, *statistics)
     return path
 
@@ -82,16 +89,14 @@ def finished(
     before: Callable[[], NDArray[np.float64]],
     learned_before: NDArray[np.bool_],
     kind: Kind,
-    window: int | None = None,
-    fewest: int = 0,
 ) -> PathPart:
     """Finish the path of rows that were learned with these a-priori residuals (N, m).
 
     ``before`` is of :func:`squares_learned`, and ``learned_before`` (b,) masks the members that had
-    learned something.  Of windows estimates of fewer samples than ``fewest`` are NaN.
+    learned something.
     """
     groups = GroupRows(rows.order, rows.begins, rows.ends)
-    path.finish(fewest, groups)
+    path.finish(0, groups)
     statistics = None
     if path.noise is not None:
         usable = rows.usable if rows.usable.size else None
@@ -100,15 +105,14 @@ def finished(
             weights[~usable] = 0.0
 
         def inside() -> RowsInside:
-            every_row = RowsInside.of_groups(groups, usable, gates, weights)
-            return every_row if window is None else every_row.last(window, positions=False)
+            return RowsInside.of_groups(groups, usable, gates, weights)
 
         constant = None
         if not kind.intercept:  # of rows before this call a bank does not keep the columns' values
             values = np.where(learned_before[:, None], 0.0, np.full(rows.X.shape[1], np.nan))
             constant = constant_rows(groups, weights, rows.X, values)
-        Y, is_window = np.array(rows.Y, np.float64), window is not None
-        sums = SumsOfSquares(inside, Y, before, constant, kind.intercept, windowed=is_window)
+        Y = np.array(rows.Y, np.float64)
+        sums = SumsOfSquares(inside, Y, before, constant, kind.intercept)
         statistics = partial(path.row_statistics, sums)
     return PathPart(path, clip_to(residual, path.coef.dtype), statistics)
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.calls.call import Call
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.targets import TargetGroups
@@ -19,20 +18,20 @@ from olsq.online.many.clocks import time_rows
 from olsq.online.many.group_windows import GroupWindows
 from olsq.online.many.labels import MISSING, encode, known_key, written_key
 from olsq.online.many.parallel import uninterrupted
+from olsq.online.many.window_paths import PathOptions
 from olsq.online.parameters import WindowParameters
-from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
+from olsq.online.paths.collector import RobustErrors
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
-from olsq.online.rows.durations import DATES
 from olsq.online.rows.options import check_noise_variance, check_weight, factors_of_rows
-from olsq.online.rows.times import Clock, as_array, times_or_index
-from olsq.progress import count_groups
+from olsq.online.rows.times import Clock, times_or_index
 
 
 class GroupedRollingLeastSquares(WindowParameters, ByKey):
     """Rolling least squares by key: one window for every label that rows come with.
 
     Each group is a :class:`RollingLeastSquares` on the rows of its label; a label that was never
-    seen starts one.  Of a whole table ``coefficient_path(..., by=, window=)`` is faster.
+    seen starts one.
 
     Parameters
     ----------
@@ -59,9 +58,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
     -----
     O(d^2 + m d) time per row that comes or leaves, in one compiled loop over all groups of a call,
     which sorts its labels.  Memory is that of the rows in the windows, up to three times over, and
-    O(d^2) per group.  Rows of paths, and those of groups that a factor of 0 empties, are learned
-    one group after another, some 0.2 ms each.  With ``missing="skip_target"`` every target has a
-    window of its own.  Several threads may use one object.  No derivatives.
+    O(d^2) per group.  With ``missing="skip_target"`` every target has a window of its own.  Several
+    threads may use one object.  No derivatives.
 
     Examples
     --------
@@ -92,6 +90,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         forget: Any = None,
         *,
         want_path: bool = False,
+        statistics: bool = True,
+        robust: RobustErrors | None = None,
     ) -> CoefficientPath | None:
         before: GroupWindows | None = self.__dict__.get("_windows")
         alone = self._checked_alone()
@@ -124,47 +124,28 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
         given = [a if a is None else a[rows] for a in (X, y, weights, factors)]
         call = alone._check_call(given[0], given[1], given[2], given[3], None)
         windows = GroupWindows.start(alone, alone._origin_of(call)) if before is None else before
-        check_noise_variance(self.noise_variance, windows.origin.columns)
+        noise = check_noise_variance(self.noise_variance, windows.origin.columns)
         windows = windows.grown(fresh)
         calls = windows.calls_of(call, timed, fading is not None)
         row_times = timed[0].times if timed else None
-        # Groups that are learned one by one: those of a path, or emptied by a factor of 0.
-        alone_too = np.full(codes.size, want_path)
-        if not want_path and (call.gates == 0).any():
-            alone_too = np.isin(codes, codes[call.gates == 0])
-        residual = np.full((codes.size, *y.shape[1:]), np.nan, np.result_type(X, np.float32))
-        estimators, path = {}, None
-        if alone_too.any():
-            estimators, path = self._learn_one_by_one(
-                windows, codes, alone_too, (given, row_times), residual, want_path
-            )
-        together = ~alone_too
+        asked = None
+        if want_path:
+            asked = PathOptions(self.min_samples or 1, noise if statistics else None, robust)
 
-        def learn_together(windows: GroupWindows) -> GroupWindows:
-            if together.any():
-                some = slice(None) if together.all() else together
-                own_times = None if row_times is None else row_times[some]
-                errors = windows.learn([_some(c, some) for c in calls], codes[some], own_times)
-                residual[some] = clip_to(errors.reshape(-1, *y.shape[1:]), residual.dtype)
-            for code, estimator in estimators.items():
-                windows.put(code, estimator)
-            return windows
+        def learn(windows: GroupWindows) -> tuple[GroupWindows, Any, CoefficientPath | None]:
+            return windows, *windows.learn(calls, codes, row_times, asked)
 
         # A copy learns many rows, so that an interrupt cannot leave half an update behind; that of
         # large windows would take longer than a few rows.
         if codes.size > windows.n_slots:
-            windows = learn_together(windows.copy())
+            windows, errors, path = learn(windows.copy())
         else:
-            windows = uninterrupted(lambda: learn_together(windows))
+            windows, errors, path = uninterrupted(lambda: learn(windows))
+        residual = clip_to(errors.reshape(-1, *y.shape[1:]), np.result_type(X, np.float32))
         if timed:
             windows = windows._replace(clocks=[times_of_part.after for times_of_part in timed])
-        if want_path and path is None:  # no row has a label
-            zeros = np.zeros((1, X.shape[1]), X.dtype), np.zeros((1, *y.shape[1:]))
-            shapes = RollingLeastSquares(1, ridge=0.0, fit_intercept=self.fit_intercept)
-            path = rows_like(shapes.partial_fit_path(*zeros), codes.size)
-        of_labelled = None if path is None else CoefficientPath.of_arrays(path)
         state = {"_windows": windows, "n_features_in_": X.shape[1], **named}
-        return self._settle_rows(labelled, residual, of_labelled, **state)
+        return self._settle_rows(labelled, residual, path, **state)
 
     def _checked_alone(self) -> RollingLeastSquares:
         """Return an estimator with the parameters, which are those that the states were made with.
@@ -184,47 +165,6 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             alone.__dict__.update(_origin=windows.origin, _engine=states)
             alone._check_frozen()
         return alone
-
-    def _learn_one_by_one(
-        self,
-        windows: GroupWindows,
-        codes: NDArray[np.int64],
-        learned: NDArray[np.bool_],
-        given: tuple[list[Any], NDArray | None],
-        residual: NDArray,
-        want_path: bool,
-    ) -> tuple[dict[int, RollingLeastSquares], list[NDArray] | None]:
-        """Learn the rows ``learned`` (n,) by an estimator of each group; return these, and the
-        arrays of a path if requested.
-        """
-        (X, y, weights, factors), times = given
-        parameters, estimators = self.get_params(), {}
-        arrays: list[NDArray] | None = None
-        keys, order = list(windows.places), np.flatnonzero(learned)
-        order = order[np.argsort(codes[order], kind="stable")]
-        pieces = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
-        for rows in count_groups(pieces, "windows by group", len(pieces)):
-            code = int(codes[rows[0]])
-            est = estimators[code] = windows.estimator(parameters, code)
-            options: dict[str, Any] = {}
-            if times is not None:
-                kind = DATES if times.dtype.kind == "i" else ""
-                options["times"] = as_array(kind, times[rows])
-                if est._timing is not None and kind == DATES:  # the clocks know of the zone
-                    est._timing = est._timing._replace(zoned=False)
-            options |= {} if weights is None else {"sample_weight": weights[rows]}
-            options |= {} if factors is None else {"forget": factors[rows]}
-            try:
-                if want_path:
-                    part = est.partial_fit_path(X[rows], y[rows], **options)
-                    arrays = rows_like(part, codes.size) if arrays is None else arrays
-                    fill_rows(arrays, rows, part)
-                else:
-                    est.partial_fit(X[rows], y[rows], **options)
-            except ValueError as error:
-                raise type(error)(f"group {keys[code]!r}: {error}") from None
-            residual[rows] = est.residual_
-        return estimators, arrays
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -324,15 +264,3 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
             }
             ends = np.cumsum([word.size for word in words])
             return header, {"states": np.concatenate(words), "ends": ends}
-
-
-def _some(call: Call, rows: Any) -> Call:
-    """Select some rows of a call."""
-    usable = None if call.usable is None else call.usable[rows]
-    return call._replace(
-        X=call.X[rows],
-        Y=call.Y[rows],
-        gates=call.gates[rows],
-        weights=call.weights[rows],
-        usable=usable,
-    )

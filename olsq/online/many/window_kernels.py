@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.factor.carrying import make_carried
+from olsq.online.forms.factor.snapshots import check_snapshots
 from olsq.online.windows.arrays import FILLED, SLOT, Arriving, WindowArrays
-from olsq.online.windows.kernels import check_window, roll_rows
+from olsq.online.windows.kernels import check_window, roll_path_rows, roll_rows, take_with_care
 from olsq.online.windows.learning import make_room
 
 
@@ -53,20 +55,19 @@ def check_members(windows, turns, n_rows, n_slots):
             raise ValueError("the ring's place is outside of its shape")
 
 
-@kernel(strict=True, makes_arrays=True)
-def roll_members(states, rings, windows, turns, rows, limits, intercept, errors):
-    """Take rows ``position[i]`` to ``ends[i]`` into the window of ``members[i]``, for each i.
+@kernel(strict=True, forceinline=True, makes_arrays=True)
+def state_of(states, f):
+    """Return the state of member f."""
+    F, D, columns, tally, loss = states
+    return F[f], D[f], columns[f], tally[f], loss[f]
 
-    ``states`` = (F, D, columns, tally, loss), ``windows`` = (first, slots, faded, place, ridge,
-    bounds, squares, counts, fading), members first; ``rings`` = (X, Y, weights, fades), in which a
-    member has the slots from ``first`` on; ``turns`` = (members, position, ends).  The others are
-    those of :func:`olsq.online.windows.kernels.roll`.  Each position moves to the first row that
-    was not taken.
-    """
+
+@kernel(strict=True, makes_arrays=True)
+def check_windows(states, rings, windows, turns, rows, errors, trace):
+    """Check the arrays of members, and the rows that come to each."""
     F, D, columns, tally, loss = states
     first, slots, faded, place, ridge, bounds, squares, counts, fading = windows
     members, position, ends = turns
-    rows = Arriving(*rows)
     X, Y, weights, fades = rings
     n, r = D.shape[0], weights.shape[0]
     if (
@@ -89,29 +90,94 @@ def roll_members(states, rings, windows, turns, rows, limits, intercept, errors)
     check_members((first, slots, place), turns, rows.X.shape[0], r)
     for i in range(members.shape[0]):
         f = members[i]
-        state, window = (F[f], D[f], columns[f], tally[f], loss[f]), window_of(rings, windows, f)
-        check_window(state, window, rows, (position[i], ends[i]), errors, None)
-    room = make_room(D.shape[1], loss.shape[1], intercept)
+        state, window = state_of(states, f), window_of(rings, windows, f)
+        check_window(state, window, rows, (position[i], ends[i]), errors, trace)
+
+
+@kernel(strict=True, makes_arrays=True)
+def roll_members(states, rings, windows, turns, rows, limits, intercept, errors):
+    """Take rows ``position[i]`` to ``ends[i]`` into the window of ``members[i]``, for each i.
+
+    ``states`` = (F, D, columns, tally, loss), ``windows`` = (first, slots, faded, place, ridge,
+    bounds, squares, counts, fading), members first; ``rings`` = (X, Y, weights, fades), in which a
+    member has the slots from ``first`` on; ``turns`` = (members, position, ends).  The others are
+    those of :func:`olsq.online.windows.kernels.roll`.  Each position moves to the first row that
+    was not taken.
+    """
+    members, position, ends = turns
+    rows = Arriving(*rows)
+    check_windows(states, rings, windows, turns, rows, errors, None)
+    room = make_room(states[1].shape[1], states[4].shape[1], intercept)
     for i in range(members.shape[0]):
-        f = members[i]
-        state, window = (F[f], D[f], columns[f], tally[f], loss[f]), window_of(rings, windows, f)
+        state, window = state_of(states, members[i]), window_of(rings, windows, members[i])
         span = position[i], ends[i]
         room.start[2][0] = -1  # the basis of another member's rows
         position[i] = roll_rows(state, window, rows, span, limits, room, errors)
 
 
+@kernel(strict=True, makes_arrays=True)
+def roll_members_path(states, rings, windows, turns, rows, limits, errors, trace, written):
+    """Do :func:`olsq.online.windows.kernels.roll_path` for every member.
+
+    ``written[i]`` is False where the state after a member's last row taken was not written.
+    """
+    members, position, ends = turns
+    rows = Arriving(*rows)
+    check_windows(states, rings, windows, turns, rows, errors, trace)
+    if written.shape != members.shape:
+        raise ValueError("the shape of written does not fit the members")
+    d, m = states[1].shape[1], states[4].shape[1]
+    room, carried = make_room(d, m, False), make_carried(d, m, trace[1].shape[0] > 0)
+    for i in range(members.shape[0]):
+        state, window = state_of(states, members[i]), window_of(rings, windows, members[i])
+        span = position[i], ends[i]
+        position[i], was_written = roll_path_rows(
+            state, window, rows, span, limits, room, errors, trace, carried
+        )
+        written[i] = was_written or position[i] == span[0]
+
+
+@kernel(strict=True, makes_arrays=True)
+def roll_members_unsettled(
+    states, rings, windows, turns, rows, limits, intercept, errors, trace, after
+):
+    """Do :func:`olsq.online.windows.kernels.roll_path_unsettled` for every member.
+
+    ``after`` = (snapshots, lacking): as many snapshots for each member, one's after the other's;
+    ``lacking[i]`` is what that function returns.
+    """
+    members, position, ends = turns
+    (factors, pivots, columns, spreads), lacking = after
+    rows = Arriving(*rows)
+    check_windows(states, rings, windows, turns, rows, errors, trace)
+    if lacking.shape != members.shape:
+        raise ValueError("the shape of lacking does not fit the members")
+    d, m, each = states[1].shape[1], states[4].shape[1], factors.shape[0] // max(len(members), 1)
+    check_snapshots((factors, pivots, columns, spreads), (0, 0), d, m)
+    room = make_room(d, m, intercept)
+    for i in range(members.shape[0]):
+        state, window = state_of(states, members[i]), window_of(rings, windows, members[i])
+        first, last = i * each, (i + 1) * each
+        own = factors[first:last], pivots[first:last], columns[first:last], spreads[first:last]
+        span = position[i], min(ends[i], position[i] + each)
+        room.start[2][0] = -1
+        position[i], lacking[i] = take_with_care(
+            state, window, rows, span, limits, room, errors, trace, own
+        )
+
+
 @kernel(strict=True)
-def count_leaving(windows, turns, entering, size, times, expired, leaving):
+def count_leaving(windows, turns, entering, gates, size, times, expired, leaving):
     """Count the rows that leave with each row t: one where ``size`` rows are in the window.
 
-    In windows of time, where ``size`` is 0, those at ``times`` <= ``expired[t]``.  ``windows`` =
-    (first, slots, place, times of the rings); ``entering`` (n,) says which rows take a slot.
-    Returns the most rows (b,) that each member holds, or 1.
+    In windows of time, where ``size`` is 0, those at ``times`` <= ``expired[t]``; all with a row
+    whose gate is 0.  ``windows`` = (first, slots, place, times of the rings); ``entering`` (n,)
+    says which rows take a slot.  Returns the most rows (b,) that each member holds, or 1.
     """
     first, slots, place, held = windows
     members, begins, ends = turns
     n, of_time = leaving.shape[0], size == 0
-    if entering.shape != (n,) or size < 0:
+    if entering.shape != (n,) or gates.shape != (n,) or size < 0:
         raise ValueError("the rows of a call do not have shapes that fit together")
     if of_time and (times.shape != (n,) or expired.shape != (n,)):
         raise ValueError("times and rows do not have shapes that fit together")
@@ -124,6 +190,8 @@ def count_leaving(windows, turns, entering, size, times, expired, leaving):
         oldest = 0  # the number of the oldest row, those of the ring before those of the call
         for t in range(begins[i], ends[i]):
             gone = 1 if inside == size and entering[t] and not of_time else 0
+            if gates[t] == 0:
+                gone, oldest, following = inside, count, t
             while of_time and oldest < count + t - begins[i]:
                 if oldest < count:
                     slot = place[f, SLOT] - count + oldest

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.calls.call import Call, prepare
+from olsq.online.forms.counting import FAINTEST
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.statistics import Turns
 from olsq.online.many import window_kernels
-from olsq.online.many.learning import PARALLEL_FROM
+from olsq.online.many.in_line import InLine
+from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, take_path_carefully
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.state import FORM_ARRAYS, BankState, Kind
-from olsq.online.windows.arrays import FILLED, POSITIONS, SAMPLES, SLOT
+from olsq.online.paths.collector import PathCollector
+from olsq.online.windows.arrays import FILLED, POSITIONS, SAMPLES, SCALE, SLOT
 from olsq.online.windows.ring import NO_ROWS
 from olsq.online.windows.window import SMALLEST_RING, RollingWindow
 
@@ -23,6 +27,15 @@ RINGS = ("X", "Y", "weights", "times", "fades")  # of a slot each
 MEMBERS = ("first", "slots", "faded", "place", "bounds", "squares", "counts", "fading")
 OWN = ("place", "bounds", "squares", "counts", "fading")  # as a window has them
 NO_FADES = np.empty(0)
+
+
+class HeldRows(NamedTuple):
+    """Rows in the windows of members, oldest first, with what is left of their weights."""
+
+    members: NDArray[np.int64]
+    Y: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    times: NDArray | None
 
 
 class WindowStack:
@@ -187,6 +200,16 @@ class WindowStack:
         slot = np.repeat(self.place[members, SLOT] - filled, filled) + _ranges(0 * filled, filled)
         return self.first[of_row] + slot % self.slots[of_row]
 
+    def rows_of(self, members: NDArray[np.int64]) -> HeldRows:
+        """Return the rows in the windows of some members."""
+        slots, of_row = self._rows_of(members), np.repeat(members, self.place[members, FILLED])
+        weights = self.weights[slots]
+        if self.fades is not None:
+            faded = np.maximum(weights * self.fading[of_row, SCALE], FAINTEST)
+            weights = np.where(self.faded[of_row] & (weights > 0), faded, weights)
+        times = None if self.times is None else self.times[slots]
+        return HeldRows(of_row, self.Y[slots], weights, times)
+
     def _close_gaps(self, total: int) -> None:
         """Put the rings in line, with room for as many more slots, and spare ones."""
         first = np.cumsum(self.slots) - self.slots
@@ -212,9 +235,13 @@ class WindowStack:
     # -- learning ---------------------------------------------------------------------------------
 
     def learn(
-        self, call: Call, members: NDArray[np.int64], times: NDArray | None
+        self,
+        call: Call,
+        members: NDArray[np.int64],
+        times: NDArray | None,
+        path: PathCollector | None = None,
     ) -> NDArray[np.float64]:
-        """Learn rows, each in the window of its member (n,); gates must be above 0.
+        """Learn rows, each in the window of its member (n,); collect their path if there is one.
 
         Returns the a-priori residuals (n, m), NaN in rows that are not learned.
         """
@@ -224,29 +251,52 @@ class WindowStack:
             order = order[usable[order]]
         of_row = members[order]
         begins = np.flatnonzero(np.diff(of_row, prepend=-1))
-        turns = of_row[begins], begins, np.append(begins[1:], order.size)[: begins.size]
-        rows = prepare(call, order, empty, self.kind.intercept)
-        leaving = self._make_room(turns, rows, None if times is None else times[order])
-        if (rows.gates != 1).any():
-            self._let_fade(of_row[rows.gates != 1])
-        errors = self._roll(turns, rows, leaving)
+        ends = np.append(begins[1:], order.size)[: begins.size]
+        own, bounds = of_row[begins], np.append(begins, order.size)
+        gates, weights = call.gates[order], call.weights[order]
         if empty is not None:
-            errors[~empty[order]] = np.nan
-        residual = np.full(call.Y.shape, np.nan)
-        residual[order] = errors
+            weights = np.where(empty[order], weights, 0.0)
+        leaving = np.zeros(len(call.Y), np.int64)
+        own_times = None if times is None else times[order]
+        leaving[order] = self._make_room((own, begins, ends), gates, weights, own_times)
+        if (gates != 1).any():
+            self._let_fade(of_row[gates != 1])
+        residual, in_line = np.full(call.Y.shape, np.nan), InLine(own, order, bounds)
+
+        def roll(begin: int, end: int) -> None:
+            some = in_line.of(begin, end)
+            for turns, numbers in some.pieces(max(64, PIECE_ENTRIES // self.state.n_coefs)):
+                rows = prepare(call, numbers, empty, self.kind.intercept)
+                errors = np.empty(rows.Y.shape)
+                if path is None:
+                    self._roll(turns, rows, leaving[numbers], errors)
+                else:
+                    self._roll_path(turns, rows, leaving[numbers], errors, path, numbers)
+                residual[numbers] = errors
+
+        if own.size:
+            in_pieces(roll, share((ends - begins) * self.state.n_coefs**2, PARALLEL_FROM))
+        if empty is not None:
+            residual[~empty] = np.nan
+            if path is not None:
+                path.recursive[~empty] = np.nan
+                path.in_sample[~empty[: len(path.in_sample)]] = np.nan
         return residual
 
-    def _make_room(self, turns: Any, rows: Rows, times: NDArray | None) -> NDArray[np.int64]:
+    def _make_room(
+        self, turns: Turns, gates: NDArray, weights: NDArray, times: NDArray | None
+    ) -> NDArray[np.int64]:
         """Count the rows that leave with each that comes; make slots for all that stay."""
-        duration, n = self.like.duration, len(rows.weights)
+        duration, n = self.like.duration, len(weights)
         size, expired, held = self.like.most_rows, NO_FADES, NO_FADES
         if duration is not None:
             assert times is not None
             size, expired, held = 0, duration.expired(times), self.times
-        entering = (rows.weights > 0) | bool(self.like.place[POSITIONS])
+        entering = (weights > 0) | bool(self.like.place[POSITIONS])
         times, leaving = NO_FADES if times is None else times, np.zeros(n, np.int64)
         rings = self.first, self.slots, self.place, held
-        most = window_kernels.count_leaving(rings, turns, entering, size, times, expired, leaving)
+        how = entering, gates, size, times, expired
+        most = window_kernels.count_leaving(rings, turns, *how, leaving)
         short = most > self.slots[turns[0]]
         if short.any():
             self._enlarge(turns[0][short], most[short])
@@ -255,35 +305,60 @@ class WindowStack:
             window_kernels.keep_times(rings, turns, entering, times)
         return leaving
 
-    def _roll(self, turns: Any, rows: Rows, leaving: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Take rows into windows; return their a-priori errors."""
-        members, begins, ends = turns
-        errors, position = np.empty(rows.Y.shape), begins.copy()
-        limits = self.kind.limits.square_root
+    @property
+    def _in_kernels(self) -> tuple[Any, ...]:
+        """States, rings and windows as kernels take them."""
         rings = self.X, self.Y, self.weights, NO_FADES if self.fades is None else self.fades
         windows = self.first, self.slots, self.faded, self.place, self.state.ridge
         windows = *windows, self.bounds, self.squares, self.counts, self.fading
+        return self.state.in_kernels[:5], rings, windows
 
-        def roll(begin: int, end: int) -> None:
-            part = slice(begin, end)
-            window_kernels.roll_members(
-                self.state.in_kernels[:5],
-                rings,
-                windows,
-                (members[part], position[part], ends[part]),
-                (*rows, leaving, NO_ROWS),
-                limits,
-                self.kind.intercept,
-                errors,
-            )
-
-        if members.size:
-            in_pieces(roll, share((ends - begins) * self.state.n_coefs**2, PARALLEL_FROM))
+    def _roll(
+        self, turns: Turns, rows: Rows, leaving: NDArray[np.int64], errors: NDArray[np.float64]
+    ) -> None:
+        """Take rows into windows, and write their a-priori errors."""
+        members, position, ends = turns
+        how = self.kind.limits.square_root, self.kind.intercept, errors
+        arriving = *rows, leaving, NO_ROWS
+        window_kernels.roll_members(*self._in_kernels, (members, position, ends), arriving, *how)
         none = Trace.none(self.state.n_targets, self.state.n_coefs)
         for i in np.flatnonzero(position < ends).tolist():  # they need coefficients of minimum norm
             window = self.window(int(members[i]), view=True)
             window._take(rows, (position[i], ends[i]), leaving, errors, none, NO_ROWS, [0])
-        return errors
+
+    def _roll_path(
+        self,
+        turns: Turns,
+        rows: Rows,
+        leaving: NDArray[np.int64],
+        errors: NDArray[np.float64],
+        path: PathCollector,
+        numbers: slice | NDArray[np.int64],
+    ) -> None:
+        """Do :func:`_roll`, and add the states after the rows to a path."""
+        (n, m), state, kind = rows.Y.shape, self.state, self.kind
+        trace, limits = Trace.empty(n, m, state.n_coefs, **path.wants), kind.limits.square_root
+        samples = np.zeros(n, np.int64)
+        arrays, arriving = self._in_kernels, (*rows, leaving, samples)
+
+        def with_care(turn: Turns, *after: Any) -> None:
+            how = limits, kind.intercept, errors, trace.arrays, after
+            window_kernels.roll_members_unsettled(*arrays, turn, arriving, *how)
+
+        members, position, ends = turns[0], turns[1].copy(), turns[2]
+        while members.size:
+            turn, written = (members, position, ends), np.empty(members.size, np.bool_)
+            how = limits, errors, trace.arrays, written
+            window_kernels.roll_members_path(*arrays, turn, arriving, *how)
+            if not written.all():
+                state.write(trace, position[~written] - 1, members[~written], kind)
+            stopped = position < ends
+            members, position, ends = members[stopped], position[stopped], ends[stopped]
+            if members.size:
+                turn = members, position, ends
+                take_path_carefully(state, kind, turn, rows, errors, trace, with_care)
+        path.add(trace, numbers, state.ridge, kind.discounted, rows, turns)
+        path.count[numbers] = samples
 
 
 def _ranges(first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from olsq.online.forms.counting import record, record_counts
 from olsq.online.forms.factor.carrying import read_afresh
-from olsq.online.forms.factor.kernels import called, inline
-
-
-@inline
-def rank_of(D):
-    """Count the pivots that are positive."""
-    rank = 0
-    for j in range(D.shape[0]):
-        rank += 1 if D[j] > 0 else 0
-    return rank
+from olsq.online.forms.factor.kernels import called, inline, rank_of
 
 
 @inline

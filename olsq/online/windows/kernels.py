@@ -39,8 +39,9 @@ from olsq.online.forms.factor.carrying import (
     read_afresh,
 )
 from olsq.online.forms.factor.edges import check_call
-from olsq.online.forms.factor.kernels import absorb_four, called, inline
+from olsq.online.forms.factor.kernels import absorb_four, called, inline, rank_of
 from olsq.online.forms.factor.registers import fma
+from olsq.online.forms.factor.snapshots import check_snapshots, keep, record_unsolved
 from olsq.online.forms.factor.solving import solve
 from olsq.online.windows.arrays import (
     DEPARTED,
@@ -57,7 +58,7 @@ from olsq.online.windows.bounds import (
     is_settled,
     is_sound,
 )
-from olsq.online.windows.carried import rank_of, record_afresh, record_pair_row
+from olsq.online.windows.carried import record_afresh, record_pair_row
 from olsq.online.windows.learning import (
     build,
     is_pair_of_swaps,
@@ -215,6 +216,23 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
     return t, fresh
 
 
+@called
+def take_with_care(state, window, rows, span, limits, room, errors, trace, snapshots):
+    """Do :func:`roll_path_unsettled`, whose arguments have been checked."""
+    t, settled, lacking = span[0], False, False
+    while t < span[1] and not settled and not lacking:
+        share, outcome = take_unsettled(state, window, rows, t, limits, False, room, errors)
+        if outcome < 0:
+            lacking = True
+            share, outcome = take_unsettled(state, window, rows, t, limits, True, room, errors)
+        keep(state, None, snapshots, t - span[0])
+        record_unsolved(state, t, share, trace)
+        t += 1
+        if t < span[1]:
+            settled, _ = settle(state, window, rows, t, limits, room)
+    return t, lacking
+
+
 @kernel(strict=True)
 def check_window(state, window, rows, span, errors, trace):
     """Check the shapes of all that the kernels below receive."""
@@ -246,9 +264,13 @@ def check_window(state, window, rows, span, errors, trace):
         raise ValueError("leaving does not have the shape (n,)")
     count = place[FILLED]
     for t in range(span[0], span[1]):
-        if not 0 <= leaving[t] <= count:
+        if rows.gates[t] == 0:
+            count = 0
+        elif not 0 <= leaving[t] <= count:
             raise ValueError("more rows would leave the ring than are in its shape")
-        count += (1 if takes_slot(window, rows, t) else 0) - leaving[t]
+        else:
+            count -= leaving[t]
+        count += 1 if takes_slot(window, rows, t) else 0
         if count > slots:
             raise ValueError("more rows would enter the ring than its shape has slots")
 
@@ -258,8 +280,8 @@ def roll(state, window, rows, span, limits, intercept, errors):
     """Take the rows of a span into a window; return the first row not taken.
 
     ``state`` = (F, D, columns, tally, loss); ``window`` and ``rows`` are the members of
-    :class:`.arrays.WindowArrays` and :class:`.arrays.Arriving`, with gates above 0; ``limits`` as
-    in :func:`olsq.online.forms.factor.learning.learn`.  ``intercept`` says whether coefficient 0 is
+    :class:`.arrays.WindowArrays` and :class:`.arrays.Arriving`; ``limits`` as in
+    :func:`olsq.online.forms.factor.learning.learn`.  ``intercept`` says whether coefficient 0 is
     one.  A row is not taken whose error needs coefficients of minimum norm that are not found with
     vectors.
     """
@@ -287,17 +309,27 @@ def roll_path(state, window, rows, span, limits, errors, trace):
 
 @kernel(strict=True, makes_arrays=True)
 def roll_unsettled(state, window, rows, t, limits, intercept, errors):
-    """Take row t, whose errors (n, m) are known; return the root of its share and whether the next
-    one is settled.
-    """
+    """Take row t, which is not settled and whose errors (n, m) are known."""
     window, rows = WindowArrays(*window), Arriving(*rows)
     check_window(state, window, rows, (t, t + 1), errors, None)
-    room, n = make_room(state[1].shape[0], state[4].shape[0], intercept), rows.X.shape[0]
-    share, _ = take_unsettled(state, window, rows, t, limits, True, room, errors)
-    settled = True
-    if t + 1 < n:
-        settled, _ = settle(state, window, rows, t + 1, limits, room)
-    return math.sqrt(share), settled
+    room = make_room(state[1].shape[0], state[4].shape[0], intercept)
+    take_unsettled(state, window, rows, t, limits, True, room, errors)
+
+
+@kernel(strict=True, makes_arrays=True)
+def roll_path_unsettled(state, window, rows, span, limits, intercept, errors, trace, snapshots):
+    """Take rows of a span, the first of which is not settled, until one is.
+
+    Returns the first row not taken, and whether ``errors`` (n, m) lack those of the last one taken,
+    which need the coefficients before it.  The state after each row is copied to the snapshots; see
+    :func:`olsq.online.forms.factor.snapshots.record_unsolved`.
+    """
+    window, rows = WindowArrays(*window), Arriving(*rows)
+    d, m = state[1].shape[0], state[4].shape[0]
+    check_window(state, window, rows, span, errors, trace)
+    check_snapshots(snapshots, span, d, m)
+    room = make_room(d, m, intercept)
+    return take_with_care(state, window, rows, span, limits, room, errors, trace, snapshots)
 
 
 @kernel(strict=True, makes_arrays=True)

@@ -219,12 +219,14 @@ def load_swaps(window, rows, t, four):
 def settle(state, window, rows, t, limits, room):
     """Test whether row t is settled, with the factor made anew if it must be.
 
-    Returns (whether it is, whether the factor was made).  The row becomes row 0 of the four.
+    Returns (whether it is, whether the factor was made).  The row becomes row 0 of the four.  One
+    whose gate is 0 never is: its error is that of the coefficients before it.
     """
     made = settled = False
     for _ in range(2):
         load_arriving(rows, t, room.four, 0)
-        settled = is_settled(state[1], rows.gates[t], state, limits, room.four, 0)
+        gate = rows.gates[t]
+        settled = gate > 0 and is_settled(state[1], gate, state, limits, room.four, 0)
         if settled or window.counts[DEPARTED] == 0:
             break
         build(state, window, limits, room)

@@ -61,23 +61,27 @@ class Ring:
         assert self.ring_t is not None
         return self.ring_t[self._order]
 
-    def _count_leaving(self, weights: NDArray, times: NDArray | None) -> NDArray[np.int64]:
-        """Count the rows that leave with each that comes; empty where the ring is the window."""
+    def _count_leaving(self, rows: Rows, times: NDArray | None) -> NDArray[np.int64]:
+        """Count the rows that leave with each that comes; empty where the ring is the window.
+
+        Makes slots in a ring of a window of time for all rows that stay.
+        """
+        if times is None and not self.paired:
+            return NO_ROWS
+        enters = (rows.weights > 0) | bool(self.place[POSITIONS])
+        came = int(self.place[FILLED]) + np.cumsum(enters)
+        old = came - self.most_rows if times is None else self._expired(times, enters)
+        gone = np.maximum(old, 0)
+        if self.paired:  # those that would leave with the first row of a pair leave with the second
+            gone[0::2] = np.append(0, gone[1:-1:2])
+        emptied = np.where(rows.gates == 0, came - enters, 0)
+        gone = np.maximum(gone, np.maximum.accumulate(emptied))
         if times is not None:
-            return self._make_room(weights > 0, times)
-        return self._pairs_leaving(weights > 0) if self.paired else NO_ROWS
+            self._make_room(times[enters], int((came - gone).max(initial=0)))
+        return np.diff(gone, prepend=0)
 
-    def _pairs_leaving(self, enters: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Count the rows that leave with each that comes, in a window that counts pairs."""
-        if self.place[POSITIONS]:
-            enters = np.ones(enters.size, np.bool_)
-        came = int(self.place[FILLED]) + np.cumsum(enters)[1::2]
-        leaving = np.zeros(enters.size, np.int64)
-        leaving[1::2] = np.diff(np.maximum(came - self.most_rows, 0), prepend=0)
-        return leaving
-
-    def _make_room(self, enters: NDArray[np.bool_], times: NDArray) -> NDArray[np.int64]:
-        """Count the rows that leave with each that comes; make slots in the ring for all that stay.
+    def _expired(self, times: NDArray, enters: NDArray[np.bool_]) -> Any:
+        """Count the rows, of the ring and the call, that are too old for each time (n,).
 
         A row of time s stays until a row comes at s + duration: (t - duration, t].
         """
@@ -89,17 +93,17 @@ class Ring:
         ring, first = self.ring_t, slot - count
         held = [ring[first:slot]] if first >= 0 else [ring[first:], ring[:slot]]
         pieces = (*held, times[enters])
-        gone: Any = sum(np.searchsorted(piece, since, side="right") for piece in pieces)
-        if self.paired:  # those that leave with the first row of a pair leave with the second
-            gone[0::2] = np.append(0, gone[1:-1:2])
-        most = int((count + np.cumsum(enters) - gone).max(initial=0))
+        return sum(np.searchsorted(piece, since, side="right") for piece in pieces)
+
+    def _make_room(self, entering: NDArray, most: int) -> None:
+        """Make slots for ``most`` rows, and write the times of those that enter to their slots."""
+        assert self.ring_t is not None
         if most > self.ring_w.size:
             self._grow(2 ** (most - 1).bit_length())
         # The kernels put rows into these slots, and do not look at times.
-        kept = times[enters][-self.ring_t.size :]
-        end = self.place[SLOT] + np.count_nonzero(enters)
+        kept = entering[-self.ring_t.size :]
+        end = self.place[SLOT] + entering.size
         self.ring_t[np.arange(end - kept.size, end) % self.ring_t.size] = kept
-        return np.diff(gone, prepend=0)
 
     def _grow(self, slots: int) -> None:
         """Replace the ring by a larger one with the same rows."""

@@ -78,7 +78,9 @@ def takes_slot(window, rows, t):
 
 @inline
 def leaving_with(window, rows, t):
-    """Return how many rows leave the ring with row t."""
+    """Return how many rows leave the ring with row t: all with one whose gate is 0."""
+    if rows.gates[t] == 0:
+        return window.place[FILLED]
     if rows.leaving.shape[0] > 0:
         return rows.leaving[t]
     full = window.place[FILLED] == window.weights.shape[0]
@@ -110,9 +112,12 @@ def count_out(tally, window, weight, fade):
 
 @inline
 def fade_ring(window, gate):
-    """Multiply all that is in the ring by a gate above 0."""
+    """Multiply all that is in the ring by a gate, which empties it where it is 0."""
     fading, fades = window.fading, window.fades
     if gate == 1 or fades.shape[0] == 0:
+        return
+    if gate == 0:
+        fading[SCALE], fading[DECAY] = 1.0, 0.0
         return
     fading[SCALE] *= gate
     fading[DECAY] = max(fading[DECAY] * gate, FAINTEST) if fading[DECAY] > 0 else 0.0

@@ -7,8 +7,6 @@ the ring grows (by doubling) to the largest number of rows that the window has h
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,14 +14,14 @@ from numpy.typing import NDArray
 
 from olsq.online.forms import schema
 from olsq.online.forms.counting import FAINTEST
-from olsq.online.forms.factor import snapshots as factor_snapshots
+from olsq.online.forms.factor import snapshots
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.form import SMALL, copied
 from olsq.online.forms.limits import DOUBLE
-from olsq.online.forms.rows import Rows, Trace, read_only
+from olsq.online.forms.rows import Rows, Trace
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import kernels
-from olsq.online.windows.arrays import DECAY, FILLED, SAMPLES, SCALE
+from olsq.online.windows.arrays import DECAY, SAMPLES, SCALE
 from olsq.online.windows.ring import NO_ROWS, Ring
 
 SMALLEST_RING = 16  # slots of the ring that grows, to begin with
@@ -117,8 +115,7 @@ class RollingWindow(Ring):
         return d if d * d < SMALL else 1
 
     def learns_in_steps(self, gate: float) -> bool:
-        """Test whether a row is taken in several steps: one that empties the window is."""
-        return gate == 0
+        return self.form.learns_in_steps(gate)
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -142,54 +139,13 @@ class RollingWindow(Ring):
         if fades and self.ring_fade is None:
             self.ring_fade = (self.ring_w > 0).astype(np.float64)
         samples = NO_ROWS if self.ring_fade is None else np.zeros(len(gates), np.int64)
-        taken = [0]
+        leaving, taken = self._count_leaving(rows, times), [0]
         try:
-            for start, stop in _pieces(gates) if fades else ((0, len(gates)),):
-                self._take_piece(rows, (start, stop), residual, trace, times, samples, taken)
+            self._take(rows, (0, gates.size), leaving, residual, trace, samples, taken)
         except BaseException:  # an interrupt between two steps
             residual[taken[0] :] = np.nan
             raise
         return samples if samples.size else None
-
-    def _take_piece(
-        self,
-        rows: Rows,
-        span: tuple[int, int],
-        residual: NDArray,
-        trace: Trace,
-        times: NDArray | None,
-        samples: NDArray[np.int64],
-        taken: list[int],
-    ) -> None:
-        """Take rows of which only the first may have a gate of 0, which empties the window."""
-        start, stop = span
-        head = slice(start, start + (2 if self.paired else 1))
-        is_reset = rows.gates[start] == 0
-        if is_reset:
-            errors = rows.Y[head] - rows.X[head] @ self.form.coefficients().T
-            gates = rows.gates.copy()
-            gates[start] = 1.0
-            rows = rows._replace(gates=read_only(gates))
-            self._empty()
-        whole = start == 0 and stop == len(rows.gates)
-        piece = slice(start, stop)
-        weights = rows.weights if whole else rows.weights[piece]
-        own = None if times is None else times if whole else times[piece]
-        leaving = self._count_leaving(weights, own)
-        if leaving.size and not whole:
-            leaving = np.concatenate([np.zeros(start, np.int64), leaving])
-            leaving = np.append(leaving, np.zeros(len(rows.gates) - stop, np.int64))
-        self._take(rows, span, leaving, residual, trace, samples, taken)
-        if is_reset:
-            residual[head] = errors  # pyright: ignore[reportPossiblyUnboundVariable]
-            if trace.wanted:
-                trace.recursive[head] = 0.0
-
-    def _empty(self) -> None:
-        """Forget every row, as a gate of 0 does."""
-        self.place[FILLED] = 0
-        self.fading[:] = 1.0, 0.0
-        self._make_anew()
 
     def _take(
         self,
@@ -205,6 +161,11 @@ class RollingWindow(Ring):
         arriving = *rows, leaving, samples
         t, stop = span
         limits, intercept = self.form.limits.square_root, bool(self.form.intercept)
+
+        def with_care(span: tuple[int, int], states: snapshots.Snapshots) -> tuple[int, bool]:
+            how = limits, intercept, residual, trace.arrays, tuple(states)
+            return kernels.roll_path_unsettled(state, window, arriving, span, *how)
+
         while t < stop:
             if trace.wanted:
                 end, written = kernels.roll_path(
@@ -214,7 +175,7 @@ class RollingWindow(Ring):
                     trace.write(end - 1, self.form)
                 t = taken[0] = end
                 if t < stop:
-                    t = self._take_unsettled(arriving, t, stop, residual, trace)
+                    t = snapshots.take(self.form, rows, (t, stop), residual, trace, with_care)
             else:
                 t = taken[0] = kernels.roll(
                     state, window, arriving, (t, stop), limits, intercept, residual
@@ -224,32 +185,6 @@ class RollingWindow(Ring):
                     kernels.roll_unsettled(state, window, arriving, t, limits, intercept, residual)
                     t += 1
             taken[0] = t
-
-    def _take_unsettled(
-        self, arriving: Any, start: int, stop: int, residual: NDArray, trace: Trace
-    ) -> int:
-        """Take rows while coefficients are undetermined, or nearly; return the row after them.
-
-        The factor is made anew with each row that leaves; the solutions are read together.
-        """
-        m, d = residual.shape[1], self.ridge.size
-        stop = min(stop, start + factor_snapshots.rows_at_once(d))
-        snapshots = factor_snapshots.Snapshots.empty(stop - start, m, d, False)
-        before, t, settled, form = self.form.coefficients(), start, False, self.form
-        state, window, limits = form.in_kernels, self._in_kernels, form.limits.square_root
-        while t < stop and not settled:
-            trace.recursive[t], settled = kernels.roll_unsettled(
-                state, window, arriving, t, limits, bool(form.intercept), residual
-            )
-            for snapshot, array in zip(snapshots, (form.F, form.D, form.columns), strict=False):
-                snapshot[t - start] = array
-            trace.loss[t], trace.counts[t] = form.loss, (*form.tally, form.rank, 0.0)
-            t += 1
-        at = np.arange(start, t)
-        factor_snapshots.read(snapshots, at - start, trace, at, form)
-        before = np.concatenate([before[None], trace.coef[start : t - 1]])
-        factor_snapshots.write_residuals(before, Rows(*arriving[:4]), at, residual, trace)
-        return t
 
     def _make_anew(self) -> None:
         """Solve for the window's rows from nothing."""
@@ -318,9 +253,3 @@ class RollingWindow(Ring):
         seen = (fades > 0) & (weights > 0)
         fades = fades[seen]
         return float(fades @ (np.log(weights[seen]) - np.log(fades)))
-
-
-def _pieces(gates: NDArray[np.float64]) -> Iterator[tuple[int, int]]:
-    """Split the rows before each gate of 0."""
-    edges = [0, *(np.flatnonzero(gates[1:] == 0) + 1).tolist(), gates.size]
-    yield from itertools.pairwise(edges)

@@ -169,6 +169,21 @@ class FactorForm(Form):
         if not trace.wanted:
             return self._update(rows, start, stop, residual)
         t, arrays = start, tuple(trace)
+
+        def with_care(span: tuple[int, int], states: snapshots.Snapshots) -> tuple[int, bool]:
+            end, held, lacking = snapshots.learn_with_care(
+                (self.in_kernels, self.spread_in_kernels),
+                tuple(rows),
+                span,
+                self.limits.square_root,
+                self.intercept,
+                residual,
+                arrays,
+                tuple(states),
+            )
+            self.held += held
+            return end, lacking
+
         while t < stop:
             t = path.learn_path(
                 self.in_kernels,
@@ -180,7 +195,7 @@ class FactorForm(Form):
                 arrays,
             )
             if t < stop:
-                t = snapshots.take(self, rows, t, stop, residual, trace)
+                t = snapshots.take(self, rows, (t, stop), residual, trace, with_care)
         return stop
 
     def _update(self, rows: Rows, start: int, stop: int, residual: NDArray) -> int:

@@ -391,6 +391,15 @@ def absorb_carefully(F, D, loss, w, gate, weight, noise, error):
 
 
 @inline
+def rank_of(D):
+    """Count the pivots that are positive."""
+    rank = 0
+    for j in range(D.shape[0]):
+        rank += 1 if D[j] > 0 else 0
+    return rank
+
+
+@inline
 def clear_row(F, j):
     """Make row j of F one of the identity."""
     for k in range(F.shape[1]):

@@ -29,7 +29,7 @@ from olsq.online.forms.factor.counters import (
     row_is_sound,
 )
 from olsq.online.forms.factor.edges import check_call
-from olsq.online.forms.factor.kernels import called, inline
+from olsq.online.forms.factor.kernels import called, inline, rank_of
 from olsq.online.forms.factor.learning import absorb_sound_row, make_scratch
 from olsq.online.forms.factor.registers import fma
 from olsq.online.forms.factor.solving import solve, variances
@@ -38,10 +38,7 @@ from olsq.online.forms.factor.solving import solve, variances
 @inline
 def is_determined(D):
     """Test whether every pivot is positive."""
-    unknown = 0
-    for j in range(D.shape[0]):
-        unknown += 0 if D[j] > 0 else 1
-    return unknown == 0
+    return rank_of(D) == D.shape[0]
 
 
 @called

@@ -6,6 +6,7 @@ Reading one takes some 100 microseconds, most of it NumPy's calls; learning one 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -18,7 +19,7 @@ from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
 from olsq.online.forms.factor.careful import make_start, take_carefully
 from olsq.online.forms.factor.counters import is_sound
 from olsq.online.forms.factor.edges import check_call
-from olsq.online.forms.factor.kernels import inline
+from olsq.online.forms.factor.kernels import called, inline, rank_of
 from olsq.online.forms.rows import Rows, Trace
 
 if TYPE_CHECKING:
@@ -57,24 +58,9 @@ def copy_spread(spread, snapshots, place):
             snapshots[place, i, k] = spread[i, k]
 
 
-@kernel(strict=True, makes_arrays=True)
-def learn_with_care(form, rows, span, limits, intercept, errors, trace, snapshots):
-    """Absorb rows of a span one by one until the state is sound.
-
-    ``form`` = (state, spread).  Returns the first row left, how many coefficients were held, and
-    whether ``errors`` (n, m) lack those of the last row, which need the coefficients before it.
-    The state after each row is copied to the snapshots.  What the trace receives is what needs no
-    solution: losses and counts, and as recursive residuals what they are in units of the a-priori
-    ones.
-    """
-    state, spread = form
-    check_call(state, rows, span, errors)
-    F, D, columns, tally, loss = state
-    X, _, gates, weights = rows
-    d, m, held, t, place, sound = D.shape[0], loss.shape[0], 0, span[0], 0, False
-    check_trace(trace, X.shape[0], d, m)
-    check_spread(spread, d, wants_sandwich(trace))
-    _, _, losses, counts, recursive, _ = trace
+@kernel(strict=True)
+def check_snapshots(snapshots, span, d, m):
+    """Check that the states after a span of rows have room."""
     factors, pivots, lengths, spreads = snapshots
     n = factors.shape[0]
     if factors.shape != (n, d, d + m) or pivots.shape != (n, d) or lengths.shape != (n, 2, d):
@@ -83,6 +69,50 @@ def learn_with_care(form, rows, span, limits, intercept, errors, trace, snapshot
         raise ValueError("the shapes of the snapshots do not fit the state")
     if span[1] - span[0] > n:
         raise ValueError("the span of rows is longer than the shape of the snapshots")
+
+
+@called
+def keep(state, spread, snapshots, place):
+    """Copy a state to its place among the snapshots."""
+    F, D, columns, _, _ = state
+    factors, pivots, lengths, spreads = snapshots
+    d, width = F.shape
+    for i in range(d):
+        for k in range(width):
+            factors[place, i, k] = F[i, k]
+        pivots[place, i] = D[i]
+        lengths[place, 0, i], lengths[place, 1, i] = columns[0, i], columns[1, i]
+    copy_spread(spread, spreads, place)
+
+
+@inline
+def record_unsolved(state, t, share, trace):
+    """Write to the trace what is known after row t without a solution: loss, counts, and as
+    recursive residual what it is in units of the a-priori one.
+    """
+    _, D, _, tally, loss = state
+    for q in range(loss.shape[0]):
+        trace[2][t, q], trace[4][t, q] = loss[q], math.sqrt(share)
+    record_counts(trace[3], t, tally, rank_of(D), 0.0)
+
+
+@kernel(strict=True, makes_arrays=True)
+def learn_with_care(form, rows, span, limits, intercept, errors, trace, snapshots):
+    """Absorb rows of a span one by one until the state is sound.
+
+    ``form`` = (state, spread).  Returns the first row left, how many coefficients were held, and
+    whether ``errors`` (n, m) lack those of the last row, which need the coefficients before it.
+    The state after each row is copied to the snapshots, and the trace receives what needs no
+    solution: :func:`record_unsolved`.
+    """
+    state, spread = form
+    check_call(state, rows, span, errors)
+    _, D, columns, tally, loss = state
+    X, _, gates, weights = rows
+    d, m, held, t, sound = D.shape[0], loss.shape[0], 0, span[0], False
+    check_trace(trace, X.shape[0], d, m)
+    check_spread(spread, d, wants_sandwich(trace))
+    check_snapshots(snapshots, span, d, m)
     start, lacking = make_start(d, m, 1 if intercept else 0), False
     while t < span[1] and not sound and not lacking:
         share, outcome = take_carefully(state, rows, t, limits, start, False, errors)
@@ -91,41 +121,31 @@ def learn_with_care(form, rows, span, limits, intercept, errors, trace, snapshot
             share, outcome = take_carefully(state, rows, t, limits, start, True, errors)
         held += outcome
         absorb_squares(spread, X, gates, weights, t, t + 1)
-        rank = 0
-        for k in range(d):
-            rank += 1 if D[k] > 0 else 0
         sound = is_sound(D, columns, limits, tally)
-        for i in range(d):
-            for k in range(d + m):
-                factors[place, i, k] = F[i, k]
-            pivots[place, i] = D[i]
-            lengths[place, 0, i], lengths[place, 1, i] = columns[0, i], columns[1, i]
-        for target in range(m):
-            losses[t, target], recursive[t, target] = loss[target], math.sqrt(share)
-        copy_spread(spread, spreads, place)
-        record_counts(counts, t, tally, rank, 0.0)
-        place += 1
+        keep(state, spread, snapshots, t - span[0])
+        record_unsolved(state, t, share, trace)
         t += 1
     return t, held, lacking
 
 
-def take(form: FactorForm, rows: Rows, start: int, stop: int, errors: NDArray, trace: Trace) -> int:
-    """Absorb rows from ``start`` on until the state is sound; return the first row left."""
-    m, d = form.loss.shape[0], form.D.shape[0]
-    stop = min(stop, start + rows_at_once(d))
+def take(
+    form: FactorForm,
+    rows: Rows,
+    span: tuple[int, int],
+    errors: NDArray,
+    trace: Trace,
+    absorb: Callable[[tuple[int, int], Snapshots], tuple[int, bool]],
+) -> int:
+    """Take rows of a span until the state is sound; return the first row left.
+
+    ``absorb(span, snapshots)`` does it, as :func:`learn_with_care`, and returns that row and
+    whether the errors of the one before it are lacking.
+    """
+    m, d, start = form.loss.shape[0], form.D.shape[0], span[0]
+    stop = min(span[1], start + rows_at_once(d))
     snapshots = Snapshots.empty(stop - start, m, d, form.spread.size > 0)
     before = form.coefficients()
-    end, held, lacking = learn_with_care(
-        (form.in_kernels, form.spread_in_kernels),
-        tuple(rows),
-        (start, stop),
-        form.limits.square_root,
-        form.intercept,
-        errors,
-        tuple(trace),
-        tuple(snapshots),
-    )
-    form.held += held
+    end, lacking = absorb((start, stop), snapshots)
     read(snapshots, np.arange(end - start), trace, np.arange(start, end), form)
     if lacking:
         theta = before[None] if end - start == 1 else trace.coef[end - 2 : end - 1]
@@ -160,14 +180,6 @@ def group_by_pivots(D: NDArray[np.float64]) -> list[NDArray[np.int64]]:
     _, patterns = np.unique(known, axis=0, return_inverse=True)
     order = np.argsort(patterns.ravel(), kind="stable")
     return np.split(order, np.flatnonzero(np.diff(patterns.ravel()[order])) + 1)
-
-
-def write_residuals(
-    before: NDArray, rows: Rows, at: NDArray[np.int64], residual: NDArray, trace: Trace
-) -> None:
-    """Write the residuals of rows ``at`` given the coefficients (r, m, d) before each."""
-    residual[at] = errors = rows.Y[at] - predict(before, rows.X[at])
-    trace.recursive[at] *= errors
 
 
 def predict(theta: NDArray, X: NDArray) -> NDArray:
