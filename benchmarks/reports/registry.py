@@ -78,9 +78,10 @@ def without(text: str, rows: str = "", columns: tuple[int, ...] = ()) -> str:
 def stability(found: dict) -> Blocks:
     from .stability_report import tables
 
-    blocks = {(ACCURACY_PAGE, marker): text for marker, text in tables(found).items()}
-    blocks[ACCURACY_PAGE, "float64"] = without(blocks[ACCURACY_PAGE, "float64"], r"1\.0, 1e\+0[24]")
-    return blocks
+    texts = tables(found)
+    texts["float64"] = without(texts["float64"], r"1\.0, 1e\+0[24]", (3,))
+    texts["special"] = without(texts["special"], columns=(3,))
+    return {(ACCURACY_PAGE, marker): text for marker, text in texts.items()}
 
 
 def nist(found: dict) -> Blocks:
@@ -166,7 +167,7 @@ def sequence(found: dict) -> Blocks:
     from .sequence_report import tables
 
     texts = tables(found)
-    texts["sequence d64"] = without(texts["sequence d64"], columns=(3, 6))
+    texts["sequence d64"] = without(texts["sequence d64"], columns=(2, 3, 5, 6))
     texts["sequence steps"] = without(
         texts["sequence steps"], r"(long runs|one token) \| 0\.9 ", (3,)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gate_start import BLOCKS, SEEDS, STARTS, STEPS, TASKS, at_best, best_rate
+from gate_start import SEEDS, STARTS, STEPS, TASKS, at_best, best_rate
 from tables import table
 
 PAPER = "0.5"
@@ -81,11 +81,9 @@ weights.
             losses = " / ".join(f"{r['test_loss'][-1]:.3f}" for r in found)
             steps = (steps_to(r) for r in found)
             reached = " / ".join(f"{n:.0f}" if np.isfinite(n) else "never" for n in steps)
-            gates = [np.mean([g for r in found for g in r["gates"][1][b]]) for b in range(BLOCKS)]
             cells = [f"`{start}`", f"{best_rate(runs, task, start):g}", losses]
-            rows.append([*cells, reached, *(f"{a:.2f}" for a in gates)])
+            rows.append([*cells, reached])
         lines = ["start", "best rate", "test loss, by seed", "steps to 99 %"]
-        lines += ["mean gate after training, block 1", "block 2"]
         text += f"\n{words}\n\n"
         if task == "recall":
             text += table(lines, rows)

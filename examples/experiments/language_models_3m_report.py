@@ -25,9 +25,8 @@ def ended(runs: dict[str, Any], search: dict[str, Any]) -> str:
         short = search[key]
         seconds = f"{short['processor_seconds'] / short['steps'][-1]:.2f}"
         late = f"{row['by_position'][-1]:.3f}"
-        size, loss = f"{row['parameters']:,}", f"{row['loss']:.4f}"
-        rows.append([f"`{mixer}`", lr, size, loss, late, seconds])
-    head = ["mixer", "rate", "parameters", "validation loss", "of the last positions",
+        rows.append([f"`{mixer}`", lr, f"{row['loss']:.4f}", late, seconds])
+    head = ["mixer", "rate", "validation loss", "of the last positions",
             "processor seconds per step"]  # fmt: skip
     return table(head, rows)
 
