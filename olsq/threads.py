@@ -2,8 +2,8 @@
 
 A BLAS cuts a product into pieces, one per thread, and its idle threads wait actively for the next
 one.  The products of a stream are thin: the pieces take microseconds, so a second thread saves no
-time (measured up to 600 coefficients); beside another program it has no core, the first thread
-waits for it, and all of them spin: several times the processor time.
+time (measured up to 600 coefficients); while another program is running, it has no core, the first
+thread waits for it, and all of them spin, which takes several times the processor time.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="reports, minutes, pages")
     options = parser.parse_args(arguments)
     chosen = [BY_NAME[name] for name in options.only] if options.only else list(REPORTS)
-    print(re.sub("^Measured", "On", machine.sentence(machine.describe(), *machine.PACKAGES[2:])))
+    print(re.sub("^Measured", "On", machine.sentence(machine.describe(), *machine.PACKAGES[1:])))
     if options.list:
         for r in chosen:
             found = r.stored()

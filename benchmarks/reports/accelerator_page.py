@@ -10,6 +10,7 @@ from benchmarks.support.accelerators import DEVICES, SOLVES
 
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
+MANY = 1000  # kernels of the forward pass, from which a rule has a row
 PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "kda", "momentum_delta", "kalman_delta",
              "mamba", "softmax")  # fmt: skip
 
@@ -21,19 +22,31 @@ def number(value: float, unit: float = 1) -> str:
 
 
 def counts_table(found: dict[str, Any]) -> str:
-    """Table of what the programs of all rules do."""
+    """Table of what the programs do of rules with many kernels, and the most of the others."""
     lines = [
         "| rule | kernels | Gflop | GB moved | GB of temporaries |",
         "|---|---|---|---|---|",
     ]
+    few = []
     for name in RULES:
         pair = [found["counts"].get(f"{name}, {way}, {LENGTH}") for way in WAYS]
         if None in pair:
             continue
+        if pair[0]["kernels"] < MANY:
+            few.append(pair)
+            continue
         columns = (("kernels", 1), ("flops", 1e9), ("bytes", 1e9), ("temporary", 1e9))
         cells = [" / ".join(number(one[key], unit) for one in pair) for key, unit in columns]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", versions_text(found["counts"])])
+    kernels, temporary = (
+        " / ".join(number(max(each), unit) for each in zip(*values, strict=True))
+        for values, unit in (
+            ([[one["kernels"] for one in pair] for pair in few], 1),
+            ([[one["temporary"] for one in pair] for pair in few], 1e9),
+        )
+    )
+    rest = f"The other {len(few)} start at most {kernels} kernels, and need {temporary} GB at most."
+    return "\n".join([*lines, "", rest, versions_text(found["counts"])])
 
 
 def versions_text(counts: dict[str, Any]) -> str:
@@ -51,7 +64,7 @@ def versions_text(counts: dict[str, Any]) -> str:
 
 
 def prediction_table(found: dict[str, Any]) -> str:
-    """Table of predicted milliseconds, with the largest term of each."""
+    """Table of predicted milliseconds, with the largest term where it is not memory."""
     lines = [f"| predicted, ms | {' | '.join(DEVICES)} |", "|---" * (1 + len(DEVICES)) + "|"]
 
     def row(name: str, pair: Any, exact: bool) -> None:
@@ -59,7 +72,8 @@ def prediction_table(found: dict[str, Any]) -> str:
         for device in DEVICES:
             made = [accelerators.predict(counts, device, exact) for counts in pair]
             times = " / ".join(number(1e3 * seconds) for seconds, _ in made)
-            cells.append(f"{times} ({made[0][1]})")
+            limit = made[0][1]
+            cells.append(times if limit == "memory" else f"{times} ({limit})")
         lines.append(f"| {name} | {' | '.join(cells)} |")
 
     for name in PREDICTED:
@@ -99,17 +113,21 @@ def measured_table(stored: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def errors_table(stored: dict[str, Any]) -> str:
-    """Table of the rules by the size of their errors on the device, the smallest first."""
+def errors_list(stored: dict[str, Any]) -> str:
+    """List of the rules by the size of their errors on the device, the longest group unnamed."""
     narrow = {f"{rule} (d 64)": e for rule, e in stored.get("narrow_errors", {}).items()}
     errors = stored["errors"] | narrow
     edges = (1e-5, 1e-3, 1.0)
-    lines = ["| largest error / largest output | rules |", "|---|---|"]
-    for low, high in zip((0.0, *edges), edges, strict=False):
-        inside = {rule: e for rule, e in errors.items() if low <= e < high}
-        if inside:
-            span = f"{min(inside.values()):.0e} to {max(inside.values()):.0e}"
-            lines.append(f"| {span} | {', '.join(inside)} |")
+    groups = [
+        {rule: e for rule, e in errors.items() if low <= e < high}
+        for low, high in zip((0.0, *edges), edges, strict=False)
+    ]
+    longest = max(groups, key=len)
+    lines = []
+    for inside in filter(None, groups):
+        span = " to ".join(dict.fromkeys(f"{f(inside.values()):.0e}" for f in (min, max)))
+        names = "the other rules" if inside is longest else ", ".join(inside)
+        lines.append(f"* {span}: {names}")
     return "\n".join(lines)
 
 
@@ -117,7 +135,7 @@ def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str | None], str]
     """Texts of the page about what was measured on a device."""
     return {
         ("measurements/accelerators.md", "accelerator measured"): measured_table(stored),
-        ("measurements/accelerators.md", "accelerator errors"): errors_table(stored),
+        ("measurements/accelerators.md", "accelerator errors"): errors_list(stored),
     }
 
 

@@ -179,7 +179,7 @@ def error_table(rows: list[dict[str, Any]]) -> str:
 
 
 def distance_table(rows: list[dict[str, Any]], date: str) -> str:
-    """The page's table of distances."""
+    """A table of distances."""
     forms = [name for name in rows[0] if name not in ("width", "keys")]
     lines = ["| keys | K | " + " | ".join(forms) + " |", "|---|---|" + "---|" * len(forms)]
     for row in rows:
@@ -199,8 +199,7 @@ def main() -> None:
         print(row, flush=True)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     marked.replace_between(PAGE, "filtered errors", error_table(found["errors"]))
-    text = distance_table(found["distances"], found["date"])
-    marked.replace_between(PAGE, "filtered distances", text)
+    print(distance_table(found["distances"], found["date"]))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from .numerics_figures import BLUE, DOCS, GREY, STYLE
 PAGE = DOCS / "measurements" / "rows.md"
 FIGURE = DOCS / "img" / "forgetting.png"
 USUAL = "Exponential(.99)"
+PEERS = ("padasip", "filterpy")
 
 
 def table(columns: list[str], rows: list[tuple[str, list[float]]]) -> str:
@@ -44,12 +45,20 @@ def phases(result: dict) -> list[tuple[str, list[float]]]:
     return found
 
 
-def time_table(result: dict) -> str:
-    lines = ["| | a row of a block | a row alone (`step`) |", "|---|---:|---:|"]
-    for label, entry in result["times"].items():
-        block = f"{entry['block']:.2f} us" if "block" in entry else ""
-        lines.append(f"| `{label}` | {block} | {entry['row']:.1f} us |")
-    return "\n".join(lines)
+def time_text(result: dict) -> str:
+    """Times of a row in a block and alone: by a factor, by a random walk, by the others."""
+    ours = {label: entry for label, entry in result["times"].items() if "block" in entry}
+    alone = {label: f"{entry['row']:.1f} us" for label, entry in result["times"].items()}
+    factor, walk = (ours.pop(label) for label in (USUAL, "RandomWalk(1e-4)"))
+    ours.pop("none (forget=1)")
+    blocks, rows = ([entry[key] for entry in ours.values()] for key in ("block", "row"))
+    padasip, filterpy = (alone[label] for label in alone if label.split()[0] in PEERS)
+    return (
+        f"A row of a block takes {factor['block']:.2f} us with a factor, {walk['block']:.2f} us "
+        f"with `RandomWalk`, and {min(blocks):.2f} to {max(blocks):.2f} us with the other "
+        f"strategies; `step` takes {factor['row']:.1f}, {walk['row']:.1f}, and {min(rows):.1f} to "
+        f"{max(rows):.1f} us, padasip {padasip} and filterpy {filterpy}."
+    )
 
 
 def draw(result: dict) -> None:
@@ -98,7 +107,7 @@ def tables(result: dict) -> dict[str, str]:
     )
     return {
         "one-stream": with_zeros(table(list(PHASES), phases(result))),
-        "times": with_zeros(time_table(result)),
+        "times": time_text(result),
         "measured": facts,
     }
 

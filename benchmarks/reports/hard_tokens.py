@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 
 import olsq
 from benchmarks.suites.sequence_streams import unit
-from benchmarks.support import machine, marked
+from benchmarks.support import machine
 from olsq.reference import sequence as reference
 from olsq.sequence.jax import online_lstsq
 
 RESULTS = Path(__file__).parents[1] / "results" / "hard_tokens.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 T, D, M = 64, 8, 2
 GATES = (1.0, 0.9999, 0.999, 0.99, 0.9, 0.5)
 
@@ -146,7 +145,7 @@ def main() -> None:
     date = datetime.date.today().isoformat()
     result = {"streams": n, "date": date, "machine": machine.describe(), "rows": rows}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    marked.replace_between(PAGE, "hard", table(result))
+    print(table(result))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Every solver on NumPy arrays beside the same solver in JAX, jitted, in one process.
 
-    python -m benchmarks.reports.numpy_solvers  # some minutes; rewrites the table in the docs
+    python -m benchmarks.reports.numpy_solvers  # some minutes; prints the table
 
 8 heads, 4,096 tokens, d 64, ridge 0.25, Zipf tokens, gates .999, float32.  The sides take turns.
 The error is that of an output against one dense float64 solve per token, relative to the largest.
@@ -22,11 +22,10 @@ import numpy as np
 
 import olsq
 from benchmarks.suites.sequence_streams import exact, make
-from benchmarks.support import machine, marked
+from benchmarks.support import machine
 from olsq.sequence import jax as in_jax
 
 RESULTS = Path(__file__).parents[1] / "results" / "numpy_solvers.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 SOLVERS = {
     "`ChunkExact()`": olsq.ChunkExact(),
     "`ChunkExact(corrections=2)`": olsq.ChunkExact(corrections=2),
@@ -89,7 +88,7 @@ def gradients(given: tuple[Any, ...]) -> tuple[Callable[[], Any], Callable[[], A
 
 
 def table(rows: list[list[Any]]) -> str:
-    """The page's table: milliseconds, their ratio and errors of both sides."""
+    """Milliseconds, their ratio and errors of both sides."""
     lines = ["| solver | NumPy ms | JAX ms | NumPy / JAX | error NumPy | error JAX |"]
     lines += ["|---|---|---|---|---|---|"]
     for name, ours, theirs, error, other in rows:
@@ -126,8 +125,7 @@ def main() -> None:
     date = datetime.date.today().isoformat()
     RESULTS.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
     note = "The gradient's error is the distance between the sides."
-    text = f"{table(rows)}\n\nBest of {ROUNDS}, taken in turn; {date}. {note}"
-    marked.replace_between(PAGE, "numpy solvers", text)
+    print(f"{table(rows)}\n\nBest of {ROUNDS}, taken in turn; {date}. {note}")
 
 
 if __name__ == "__main__":

@@ -66,10 +66,10 @@ def row(found: dict[str, Any], part: str, **wanted: Any) -> dict[str, Any]:
     return one
 
 
-def speed_of(found: dict[str, Any], method: str, d: int) -> float:
-    """Nanoseconds per row of one target."""
+def speed_of(found: dict[str, Any], method: str, d: int, m: int = 1) -> float:
+    """Nanoseconds per row of m targets."""
     return next(r["ns"] for r in found["records"]
-                if (r["method"], r["d"], r["m"]) == (method, d, 1))  # fmt: skip
+                if (r["method"], r["d"], r["m"]) == (method, d, m))  # fmt: skip
 
 
 def sides(found: list, dtype: str) -> list[float]:
@@ -81,6 +81,13 @@ def passes(found: dict[str, Any]) -> list[float]:
     """A local solve's time in passes of softmax attention, forward and backward: least, most."""
     rows = [row.split("|") for row in found["tables"][1].splitlines()[2:]]
     return [f(float(row[i]) for row in rows) for i in (6, 8) for f in (min, max)]
+
+
+def busy_ratios(found: dict[str, Any]) -> list[float]:
+    """Times on busy cores over quiet ones: least and most of olsq, their number, two others."""
+    ratios = {name: row["busy"] / row["one"] for name, row in found["doors"].items()}
+    others = [ratios.pop(name) for name in list(ratios) if name.startswith(("NumPy", "statsm"))]
+    return [min(ratios.values()), max(ratios.values()), len(ratios), *others[:2]]
 
 
 def short(found: dict[str, Any]) -> list[float]:
@@ -101,12 +108,28 @@ QUOTES = (
           lambda s: [s["speed|H8 T4096 d64|1.0"]["CG, 30 steps"][0]
                      / s["speed|H8 T4096 d64|1.0"]["default"][0]], 0.1),
     Quote(SEQUENCES,
-          "JAX takes {} to {} times as long as NumPy in float64 and {} to {} times in float32",
+          "On other shapes JAX takes {} to {} times as long as NumPy in float64 and {} to {} times "
+          "in float32",
           "sequence_numpy",
           lambda s: [f(sides(s, t)) for t in ("float64", "float32") for f in (min, max)], 0.1),
-    Quote(SEQUENCES, "(d 2), where both take {} to {} ms", "sequence_numpy",
-          lambda s: [f(float(c.split()[0]) for r in s if "d2" in r[0] and r[1] == "float32"
-                       for c in r[3:5]) for f in (min, max)], 0.2),
+    Quote(SEQUENCES, "`ChunkExact()` takes {} ms with NumPy and {} ms with JAX, 30 steps of "
+          "conjugate gradient {} and {}, and a gradient in float64 {} and {}.", "numpy_solvers",
+          lambda s: [1e3 * ms for name in ("`ChunkExact()`", "`ConjugateGradient(30, 0)`",
+                                           "gradient, float64")
+                     for ms in next(r for r in s["rows"] if r[0] == name)[1:3]]),
+    Quote(SPEED, "{} to {} in all {} calls of olsq that were measured, {} in NumPy's `lstsq` and "
+          "{} in statsmodels' `OLS`", "busy", busy_ratios, 0.1),
+    Quote(SPEED, "Ten targets with the same 16 regressors take {} ns per row instead of {}, and "
+          "coefficients after every row {} instead of {} us.", "speed",
+          lambda s: [speed_of(s, method, 16, m) / unit
+                     for method, unit in (("olsq fit", 1), ("olsq coefficient_path", 1e3))
+                     for m in (10, 1)]),
+    Quote(SEQUENCES, "the largest error of the default is {} (JAX) and {} (NumPy) in float32; one "
+          "Cholesky factorisation per token gives NaN in {} of {} streams", "hard_tokens",
+          lambda s: [*(s["rows"][i][5] for i in (0, 2)), s["rows"][4][2], s["streams"]], 0.3),
+    Quote(SEQUENCES, "differ by {} % at K = 4, {} % at K = 16 and {} % at K = 64", "filtered_rules",
+          lambda s: [100 * row["`information=1`"] for row in s["distances"]
+                     if row["keys"] == "any direction"]),
     Quote(SEQUENCES, "Errors are at most {} with both", "sequence_gates",
           lambda s: [max(max(row[4:6]) for row in s["rows"])]),
     Quote(SEQUENCES, "a solve takes {} to {} times the processor time of `1 + steps` passes of "
@@ -124,14 +147,20 @@ QUOTES = (
           "cli_speed",
           lambda s: [*s["processor_seconds"].values(), s["fit_over_its_parts"],
                      s["start_of_olsq_fit"]]),
+    Quote(ACCURACY, "factor of 0.99 it is lost after {} to {} rows.", "stability",
+          lambda s: [f(rows["textbook, P x reused"]["lost_at"] for name, rows in s["cells"].items()
+                       if re.fullmatch("float64 cond .* forget 0.99", name)) for f in (min, max)]),
     Quote(ACCURACY, "coefficients are within {} *standard errors*", "forgetting",
           lambda s: [max(x for row in s["rounding"].values() for x in row.values())]),
     Quote(ACCURACY, "wrong by {} after 1,000 rows, the square root by {}.",
           "random_walk_forms",
           lambda s: [float(x) for x in s["tables"][0].splitlines()[-1].split("|")[2:4]]),
-    Quote(ROWS, "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
-          lambda s: [float(x) for k in (10, 300)
-                     for x in re.findall(rf"\| 300 \| {k} \| ([\d.]+),", s["tables"][1])]),
+    Quote(ROWS, "residual of {} units after plain hyperbolic rotations, of {} with LINPACK's "
+          "method and of {} with olsq's", "linalg_downdates",
+          lambda s: [float(cell.split(";")[0])
+                     for cell in s["tables"][0].splitlines()[-1].strip("|").split("|")[1:]]),
+    Quote(ROWS, "fresh / update is {} with NumPy arrays and {} with JAX arrays", "linalg",
+          lambda s: [float(row.split("|")[2]) for row in s["tables"][2].splitlines()[2:]]),
     Quote(ACCURACY, "within {} standard errors of the same rows in float64 after ten "
           "million rows", "long_float32",
           lambda s: [max(float(x) for row in s["tables"][0].splitlines()[2:]

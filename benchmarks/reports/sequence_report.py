@@ -69,8 +69,8 @@ def growth(cache):
             f"{first} to {last} tokens: {'; '.join(said)}."
         ]
     for _, rows in pick(cache, "small"):
-        body = [[f"{x:.1f}" for x in rows.values()]]
-        tables["sequence short"] = table("| " + " | ".join(rows) + " |", body)
+        said = ", ".join(f"{ms:.1f} ms with {name}" for name, ms in rows.items())
+        tables["sequence short"] = [f"{said}."]
     found = pick(cache, "memory")
     if found:
         body = []

@@ -9,7 +9,6 @@ from ..support.marked import replace_between
 
 PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "speed.md"
 PEERS = ("numba", "padasip", "river", "filterpy", "statsmodels", "polars-ols")
-SHARED = ("olsq fit", "olsq partial_fit", "olsq coefficient_path", "olsq rolling path")
 LEFT_OUT = (  # of the page; the JSON has them
     *("traffic: read and write P", "NumPy loop", "river, no forgetting"),
     *("filterpy", "RollingOLS, full"),
@@ -63,7 +62,6 @@ def tables(results: dict) -> dict[str, str]:
     return {
         "machine": machine.sentence(results["machine"], *PEERS),
         "times": times([r for r in records if r["method"] not in LEFT_OUT], 1),
-        "targets": times([r for r in records if r["method"] in SHARED], 10),
     }
 
 

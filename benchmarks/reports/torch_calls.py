@@ -98,9 +98,17 @@ def table(found: dict[str, dict[str, float]]) -> str:
 
 
 def text(found: dict) -> str:
-    """The block of the page: the table, and what it was measured on."""
+    """The block of the page: sentences, and what they were measured on."""
     machine = found["machine"]
-    return f"{table(found['cases'])}\n\nPyTorch {machine['torch']}. {sentence(machine)}"
+    said = (
+        f"A call of `{name}` takes {own['tensors']:.1f} ms, "
+        f"{own['tensors'] / own['arrays']:.2f} times the JAX call and "
+        f"{own['tensors'] / own['jit']:.2f} times that under `jit`; its gradient "
+        f"takes {own['tensor gradient']:.1f} ms, "
+        f"{own['tensor gradient'] / own['jit gradient']:.2f} times `jit(grad)`."
+        for name, own in found["cases"].items()
+    )
+    return f"{' '.join(said)} PyTorch {machine['torch']}. {sentence(machine)}"
 
 
 def main() -> None:

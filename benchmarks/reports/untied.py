@@ -17,21 +17,11 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "takes 12 ms of processor time more than `import numpy`",
         "asv's suite `startup` follows it",
     ),
-    (
-        "docs/measurements/rows.md",
-        "their times are a hundred times that",
-        "printed by the examples, not stored",
-    ),
     ("docs/layers.md", "rises from 6.5 nats at width 64 to 18.3 at 1,024", ONCE),
     (
         "docs/measurements/sequences.md",
         "then compile in 18 s instead of 50 s",
         "printed by `python -m benchmarks.reports.depth`",
-    ),
-    (
-        "docs/measurements/rows.md",
-        "downdate is 2.1 units of 2.2e-16",
-        "a bound in `tests/linalg` holds it",
     ),
     ("docs/measurements/rows.md", "A call costs about 14 µs of Python", ONCE),
     (

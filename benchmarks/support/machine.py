@@ -58,9 +58,8 @@ def describe() -> dict[str, object]:
 def sentence(facts: dict, *packages: str) -> str:
     """Write one line of prose out of :func:`describe`, with the versions of these packages."""
     versions = facts["versions"]
-    shown = ", ".join(f"{name} {versions[name]}" for name in ("olsq", "numpy", *packages))
+    shown = ", ".join(f"{name} {versions[name]}" for name in ("olsq", *packages))
     threads = f"{facts['threads']} BLAS thread" + "s" * (facts["threads"] > 1)
     return (
-        f"Measured {facts['date']} on {facts['cpu']} ({facts['cores']} cores, {threads}), "
-        f"Python {facts['python']}, {shown}."
+        f"Measured {facts['date']} on {facts['cpu']} ({facts['cores']} cores, {threads}), {shown}."
     )

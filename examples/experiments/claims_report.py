@@ -14,24 +14,24 @@ from typing import NamedTuple
 import numpy as np
 from claim_effects import MET, NOT_MET, TOO_SMALL, Effect, effects, verdict
 from sander_population import LAST
-from tables import with_zeros
+from tables import table, with_zeros
 from task_training import RESULTS, load_results
 
 INTRO = """\
 # Claims of the papers, tested
 
-For readers of the papers: each claim that could be tested on two cores, the criterion for it, and
-whether it was met. Of these claims,
+For readers of the papers: each claim that could be tested on two cores, and whether its criterion
+was met. Of these claims,
 """
 ABOUT = """
 B is chapter 2 of J. von Oswald's thesis ("Transformers learn in-context by gradient descent"), C
 chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet (von Oswald et al.
 2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test* means
 that there were too few data or seeds, or that the model was too small, for the criterion to say
-what the claim says. Criteria were set before the runs, except for B3, B4, C5, E2 and E3. Each
-script says first what is smaller than in the paper; the JSON files beside this page have the
-measured values and the number of runs. Forget gates of D start at one half, as in the paper, unless
-the row says otherwise.
+what the claim says. Criteria were set before the runs, except for B3, B4, C5, E2 and E3; those of
+claims that are met stand in the scripts. Each script says first what is smaller than in the paper;
+the JSON files in the folder of this page have the measured values and the number of runs. Forget
+gates of D start at one half, as in the paper, unless the row says otherwise.
 
 """
 
@@ -52,11 +52,9 @@ IDENTITIES = """\
 ## Exact identities
 
 Tests in `tests/icl` hold these in float64, to 1e-6 or better, or to three standard errors where
-they sample (Neumann series: slope within 5 %): the thesis' propositions 1 and 3, its equations 2.12
-and 2.16 to 2.21 (GD++), 3.5, 3.8 to 3.19 and 3.34 (recursions), 3.44 to 3.57 (Neumann series) and
-section 3.7.3.2 (causal layers are online descent); MesaNet's equations 17 to 24 (online Newton),
-and that no conjugate-gradient step is gated linear attention and d steps are exact; Sander's
-propositions 2 to 8 and lemma 3, with proposition 4 corrected.
+they sample: the thesis' propositions 1 and 3, its equations 2.12, 2.16 to 2.21, 3.5, 3.8 to 3.19,
+3.34 and 3.44 to 3.57 and section 3.7.3.2; MesaNet's equations 17 to 24; Sander's propositions 2 to
+8 and lemma 3, with proposition 4 corrected.
 
 """
 # Figures that are on no other page, and the paper's that they repeat.
@@ -230,16 +228,13 @@ def population_rows() -> Iterator[Row]:
     )  # fmt: skip
 
 
-def line(row: Row, effect: Effect) -> str:
-    """One line of the table; the measured values are in the stored results."""
-    said = verdict(row.passed, effect)
-    said = said if said in (MET, "") else f"**{said}**"
-    note = effect.too_small or (row.note if row.passed is False else "")
+def cells_of(row: Row, effect: Effect) -> list[str]:
+    """Cells of a line; the measured values are in the stored results."""
     path = row.script if row.script.startswith("..") else f"../../examples/experiments/{row.script}"
-    if note:
-        said += f": {note[0].lower() if note[1:2].islower() else note[0]}{note[1:].rstrip('.')}"
-    cells = (f"[{row.name}]({path})", row.paper, row.criterion, said)
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    said = [f"[{row.name}]({path})", row.paper]
+    if verdict(row.passed, effect) != MET:
+        said += [row.criterion, (effect.too_small or row.note).rstrip(".")]
+    return [cell.replace("|", "\\|").replace("\n", " ") for cell in said]
 
 
 # Result file -> its runs, and the claims that they are behind.
@@ -270,23 +265,24 @@ def page() -> str:
     rows = [*stored_rows(), recall_row(), *spending_rows(), *training_rows(),
             bounds_row(), *population_rows()]  # fmt: skip
     rows.sort(key=lambda row: (row.name[0], int(row.name.split(",")[0][1:]), row.name))
-    head = "| claim and script | the paper | criterion | verdict |\n| --- | --- | --- | --- |\n"
     ran = [row for row in rows if row.passed is not None]
     seen = effects()
-    said = [verdict(row.passed, seen.get(row.name, Effect("", ""))) for row in ran]
+    by_verdict: dict[str, list[list[str]]] = {word: [] for word in (MET, NOT_MET, TOO_SMALL)}
+    for row in ran:
+        effect = seen.get(row.name, Effect("", ""))
+        by_verdict[verdict(row.passed, effect)].append(cells_of(row, effect))
+    met, failed, small = by_verdict.values()
     text = INTRO + (
-        f"{len(ran)} were tried: {said.count(MET)} are met, {said.count(NOT_MET)} are not, and "
-        f"{said.count(TOO_SMALL)} are too small to test.\n"
+        f"{len(ran)} were tried: {len(met)} are met, {len(failed)} are not, and "
+        f"{len(small)} are too small to test.\n"
     )
     text += ABOUT + older()
-    noted: set[str] = set()
-    lines = []
-    for row in rows:
-        if row.note in noted:
-            row = row._replace(note="")  # said above
-        noted.add(row.note)
-        lines.append(line(row, seen.get(row.name, Effect("", ""))))
-    text += "## Measured\n\n" + head + "\n".join(lines) + "\n\n"
+    missing = [row.name for row in rows if row.passed is None]
+    text += f"Not run yet: {', '.join(missing)}.\n\n" if missing else ""
+    text += "## Met\n\n" + table(["claim and script", "the paper"], met) + "\n"
+    head = ["claim and script", "the paper", "criterion", "what was found"]
+    text += "## Not met\n\n" + table(head, failed) + "\n"
+    text += "## Too small to test\n\n" + table(head, small) + "\n"
     text += IDENTITIES + LEFT_OUT
     for name, theirs in FIGURES.items():
         if (RESULTS / f"{name}.png").exists():

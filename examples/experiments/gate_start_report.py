@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gate_start import BLOCKS, SEEDS, STARTS, STEPS, TASKS, at_best, best_rate
+from gate_start import SEEDS, STARTS, STEPS, TASKS, at_best, best_rate
+from tables import table
 
 PAPER = "0.5"
 GOAL = 0.99
@@ -17,8 +18,7 @@ LANGUAGE = """\
 CHOICE = """
 No seed from one half learned recall in this time, and all from .99 did or nearly did. On bytes the starts' means end within 1.4 % of
 each other: inconclusive for language models at this size. So layers of every rule [start near .99](../layers.md#initialisation).
-`forget_bias=0.0` starts them at one half, as in the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. Each page of results says
-which start it used, and [heads over training](test-time-compute.md#heads-over-training) uses both.
+`forget_bias=0.0` starts them at one half, as in the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads.
 """
 
 
@@ -81,15 +81,12 @@ weights.
             losses = " / ".join(f"{r['test_loss'][-1]:.3f}" for r in found)
             steps = (steps_to(r) for r in found)
             reached = " / ".join(f"{n:.0f}" if np.isfinite(n) else "never" for n in steps)
-            gates = [np.mean([g for r in found for g in r["gates"][1][b]]) for b in range(BLOCKS)]
             cells = [f"`{start}`", f"{best_rate(runs, task, start):g}", losses]
-            cells += [reached] if task == "recall" else []
-            rows.append(cells + [f"{a:.2f}" for a in gates])
-        lines = ["start", "best rate", "test loss, by seed"]
-        lines += ["steps to 99 %"] if task == "recall" else []
-        lines += ["mean gate after training, block 1", "block 2"]
+            rows.append([*cells, reached])
+        lines = ["start", "best rate", "test loss, by seed", "steps to 99 %"]
         text += f"\n{words}\n\n"
-        for line in (lines, ["---"] * len(lines), *rows):
-            text += "| " + " | ".join(line) + " |\n"
-        text += f"\nTest loss compared with `{PAPER}`: {verdict(runs, task)}.\n"
+        if task == "recall":
+            text += table(lines, rows)
+        else:
+            text += f"Test loss compared with `{PAPER}`: {verdict(runs, task)}.\n"
     return text + CHOICE

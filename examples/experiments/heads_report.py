@@ -14,12 +14,6 @@ def heads_of(runs: list[dict[str, Any]], name: str, at: int) -> np.ndarray:
     return np.concatenate([np.ravel(run["heads"][name][at]) for run in runs])
 
 
-def spread(values: np.ndarray, form: str) -> str:
-    """Median, and least to most in brackets."""
-    low, middle, high = (format(x, form) for x in (values.min(), np.median(values), values.max()))
-    return f"{middle} ({low} to {high})"
-
-
 def by_memory(runs: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
     """Steps at the end, of the heads whose mean gate is above ``LONG`` then, and of the others."""
     long = heads_of(runs, "forget", -1) > LONG
@@ -50,12 +44,8 @@ def section(results: dict[str, Any]) -> str:
         starts.setdefault(key.rpartition(", seed ")[0], []).append(run)
     first = next(iter(results["runs"].values()))
     few = [n for n in first["spend"]["steps"] if n <= 5]  # more steps lose nothing
-    rows, lost = [], []
+    lost = []
     for start, runs in starts.items():
-        for at in (0, len(first["steps"]) // 2, -1):
-            heads = [spread(heads_of(runs, name, at), form) for name, form in
-                     (("forget", ".2f"), ("condition", ".3g"), ("steps", ".1f"))]  # fmt: skip
-            rows.append(f"| {start} | {first['steps'][at]:,} | {' | '.join(heads)} |")
         for run in runs:
             spent = run["spend"]
             gaps = (signed(loss - spent["exact"]) for loss in spent["fixed"][: len(few)])
@@ -79,10 +69,6 @@ as in new layers. Condition numbers, geometric means, and steps are of tokens 12
 sequences.
 
 ![Gates, condition numbers and steps of every head over training](heads-over-training.png)
-
-| start | step | gate: median (range over heads) | condition number | steps to 1e-4 |
-| --- | --- | --- | --- | --- |
-{chr(10).join(rows)}
 
 Loss of fixed numbers of conjugate-gradient steps at the end against the exact solution, in nats;
 steps per token to a tolerance of 1e-4; rank correlation over the 16 heads of mean gate and condition number (p):

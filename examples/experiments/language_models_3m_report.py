@@ -25,9 +25,8 @@ def ended(runs: dict[str, Any], search: dict[str, Any]) -> str:
         short = search[key]
         seconds = f"{short['processor_seconds'] / short['steps'][-1]:.2f}"
         late = f"{row['by_position'][-1]:.3f}"
-        size, loss = f"{row['parameters']:,}", f"{row['loss']:.4f}"
-        rows.append([f"`{mixer}`", lr, size, loss, late, seconds])
-    head = ["mixer", "rate", "parameters", "validation loss", "of the last positions",
+        rows.append([f"`{mixer}`", lr, f"{row['loss']:.4f}", late, seconds])
+    head = ["mixer", "rate", "validation loss", "of the last positions",
             "processor seconds per step"]  # fmt: skip
     return table(head, rows)
 
@@ -61,8 +60,7 @@ of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {token
 times those of the models above, five times through the novels. Losses are nats per byte; "the last
 positions" are {first:,} to {last:,}. One seed of each: the spread between seeds is
 unknown. **The gates start differently**: those of `mesa` near .99, those of `gla`,
-`gated_delta` and `mamba2` at one half (`forget_bias=0.0`), while layers
-[now start near 0.99](../layers.md#initialisation). `softmax` has no short convolution;
+`gated_delta` and `mamba2` at one half. `softmax` has no short convolution;
 `softmax, convolution` has the others'.{untrained(search, runs)}
 
 ![Loss over training, and by position against softmax with a convolution](language-models-3m.png)

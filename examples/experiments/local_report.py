@@ -53,8 +53,7 @@ Error of local least squares, compared with the best of four other estimators (s
 {verdicts}
 {f"{chr(10)}Not run yet: {'; '.join(left)}.{chr(10)}" if left else ""}
 `python examples/experiments/{untrained.NAME.replace("-", "_")}.py`, {days}, after Zuo et al. (2025): squared errors of pairs {untrained.LAST + 1} to {untrained.LENGTH}, over
-{untrained.STREAMS} streams; inputs on a sphere in 4 dimensions, noise of variance 0.01. Every estimator is tuned on {untrained.TUNING} other streams, of the same kind
-unless another kind is named.
+{untrained.STREAMS} streams. Every estimator is tuned on {untrained.TUNING} other streams, of the same kind unless another kind is named.
 """  # noqa: E501
 
 
@@ -114,7 +113,7 @@ def verdicts(results: dict[str, Any]) -> dict[str, dict[str, Comparison | str]]:
 
 
 def trained_section(results: dict[str, Any]) -> str:
-    """Trained mixers: local linear attention beside softmax, Parallax and global regressions."""
+    """Trained mixers: local linear attention, softmax, Parallax and global regressions."""
     found = verdicts(results)
     said = {name: [cell_of(name, row[rival]) for rival in QUESTIONS] for name, row in found.items()}
     shown = {name: cells for name, cells in said.items() if any("**" in cell for cell in cells)}
@@ -126,23 +125,8 @@ def trained_section(results: dict[str, Any]) -> str:
 {table(heads, rows)}
 Error of `local_linear` compared with `softmax` (a line against a mean) and with `parallax` (a solved against a learned direction); in the last
 column, of the best local regression compared with the best global one (`mesa` and its variants). {len(SEEDS)} seeds each. The other
-{len(said) - len(shown)} tasks show no difference or are inconclusive. All three have rotary positions, no gates and a state that grows, and a short convolution on tokens
-that are not pairs.
-
-{elsewhere(results)}
+{len(said) - len(shown)} tasks show no difference or are inconclusive.
 """  # noqa: E501
-
-
-def elsewhere(results: dict[str, Any]) -> str:
-    """Which mixers have the least error out of distribution, on the nonlinear targets."""
-    said = []
-    for name in (name for name, task in TASKS.items() if task.elsewhere):
-        rows, parts = found_on(results, name), []
-        for what in TASKS[name].elsewhere:
-            best = min(rows, key=lambda row: np.mean([run["elsewhere"][what] for run in row.runs]))
-            parts.append(f"`{best.mixer}` ({what})")
-        said.append(f"for {title_of(name).removeprefix('Regression, ')}, {', '.join(parts)}")
-    return f"Out of distribution these have the least error: {'; '.join(said)}."
 
 
 def answer(results: dict[str, Any]) -> str:
@@ -164,30 +148,8 @@ def answer(results: dict[str, Any]) -> str:
     )
 
 
-PAGE = "[local regression](when-to-solve.md#trained-local-regressions)"
-
-
-def trained_conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Sentences about trained mixers, with which the page opens: its first table says the rest."""
-    rows = []
-    if r := found["when-to-solve"]:
-        table_, said = verdicts(r), []
-        for rival, what in QUESTIONS.items():
-            words = [word_of(name, row[rival]) for name, row in table_.items()]
-            counts = {w: words.count(w) for w in dict.fromkeys(words)}
-            if set(counts) != {"not run yet"}:
-                said.append(f"{what}, {', '.join(f'{word} in {n}' for word, n in counts.items())}")
-        if said:
-            text = f"**Local linear attention**, error on {len(table_)} tasks: {'; '.join(said)}."
-            rows.append((text, f"{len(SEEDS)} seeds each", PAGE, "when-to-solve.png"))
-    for seeds, text in parallax_conclusion(found):
-        rows.append((text, f"{seeds} seeds per task", PAGE, f"{direction.NAME}.png"))
-    return rows
-
-
-def parallax_conclusion(found: dict[str, Any]) -> list[tuple[int, str]]:
-    """The number of seeds and the sentence about Parallax's direction, if it has been measured."""
+def parallax_conclusion(found: dict[str, Any]) -> list[str]:
+    """The sentence about Parallax's direction, if it has been measured."""
     if not (r := found["parallax-direction"]):
         return []
-    text = f"**Does Parallax find the direction that solving gives?** {answer(r)}"
-    return [(min(len(runs) for runs in r.values()), text)]
+    return [f"**Does Parallax find the direction that solving gives?** {answer(r)}"]

@@ -109,7 +109,6 @@ def figure(done: dict[str, Any]) -> Any:
 def page(results: dict[str, Any], batch: int) -> str:
     done, run = results["methods"], results["run"]
     head = done["exact head"]["final"]
-    ridges = np.array(head["ridge"])
     return f"""\
 # Meta-learning: learning to learn sines
 
@@ -131,14 +130,9 @@ If the frequency of the sines is U(0.7, 1.3) instead of 1, the errors with ten p
 
 {work(done, batch)}
 The exact head also solves ten ridge regressions of {learners.WIDTH + 1} features per task, which the count leaves out.
-Its forgetting factor, from 0.88, went to {spread(head["forget"])}; its ridges, from 1, to a median of
-{spread(ridges[:, 1])}. Sparse-MAML's mask freezes {frozen(done["sparse-MAML"]["final"])} % of the parameters in the inner loop.
 
-## Limits
-
-Implicit MAML does not learn here: five inner steps do not reach the minimum at which its outer gradient holds, and away from it the
-Hessian is indefinite. The thesis' networks classify images; it reports frozen shares that fall with depth and an output bias that is
-nearly always frozen. The tasks favour a solved head: two features and two points determine a sine of known frequency.
+**Limits.** The tasks favour a solved head: two features and two points determine a sine of known frequency. Implicit MAML does not
+learn here: five inner steps do not reach the minimum at which its outer gradient holds.
 """
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import stable_training
 from gate_start import at_best
-from gate_start_report import STARTS, paired, steps_to
 from gate_start_report import section as gate_start
+from gate_start_report import steps_to
 from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
@@ -23,7 +23,6 @@ from language_models_3m_report import section as language_models_3m
 from local_report import (
     estimators_section,
     parallax_conclusion,
-    trained_conclusions,
     trained_section,
 )
 from parity import end_of
@@ -36,35 +35,31 @@ from task_training import RESULTS, load_results
 INTRO = """\
 # Results of studies
 
-For readers who ask when it pays to solve a regression at every token, on small tasks and models. Each row of the table is one conclusion, with the
-number of runs behind it and its page.
+For readers who ask when it pays to solve a regression at every token, on small tasks and models.
 
 ![Error of the best rule that solves over that of the best that does not, for each task](when-to-solve-answer.png)
 
 `examples/experiments/report.py` makes these pages from the results of the scripts in the same folder; the machine had two shared x86-64 cloud
-cores. Every page says how forget gates started: mostly at one half, as in the MesaNet paper. Layers now [start near
+cores. Every page says how forget gates started: mostly at one half (`forget_bias=0.0`), as in the MesaNet paper. Layers now [start near
 0.99](../layers.md#initialisation).
 
 """
 
 
 def noisy_recall(results: dict[str, Any]) -> str:
-    by_steps: dict[Any, list[str]] = {}
-    for name, r in sorted(results.items(), key=lambda item: reached(item[1])):
-        steps = reached(r) if reached(r) < np.inf else "not reached"
-        by_steps.setdefault(steps, []).append(f"`{name}`{mark(r)}")
-    rows = [[steps, ", ".join(names)] for steps, names in by_steps.items()]
+    steps = {name: reached(r) for name, r in results.items() if reached(r) < np.inf}
+    first, last = min(steps.values()), max(steps.values())
+    slowest = ", ".join(f"`{name}`" for name, n in steps.items() if n == last)
     return f"""
 ## Noisy recall from scratch
 
 ![Learning curves of every mixer](noisy-recall.png)
 
-All mixers reach 99 %, except the two with windows of 64 tokens. One seed and one learning rate: this is no ranking.
-`python examples/experiments/noisy_recall.py`, 2026-11-21 and 22: the MAD task at its baseline, 6,400 sequences of 127 tokens, two
+All mixers reach 99 %, after {first} to {last} steps ({slowest}), except the two with windows of 64 tokens. One seed and one learning rate:
+this is no ranking. `python examples/experiments/noisy_recall.py`, 2026-11-21 and 22: the MAD task at its baseline, 6,400 sequences of 127 tokens, two
 blocks of width 64 with 4 heads of 16, learning rate 3e-3, at most 1,500 steps of 32.
 {FROM_HALF}
-
-{table(["steps to 99 %", "mixers"], rows)}{marked(results.values(), 0.02)}"""
+{marked(results.values(), 0.02)}"""
 
 
 def mark(record: dict[str, Any]) -> str:
@@ -95,10 +90,20 @@ def parity(results: dict[str, Any]) -> str:
     if "run" not in results:
         return ""  # still under way
     runs = results["runs"]
+    seeds: dict[str, list[list[float]]] = {}
+    for key, r in runs.items():
+        found = [r["micro"][-1], np.mean(r["by_position"]), end_of(r)]
+        seeds.setdefault(key.partition(", seed")[0], []).append(found)
     rows = [
-        [f"{key}{mark(r)}", f"{r['micro'][-1]:.4f}", f"{np.mean(r['by_position']):.4f}", f"{end_of(r):.4f}"]
-        for key, r in runs.items()
-    ]  # fmt: skip
+        [
+            gates,
+            *(
+                " to ".join(dict.fromkeys(f"{f(x):.3f}" for f in (min, max)))
+                for x in zip(*found, strict=True)
+            ),
+        ]
+        for gates, found in seeds.items()
+    ]
     return f"""
 ## Parity with gates below zero
 
@@ -107,32 +112,20 @@ def parity(results: dict[str, Any]) -> str:
 Gates in (-1, 1) solve parity at six times the training length; gates in (0, 1) guess beyond 70 tokens. `{results["run"]["command"]}`, {results["run"]["date"]} (MesaNet, appendix H, figure 8, reduced: width 32,
 two blocks of 2 heads of 16, batches of 128, ridge 50). Gates in (-1, 1) start at 0, those in (0, 1) at one half (`forget_bias=0.0`).
 
-{table(["gates", "accuracy, length 40", "length 256", "its last 40 positions"], rows)}{marked(runs.values(), 0.03)}"""
+{table([f"gates, {len(runs) // 2} seeds each", "accuracy, length 40", "length 256", "its last 40 positions"], rows)}{marked(runs.values(), 0.03)}"""
 
 
 def language_models(results: dict[str, Any]) -> str:
-    runs, rows = results["runs"], []
-    for name in MIXERS:
-        best = best_rate(runs, name)
-        if best is None:
-            continue
-        cells = []
-        for lr in RATES:
-            found = losses_of(runs, name, lr)
-            cells.append(" / ".join(f"{x:.3f}" for x in found) or "not run")
-        rows.append([f"`{name}`", *cells])
-    head = ["mixer", *(f"loss at lr {lr:g} (seeds)" for lr in RATES)]
+    runs = results["runs"]
     return f"""
 ## Language models of 1M parameters
 
 ![Loss, loss by position, training](language-models.png)
 
 `python examples/experiments/language_models.py`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
-pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, the same data in the same order for all.
-Validation loss in nats per token.
-{FROM_HALF}
+pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, the same data in the same order for all,
+two learning rates ({RATES[0]:g} and {RATES[1]:g}) and two seeds. Validation loss in nats per token. {FROM_HALF}
 
-{table(head, rows)}
 {what_holds(runs)}
 """
 
@@ -177,7 +170,7 @@ def what_holds(runs: dict[str, Any]) -> str:
     return f"""In all {len(cells)} cells (both rates, both seeds): {led} The order of the others is mostly inconclusive:
 
 * The order turns with the learning rate (rank correlation of both columns {turned.statistic:+.2f}).
-* The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])}, the edge of a grid of two.
+* The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])} mixers; the grid has only these two.
 * All but {" and ".join(f"`{name}`" for name in WITHOUT_CONVOLUTION)} have convolutions of width 4, which may explain most of what
   {steps_of(runs)} steps show."""
 
@@ -204,10 +197,8 @@ model](language-models.md) at learning rate 3e-3, seed 0 (heads of 32).
         spent = found["spend"]
         few = [n for n in spent["steps"] if n <= 5]  # more steps lose nothing
         fixed = [above(loss - spent["exact"], 4) for loss in spent["fixed"][: len(few)]]
-        adaptive = [row for row in spent["adaptive"] if np.log10(row[0]).is_integer()]
-        steps = [f"{n:.2f}" for _, n, _ in adaptive]
-        gaps = [above(loss - spent["exact"], 5) for *_, loss in adaptive]
-        tolerances = [f"{tol:g}" for tol, *_ in adaptive]
+        steps, loss = next((n, loss) for tol, n, loss in spent["adaptive"] if tol == 1e-4)
+        gap = above(loss - spent["exact"], 5)
         picture = f"test-time-compute-{name.split()[-1]}.png"
         text += f"""
 **{name.capitalize()}.** Test loss of the exact solution {spent["exact"]:.4f}; rank correlation of the heads' mean gates with their
@@ -216,7 +207,8 @@ condition numbers at the last position {found["rank_correlation_gate_condition"]
 ![Steps, tolerances, condition numbers: {name}]({picture})
 
 {table(["fixed steps", *map(str, few)], [["loss above exact", *fixed]])}
-{table(["tolerance", *tolerances], [["mean steps", *steps], ["loss above exact", *gaps]])}"""
+To a tolerance of 1e-4 a token takes {steps:.1f} steps on average; the loss rises by {gap} nats.
+"""
     if "language" in results:
         text += """
 After 300 training steps the language model's gates are near one half, its systems nearly the ridge alone, and three steps solve
@@ -307,7 +299,7 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
     pages = {}
     if found["when-to-solve"]:
         parts = [SECTIONS[name](found[name]).strip() for name in FIRST if found[name]]
-        parts += [text for *_, text in parallax_conclusion(found)]
+        parts += parallax_conclusion(found)
         parts.append(DIRECTION)
         pages["when-to-solve"] = "\n\n".join(parts) + "\n"
     for page, (title, names) in SHARED_PAGES.items():
@@ -319,85 +311,43 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
 
 
 def conclusions(found: dict[str, Any]) -> str:
-    """Make the table of sentences to quote."""
-    rows = []
+    """Make the list of pages, each with what it found."""
+    lines = []
     if r := found["when-to-solve"]:
-        rows.append((of_solving(r), "3 seeds each", "[solving](when-to-solve.md)", ""))
-    rows += trained_conclusions(found)
-    if r := found["noisy-recall"]:
-        goal = sum(reached(x) < np.inf for x in r.values())
-        text = (
-            f"**Noisy recall** from scratch: {goal} of {len(r)} mixers reach 99 %, but no ranking."
-        )
-        rows.append((text, "1 seed each", "[recall](recall.md)", "noisy-recall.png"))
+        lines.append(f"[When is solving worth it?](when-to-solve.md) {of_solving(r)}")
     if r := found["gate-start"]:
         ends = {s: at_best(r["runs"], "recall", s) for s in ("0.99", "0.5")}
         there = {s: sum(np.isfinite(steps_to(x)) for x in ends[s]) for s in ends}
-        gaps = [paired(r["runs"], "language", start) for start in STARTS if start != "0.5"]
-        means = [gap.mean() for gap in gaps]
-        text = (
-            f"**Gates that start at 0.99** reach 99 % in noisy recall within 300 steps with "
-            f"{there['0.99']} of {len(ends['0.99'])} seeds, gates that start at one half with "
-            f"{there['0.5']}. On text the other {len(gaps)} starts end {min(means):.3f} to {max(means):.3f} nats "
-            f"above one half, {sum((gap > 0).all() for gap in gaps)} of them with every seed."
+        lines.append(
+            "[Recall, the start of gates, parity](recall.md): gates that start at 0.99 learn noisy "
+            f"recall within 300 steps with {there['0.99']} of {len(ends['0.99'])} seeds, gates that "
+            f"start at one half with {there['0.5']}."
         )
-        rows.append(
-            (text, "3 seeds each", "[gates](recall.md#where-gates-start)", "gate-start.png")
-        )
-    if r := found["parity"].get("runs") if found["parity"] else None:
-        ends = {key: end_of(run) for key, run in r.items()}
-        signed_, plain = ([v for k, v in ends.items() if ("-1" in k) == s] for s in (True, False))
-        text = (
-            f"**Parity** at length 256, last 40 positions: {min(signed_):.3f} to {max(signed_):.3f} right "
-            f"with gates in (-1, 1), {min(plain):.3f} to {max(plain):.3f} with gates in (0, 1)."
-        )
-        page = "[parity](recall.md#parity-with-gates-below-zero)"
-        rows.append((text, f"{len(plain)} seeds each", page, "parity.png"))
     if r := found["language-models"]:
-        rows.append((
-            f"**Models of 1M parameters**, 300 steps: {what_leads(r['runs'])}",
-            f"{len(RATES)} rates, {len(SEEDS)} seeds", "[language models](language-models.md)",
-            "language-models.png",
-        ))  # fmt: skip
-    if r := found["language-models-3m"]:
-        losses = [run["loss"] for run in r["runs"].values()]
-        rows.append((
-            f"**Models of 3M parameters**, 3,000 steps: {len(losses)} mixers are within {np.ptp(losses):.3f} "
-            "nats per byte; inconclusive.", "1 seed each",
-            "[language models](language-models.md#language-models-of-3m-parameters)",
-            "language-models-3m.png",
-        ))  # fmt: skip
+        lines.append(
+            f"[Language models](language-models.md) of 1M parameters, 300 steps: {what_leads(r['runs'])}"
+        )
     if r := found["heads-over-training"]:
         starts: dict[str, list[dict[str, Any]]] = {}
         for key, run in r["runs"].items():
             starts.setdefault(key.rpartition(", seed ")[0], []).append(run)
-        text = (
-            f"**Fewer solver steps at test time**: three conjugate-gradient steps lose at most "
-            f"{lost_by(starts, 3):.4f} nats against the exact solution, five {signed(lost_by(starts, 5))}."
+        lines.append(
+            "[Fewer solver steps at test time](test-time-compute.md): three conjugate-gradient steps "
+            f"lose at most {lost_by(starts, 3):.4f} nats against the exact solution, five "
+            f"{signed(lost_by(starts, 5))}."
         )
-        rows.append((text, f"{len(r['runs'])} models", "[test-time compute](test-time-compute.md)",
-                     "heads-over-training.png"))  # fmt: skip
-    if r := found["stability"]:
-        bad = sum(x["not_finite"] for x in r.values())
-        text = f"**Training in bfloat16** on repeated bytes: {bad} of {1000 * len(r):,} steps are not finite."
-        page = "[stability](language-models.md#training-stability-in-bfloat16)"
-        rows.append((text, f"{len(r)} mixers, 1 run each", page, ""))
-    if r := found["stable-training"]:
-        page = "[stability](language-models.md#mesa-with-long-memories-in-bfloat16)"
-        rows.append((stable_training.conclusion(r), "3 seeds", page, "stable-training.png"))
     if r := ten_points():
-        text = (
-            f"**Learning to learn sines**, ten points: squared error {r['exact head']} when the last layer "
-            f"is solved exactly, {r['sparse-MAML']} with sparse-MAML, {r['MAML']} with MAML."
+        lines.append(
+            "[Learning to learn sines](meta-learning.md), ten points: squared error "
+            f"{r['exact head']} when the last layer is solved exactly, {r['sparse-MAML']} with "
+            f"sparse-MAML, {r['MAML']} with MAML."
         )
-        rows.append((text, "5 seeds", "[meta-learning](meta-learning.md)", "meta-learning.png"))
     if r := CLAIMS.search((RESULTS / "claims.md").read_text()):
-        text = (
-            f"**Claims of the papers**: {r[2]} of {r[1]} are met, {r[3]} are not, and {r[4]} are too "
-            "small to test."
+        lines.append(
+            f"[Claims of the papers](claims.md): {r[2]} of {r[1]} are met, {r[3]} are not, and {r[4]} "
+            "are too small to test."
         )
-        rows.append((text, f"{r[1]} claims", "[claims](claims.md)", ""))
-    return table(["conclusion", "n", "page"], [row[:3] for row in rows])
+    return "".join(f"- {line}\n" for line in lines)
 
 
 CLAIMS = re.compile(r"(\d+) were tried: (\d+) are met, (\d+) are not, and (\d+) are too small")

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 # How the forget gates of stored results started, for the captions of their tables.
-FROM_HALF = """Forget gates start at one half (`forget_bias=0.0`), as in the MesaNet paper;
-layers now [start near 0.99](../layers.md#initialisation)."""
+FROM_HALF = "Forget gates start [at one half](index.md)."
 
 
 def table(head: list[str], rows: list[list[Any]]) -> str:

@@ -3,9 +3,9 @@
 A rule takes ``q, k, v`` of shape (batch, time, heads, dim) and returns the outputs and the state
 after the last token; ``<rule>_step`` does one token on the same state.
 
-Queries and keys may have fewer heads, of which those of v are a multiple: neighbouring heads of
-values then share one, as though it were repeated (``jnp.repeat(k, r, 2)``).  Gates, states and
-all other arguments have the heads of v.
+Queries and keys may have fewer heads than v, if the number of v's heads is a multiple of theirs:
+neighbouring heads of values then share one, as though it were repeated (``jnp.repeat(k, r, 2)``).
+Gates, states and all other arguments have the heads of v.
 """
 
 from olsq.attention.rules.comba import comba as comba

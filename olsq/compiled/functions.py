@@ -176,7 +176,7 @@ def update(state: State, x: ArrayLike, y: float, forget: float = 1.0, weight: fl
     forget : float, default 1
         Forgetting factor in [0, 1] of this row; 0 starts afresh.
     weight : float, default 1
-        Weight >= 0 of this row.  A row of weight 0 teaches nothing but lets forgetting go on.
+        Weight >= 0 of this row.  A row of weight 0 is not learned, but forgetting goes on.
 
     Returns
     -------

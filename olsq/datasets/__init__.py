@@ -186,8 +186,8 @@ def austen() -> str:
     Returns
     -------
     str
-        *Pride and Prejudice* (1813), then *Sense and Sensibility* (1811), nothing but the author's
-        words; lines end with ``\\n``, chapters are headed ``Chapter 1`` or ``CHAPTER 1``.
+        *Pride and Prejudice* (1813), then *Sense and Sensibility* (1811), only the author's words;
+        lines end with ``\\n``, chapters are headed ``Chapter 1`` or ``CHAPTER 1``.
 
     Notes
     -----

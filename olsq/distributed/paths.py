@@ -174,8 +174,8 @@ def coefficient_path(
     Returns
     -------
     DistributedPath
-        Lazy.  What it computes is :func:`olsq.coefficient_path` of all rows on one machine, but
-        for rounding; see the notes of :func:`fit`.
+        Lazy.  The result is that of :func:`olsq.coefficient_path` of all rows on one machine,
+        except for rounding; see the notes of :func:`fit`.
 
     Raises
     ------

@@ -37,7 +37,7 @@ class ARX(LaggedBuilder):
     of : column or sequence of columns, optional
         The inputs, by name or position; default: all columns of X.
     step : length of time, optional
-        What a lag of 1 is, such as ``"1h"``; default: a row.
+        The length of a lag of 1, such as ``"1h"``; default: a row.
     times, tolerance
         With ``step``, as for :class:`Lags`.
     carry : bool, default False

@@ -302,7 +302,7 @@ class FIR(LaggedBuilder):
     of : column or sequence of columns, optional
         By name or position; default: all.
     step : length of time, optional
-        What a tap is, such as ``"1h"``; default: a row.
+        The time between two taps, such as ``"1h"``; default: a row.
     times, tolerance
         With ``step``, as for :class:`Lags`.
     carry : bool, default False

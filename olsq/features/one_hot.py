@@ -32,7 +32,7 @@ class OneHot(FeatureBuilder):
         first row on, of zeros until their level comes, as a regression needs whose number of
         coefficients is fixed.
     unseen : {"zeros", "other"}
-        What a level beyond those is: 0 in every column, or 1 in one more, "other".
+        How a further level is written: 0 in every column, or 1 in one more column, "other".
     drop : {None, "first"}
         "first" leaves out the first level's column, which is the intercept less the others.
     carry : bool, default False

@@ -46,7 +46,7 @@ class Forgetting(ABC):
     def window_for(self, n_coefficients: int) -> float:
         """Return the steady-state window in rows where ``n_coefficients`` are excited alike.
 
-        That of one coefficient, ``window``, for every strategy but ``Directional``.
+        The same as for one coefficient, ``window``, except with ``Directional``.
         """
         return self.window
 

@@ -164,8 +164,8 @@ class ExponentialResetting(Forgetting):
     factor : float
         In (0, 1].
     information : float or sequence (k,), default 1
-        What the information of a quiet direction tends to, as a ridge: coefficient j's standard
-        error is then at most about ``sqrt(sigma2 / information_j)``.  Positive.
+        The information that a quiet direction tends to, as a ridge: coefficient j's standard error
+        is then at most about ``sqrt(sigma2 / information_j)``.  Positive.
     cyclic : bool, default True
         Add to one coefficient a row, in turn, ``(1 - factor^k) information_j`` every k rows: O(d^2)
         a row; it keeps the information between ``factor^(k - 1)`` times that and that.

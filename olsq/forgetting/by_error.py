@@ -166,15 +166,15 @@ class ResetOnBreak(Forgetting):
     found after about ``log(rows_between_false_alarms) / E[llr]`` rows.  Slow drift is not found
     until its errors add up.
 
-    Noise that rises makes the same alarm as coefficients that change; what follows tells them
-    apart.  So every alarm starts a trial: the state is reset at once, and beside it the state goes
+    Rising noise raises the same alarm as changing coefficients; the rows that follow tell them
+    apart.  So every alarm starts a trial: one copy of the state is reset at once, and another goes
     on as if nothing had happened.  After 2 k rows, k the coefficients, both predict k + 10 rows or
     more, until their Bayes factor, for noise of unknown variance, is beyond 20 (at most four times
     as many).  Where the old state predicts better, it and all it has learned is put back, and the
-    alarm counts as no break.  Where the winner's errors are larger than chance makes of
-    ``sigma2``, their mean is the new estimate.  During a trial, as in the first k rows, no row is
-    judged, with a given ``noise_variance`` neither: the ridge, or ``keep``, that these start from
-    says nothing of the coefficients' sizes.  The state is twice as large, for the second one.
+    alarm counts as no break.  Where the winner's errors are larger than chance makes of ``sigma2``,
+    their mean is the new estimate.  During a trial, as in the first k rows, no row is judged, with
+    a given ``noise_variance`` neither: the ridge, or ``keep``, that these start from says nothing
+    of the coefficients' sizes.  The state is twice as large, because it contains both copies.
 
     Several targets add up their ``llr``, so ``missing="skip_target"`` is refused.
     ``est.forgetting_["breaks"]`` counts the breaks (one on trial too).  Does not merge.

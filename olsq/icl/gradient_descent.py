@@ -89,7 +89,7 @@ def best_rate(x: Any, y: Any, query: Any, target: Any) -> Array:
     x, y, query
         As for :func:`descend`, with any leading axes.
     target : array (..., Q, m)
-        What the queries should give.
+        The values that the queries should give.
 
     Returns
     -------

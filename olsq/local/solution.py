@@ -118,12 +118,12 @@ def local_error_bounds(
     most ``sqrt(E|v - vbar|^2)`` times ``sigma / (sigma^2 + ridge) <= 1 / (2 sqrt(ridge))``, sigma^2
     being an eigenvalue of S, and ``sigma <= sqrt(E|k - kbar|^2)``.
 
-    Two kinds of rounding are counted beside the residual.  Sums over ``count`` numbers, keys or d,
-    whichever are more: a sum of n products is wrong by about ``sqrt(n) eps`` of the sum of their
-    sizes (Higham and Mary, 2019).
-    And exponents: an error of delta in an exponent is a relative error of delta in a weight, which
-    moves kbar by at most ``delta sqrt(E|k - kbar|^2)``, S by ``2 delta E|k - kbar|^2``, and C and
-    vbar likewise.  Where :func:`exponent_error` is not below 1 the bounds do not hold.
+    Two kinds of rounding are counted in addition to the residual.  Sums over ``count`` numbers,
+    keys or d, whichever are more: a sum of n products is wrong by about ``sqrt(n) eps`` of the sum
+    of their sizes (Higham and Mary, 2019). And exponents: an error of delta in an exponent is a
+    relative error of delta in a weight, which moves kbar by at most ``delta sqrt(E|k - kbar|^2)``,
+    S by ``2 delta E|k - kbar|^2``, and C and vbar likewise.  Where :func:`exponent_error` is not
+    below 1 the bounds do not hold.
     """
     rounded = (8 + 2 * count**0.5) * eps
     delta = exponent_error(sizes, d, eps)

@@ -158,8 +158,8 @@ class Backbone(eqx.Module):
         Rate, in [0, 1), at which what mixers and MLPs add to the stream is dropped; in calls that
         are given a key only.
     remat : {"none", "dots", "full"}
-        What the backward pass computes again: nothing, all but the matrix products, or each block
-        from its input.
+        What the backward pass computes again: nothing, everything except the matrix products, or
+        each block from its input.
     key : jax.random.key
 
     Notes

@@ -238,7 +238,7 @@ class KDA(HeadMixer):
 
     ``S = S diag(a) (I - beta k k^T) + beta v k^T``, ``o = S q``, with
     ``a = exp(-A softplus(W e + b))`` through a low rank, one A per head, and
-    ``beta = sigmoid(W e + b)`` per head.  What a head reads is normalised and gated by
+    ``beta = sigmoid(W e + b)`` per head.  The output of a head is normalised and gated by
     ``sigmoid(W e + b)``, through the same rank.
 
     Parameters
@@ -355,7 +355,7 @@ class GatedDelta2(KDA):
     dim, heads, key_size, value_size, ... :
         As for every mixer: see :class:`HeadMixer`.
     rank, output_gate, strength_bias, negative_eigenvalues : optional
-        As for :class:`KDA`, of which this is ``separate_gates=True``.
+        As for :class:`KDA`; this layer is ``KDA`` with ``separate_gates=True``.
 
     Notes
     -----

@@ -139,8 +139,8 @@ def load_into(path: Path, template: Module) -> Module:
     ----------
     path : path
     template : module of olsq.nn
-        Of which everything but the arrays is kept; what :func:`equinox.filter_eval_shape` gives
-        is enough.
+        Module with the wanted structure; its arrays are replaced, so the result of
+        :func:`equinox.filter_eval_shape` is enough.
 
     Raises
     ------

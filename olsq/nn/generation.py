@@ -57,8 +57,8 @@ def generate(
     steps : int
         Tokens to sample, at most, if something stops.
     key : jax.random.key, int or keys (B,)
-        A seed will do; needed unless the temperature is 0.  What a row draws depends on the key and
-        its place in the batch only, with keys (B,) on its own key only.
+        A seed will do; needed unless the temperature is 0.  The draws of a row depend only on the
+        key and the row's place in the batch; with keys (B,) only on its own key.
     lengths : int array (B,), optional
         Of prompts that are padded on the right, as for :meth:`LanguageModel.prefill`.
     state : tuple of MixerState, optional

@@ -321,7 +321,7 @@ class MLSTM(HeadMixer):
 
     Notes
     -----
-    Costs what :class:`GLA` does; the state is V K + K + 1 numbers per head.  Exponential gates
+    Costs as much as :class:`GLA`; the state is V K + K + 1 numbers per head.  Exponential gates
     never overflow.  Differentiable in both modes.
 
     References

@@ -58,8 +58,8 @@ class LocalLinear(LocalAttention):
     scale : float, optional
         Of the scores; ``key_size**-0.5`` if None.  With ``normalise=True``, give a larger one.
     ridge_floor, ridge_start : float
-        ``ridge = ridge_floor + softplus(raw)`` per head, started at ``ridge_start``.  Keys begin
-        with a variance of about 1, of which these are shares.
+        ``ridge = ridge_floor + softplus(raw)`` per head, started at ``ridge_start``.  At the start
+        keys have a variance of about 1, so these numbers are shares of it.
 
     Notes
     -----

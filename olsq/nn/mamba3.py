@@ -46,15 +46,15 @@ class Mamba3(HeadMixer):
 
     Notes
     -----
-    Costs what :class:`GLA` does; the state is V K + V + K numbers per head.  Values of d start
-    between 0.001 and 0.1.  Differentiable to any order in both modes.  The authors' norm of what is
-    read is optional and theirs has no MLP beside it; ranks above 1 ("MIMO") are left out.
+    Costs as much as :class:`GLA`; the state is V K + V + K numbers per head.  Values of d start
+    between 0.001 and 0.1.  Differentiable to any order in both modes.  The authors' norm of the
+    read-out is optional, and their models have no MLP; ranks above 1 ("MIMO") are left out.
 
     References
     ----------
     Lahoti et al., "Mamba-3: Improved Sequence Modeling using State Space Principles" (2026); gates,
-    angles and starts as in public implementations, of which decays differ: softplus is that of
-    flash-linear-attention.
+    angles and starts as in public implementations. These differ in the decay; softplus is
+    flash-linear-attention's.
 
     Examples
     --------

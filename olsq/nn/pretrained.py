@@ -71,7 +71,7 @@ def save_pretrained(
     name : str, optional
         The card's title; the folder's name if None.
     data : str, optional
-        What the card says of the training data.
+        Text of the card about the training data.
 
     Raises
     ------

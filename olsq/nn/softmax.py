@@ -32,9 +32,10 @@ class Softmax(HeadMixer):
 
     Notes
     -----
-    ``convolution=True`` lets one layer tell a token by the one before it.  For recall that is much
-    of the work: two blocks of width 32 got noisy recall wholly right with it in 800 training steps,
-    and two thirds of it wrong without; of width 64 they learned it without too, last of the rules.
+    With ``convolution=True`` one layer can tell a token from others by the token before it.  For
+    recall that is much of the work: two blocks of width 32 got noisy recall wholly right with it in
+    800 training steps, and two thirds of it wrong without; of width 64 they learned it without too,
+    last of the rules.
 
     O(M (K + V)) per token and head, whose cache has room for M tokens, M (K + V) numbers.  M is
     ``capacity``, or the length of the first call if None; after that a cache that is full grows to
@@ -189,7 +190,7 @@ class Forgetting(Softmax):
     dim, heads, key_size, value_size, ... :
         As for :class:`Softmax`, whose states and capacity it has.
     rope_base : float or None
-        Of rotary positions; none unless given: the gates tell what is recent.
+        Of rotary positions; none unless given: the gates show which tokens are recent.
     forget_bias : float or array (H,), optional
         Where gamma's b starts; if not given at the b of a gamma of 0.99.  The paper's is 0.
 

@@ -113,8 +113,9 @@ def online_lstsq(
         out even if it is not finite.
     ridge : array
         ``Lambda``'s diagonal: a number, (d,), or batch axes and d; with "fixed" also one per
-        token: batch axes, T and d, where any but d may be 1.  With "discounted" it is the ridge
-        before the first token, and must be left out when a ``state`` is given, which holds it.
+        token: batch axes, T and d, where each axis except d may be 1.  With "discounted" it is the
+        ridge before the first token, and must be left out when a ``state`` is given, which holds
+        it.
     ridge_mode : {"fixed", "discounted"}
         Which of the two problems.
     state : Moments, optional

@@ -325,7 +325,7 @@ def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArr
     -------
     row : ndarray of int, shape (k,)
         Rows that were not skipped and did not determine a coefficient: n - k of n rows, k the
-        rank of the regressors.  Under a ridge: all but the first k.
+        rank of the regressors.  Under a ridge: all rows except the first k.
     value : ndarray, shape (k,)
         ``path.recursive_residual`` there: one-step-ahead errors of one variance, that of the
         noise, and uncorrelated where the coefficients are constant.  Without a ridge their

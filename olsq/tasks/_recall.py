@@ -36,8 +36,8 @@ def in_context_recall(
     length : int, default 128
         Tokens in the pairs, even and at least 4.  As a target is the next token, T is one less.
     test : bool, default False
-        Ask only for the values of keys that came before.  Otherwise every next token is a
-        target, also those that nobody can predict.
+        Ask only for the values of keys that came before.  Otherwise every next token is a target,
+        also those that cannot be predicted.
 
     Returns
     -------

@@ -29,7 +29,7 @@ class BatchLoss(NamedTuple):
     mean : scalar
         What is minimised.
     weight : scalar, optional
-        What the mean is over, the number of targets for example.  Where a batch is computed in
+        The number that the mean is over, for example of targets.  Where a batch is computed in
         parts, its loss and gradient are the means over its parts with these weights: those of the
         whole batch, however unequally the parts are masked.  None: what :func:`token_loss` counted
         in ``mean``; where it did not, parts weigh alike.

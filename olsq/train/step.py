@@ -32,7 +32,7 @@ class Metrics(NamedTuple):
     skipped : bool
         Whether the loss or the norm was not finite, so that nothing was changed.
     extra : dict of str to scalar
-        What the loss returns beside its mean, in :attr:`BatchLoss.extra`.
+        What the loss returns in :attr:`BatchLoss.extra`, in addition to its mean.
     """
 
     loss: Array
@@ -78,8 +78,8 @@ def make_step(
     Raises
     ------
     ValueError
-        When the step is called with a batch that ``accumulate`` does not divide, or with a loss of
-        which it cannot tell how many targets a part counts.
+        When the step is called with a batch that ``accumulate`` does not divide, or with a loss
+        that does not say how many targets each part has.
 
     Notes
     -----

@@ -40,9 +40,9 @@ class Trainer:
         Its floating-point arrays are trained, in copies: ``model`` itself stays as it is.
     batches : callable or iterable
         From the step (0, 1, ...) to its batch, such as ``corpus.batches(...)`` and
-        :func:`olsq.train.shuffled`; or an iterable of batches, of which a run that goes on reads
-        those it has had once more.  A batch is a tuple, the arguments of the loss after the model,
-        or one argument; the first axis of every array is the batch's.
+        :func:`olsq.train.shuffled`; or an iterable of batches, which a resumed run reads again from
+        its start.  A batch is a tuple, the arguments of the loss after the model, or one argument;
+        the first axis of every array is the batch's.
     optimizer : optax.GradientTransformation
     steps : int
         Updates of the weights.
@@ -52,7 +52,8 @@ class Trainer:
     callbacks : sequence of callable
         Each is called with every :class:`Record`, in order.
     evaluation : callable, optional
-        From the model to its validation loss, or to numbers by name of which ``"loss"`` is it.
+        Function of the model that returns the validation loss, or a dictionary of numbers with
+        ``"loss"`` among them.
     evaluate_every : int, optional
         Steps between two evaluations, a twentieth of them if None; the last step has one too.
     learning_rate : callable, optional

@@ -112,11 +112,11 @@ def tune(
     starts : int, default 3
         How many local minima of the grid "gradient" descends from, at most.
     y_range : (low, high), optional
-        For "mixture": the interval of the targets, numbers or arrays (m,).  Predictions are
-        clipped to it, and so are targets in the losses: for those the regret bound holds.
+        For "mixture": the interval of the targets, numbers or arrays (m,).  Predictions, and
+        targets in the losses, are clipped to it; the regret bound holds for the clipped numbers.
         Default: from the least to the largest y, which is a look ahead: give it for predictions
-        that must know nothing of later rows.  The default grid's ridges look ahead in the same
-        way, at the scale of X.
+        that must know nothing of later rows.  The default grid's ridges look ahead in the same way,
+        at the scale of X.
     rule : {"aggregating", "average"}
         How "mixture" combines predictions: Vovk's aggregating algorithm, with the smaller bound,
         or the mean with exponential weights.
@@ -150,8 +150,8 @@ def tune(
     passes and O(n m K) memory.  On a terminal a call of more than two seconds shows a progress
     bar, where Rich is installed.  No derivatives.
 
-    The loss has no unit but y's: ``X * c`` has the same forgetting factor and a ridge ``c^2``
-    times as large, exactly so if c is a power of two.
+    The unit of the loss is that of y squared: ``X * c`` has the same forgetting factor and a ridge
+    ``c^2`` times as large, exactly so if c is a power of two.
 
     The regret bound: with K experts, targets in an interval of length R, and weights up to W,
     the mixture's summed squared error exceeds that of the best expert, in hindsight and whatever

@@ -112,11 +112,11 @@ def from_fla(
         (``model.layers.0.attn.q_proj.weight``, ...): NumPy or JAX arrays, what safetensors loads,
         or PyTorch tensors, which are taken to the CPU.
     config : mapping or configuration, optional
-        What the weights do not tell, under its names: ``model_type`` where several kinds have
-        weights of these names, ``num_heads`` of softmax attention, ``norm_eps`` (1e-5 for a layer,
-        1e-6 for a model, if not given), ``lambda_lower_bound`` (0.25), ``feature_map``,
-        ``tie_word_embeddings`` (False), ...  Sizes in it are compared with the weights', and
-        options without a counterpart refused.
+        What the weights do not contain, under that library's names: ``model_type`` where several
+        kinds have weights of these names, ``num_heads`` of softmax attention, ``norm_eps`` (1e-5
+        for a layer, 1e-6 for a model, if not given), ``lambda_lower_bound`` (0.25),
+        ``feature_map``, ``tie_word_embeddings`` (False), ...  Sizes in it are compared with the
+        weights', and options without a counterpart refused.
     dtype : {"float32", "bfloat16", "float64"}, optional
         Of a model's activations; float32 if None, and float64 for float64 weights with
         ``jax_enable_x64``.  A layer computes in the dtype of its input.

@@ -90,8 +90,8 @@ class StreamingRegressor(Prediction):
             fitted then, and what it predicts is its prior, or 0.
         y : array (n,) or (n, m)
         sample_weight : array (n,), optional
-            Weights >= 0.  A row of weight 0 teaches nothing but lets forgetting go on; one whose
-            weight is missing (NaN) has a missing value.
+            Weights >= 0.  A row of weight 0 is not learned, but forgetting goes on; a missing
+            weight (NaN) is a missing value.
         forget : float or array (n,), optional
             Forgetting factors for these rows instead of the estimator's own.
         times : array, series or index (n,), optional

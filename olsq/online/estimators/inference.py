@@ -49,7 +49,7 @@ class Inference(Uncertainty):
             float64; k is d, or d + 1 with an intercept.  The square root of its diagonal is
             ``intercept_stderr_`` and ``coef_stderr_``.  Of complex coefficients complex128 and
             Hermitian, ``E[error error^H]`` under circular noise.  An undetermined coefficient has
-            inf on the diagonal and NaN beside it.
+            inf on the diagonal and NaN in the rest of its row and column.
 
         Raises
         ------

@@ -52,7 +52,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         Penalty on the squared coefficients, never on the intercept, in units of the regressors
         squared.  0 is ordinary least squares: the coefficients are those of minimum norm, and their
         standard errors infinite, until enough rows have been seen.  A ridge steadies the first
-        rows, and shrinks the coefficients unless it is small beside every regressor's sum of
+        rows, and shrinks the coefficients unless it is small compared with every regressor's sum of
         squares.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data (classical RLS) or stays (regularised RLS).
@@ -113,15 +113,15 @@ class RecursiveLeastSquares(FilterParameters, Inference):
     n_held_ : int
         How often wind-up protection acted.
     forgetting_ : dict
-        What a strategy given as ``forget`` found: factor, noise variance, breaks.
+        What the strategy given as ``forget`` has estimated: factor, noise variance, breaks.
     n_features_in_, feature_names_in_, metadata_
 
     Notes
     -----
     Several threads may use one estimator: each call is done as a whole, in the order of arrival.
-    Cost per row: O(d^2 + m d) time, O(d^2 + m d) memory.  With ``ridge_mode="fixed"`` residuals
-    and paths take O(d^3) per row, and so does each reading.
-    The first use compiles the kernels (seconds; cached on disk).  No derivatives.
+    Cost per row: O(d^2 + m d) time, O(d^2 + m d) memory.  With ``ridge_mode="fixed"`` residuals and
+    paths take O(d^3) per row; each reading takes O(d^3) too. The first use compiles the kernels
+    (seconds; cached on disk).  No derivatives.
 
     Wind-up: where forgetting is about to push a direction's information below rounding level, the
     coefficient is observed "at its present value" with just enough weight to stay determined

@@ -44,8 +44,8 @@ class RollingLeastSquares(WindowParameters, Inference):
     min_samples : int, optional
         Below that many samples in the window there is no estimate: ``predict`` and the attributes
         raise NotFittedError, rows of a path are NaN.  Default 1: minimum norm until determined.
-        With ``missing="skip_target"`` a target with fewer samples reads NaN (rank 0) beside the
-        others.
+        With ``missing="skip_target"`` a target with fewer samples is NaN (rank 0), and the others
+        are not.
     ridge : float or array (d,), default 0
         Penalty on the squared coefficients, never on the intercept, in units of the regressors
         squared; 0 for ordinary least squares.
@@ -251,8 +251,8 @@ class RollingLeastSquares(WindowParameters, Inference):
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return the coefficients after every row.
 
-        Rows with fewer than ``min_samples`` samples in their window are NaN in everything but the
-        residuals.  ``cov`` and ``maxlags`` say which standard errors the path has, as in
+        In rows with fewer than ``min_samples`` samples in their window, everything except the
+        residuals is NaN.  ``cov`` and ``maxlags`` say which standard errors the path has, as in
         :func:`coefficient_path`; :meth:`cov_params` gives those of the last row.
         """
         robust = errors_in_window(cov, maxlags, self.window)

@@ -46,8 +46,8 @@ class RowStatistics(NamedTuple):
 class CoefficientPath(PathArrays):
     """Coefficients and statistics after each of n rows; m targets, or none for a 1-D y.
 
-    A named tuple of NumPy arrays.  What a frame says beside its numbers (index, dates, names) is
-    kept along for :meth:`to_frame` and :meth:`plot`.
+    A named tuple of NumPy arrays. The index, dates and names of a frame are kept for
+    :meth:`to_frame` and :meth:`plot`.
 
     Attributes
     ----------
@@ -84,9 +84,8 @@ class CoefficientPath(PathArrays):
     with ``statistics=False`` and for estimators other than least squares; ``in_sample_residual``
     also in a row that was skipped; ``r_squared`` also where the targets do not vary, and with
     strategies of :mod:`olsq.forgetting` that forget directions or choose their factors while they
-    learn (all but ``Exponential``, ``Stabilised`` and ``ByTime``): no weights of rows stand for
-    such an estimate.  ``summary()`` compares it with an intercept alone by what its state holds,
-    at the end.
+    learn (all except ``Exponential``, ``Stabilised`` and ``ByTime``), because their estimates are
+    not weighted fits of the rows. ``summary()`` compares the last estimate with an intercept alone.
 
     Examples
     --------
@@ -289,8 +288,7 @@ class CoefficientPath(PathArrays):
         statistics : bool, default False
             Whether to add the statistics of every row.
         index : bool, default True
-            False leaves out what tells the rows apart: the column of labels of ``by=``, the times,
-            and the index of pandas.
+            False leaves out the column of labels of ``by=``, the times, and the index of pandas.
 
         Returns
         -------

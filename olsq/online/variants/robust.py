@@ -27,9 +27,9 @@ NORMAL_QUARTILE = 0.6744897501960817
 class RobustLeastSquares(Variant, Coefficients):
     """Recursive least squares in which a row that is far off counts for little.
 
-    A row whose weight is below 0.25 (more than four or five scales off) is rejected.  No more than
-    ``max_run`` rows in a row are: then they are what is usual, and are learned, as is a fault that
-    lasts longer.  (A row that is not rejected takes back one that was.)
+    A row whose weight is below 0.25 (more than four or five scales off) is rejected.  At most
+    ``max_run`` rows in succession are rejected: after that, such rows count as usual and are
+    learned, as is a fault that lasts longer.  (A row that is not rejected takes back one that was.)
 
     Row t is weighted by its a-priori residual in units of a running robust scale, once, when it
     passes.  Given these weights the estimate after every row is the **exact** solution of the
@@ -70,9 +70,9 @@ class RobustLeastSquares(Variant, Coefficients):
     coef_ : array (d,) or (m, d)
     intercept_ : float or array (m,)
     weights_ : array (n,)
-        What the rows of the last call were weighted with, besides ``sample_weight``; NaN in
-        skipped rows.  Near 0: an outlier.  Weights of first rows that are held are preliminary,
-        and final in the call in which they are weighted together.
+        Weights of the rows of the last call, in addition to ``sample_weight``; NaN in skipped rows.
+        Near 0: an outlier.  Weights of first rows that are held are preliminary, and final in the
+        call in which they are weighted together.
     scale_ : float or array (m,)
         The noise's scale now; NaN while there are fewer than 8 residuals that say something of it,
         when rows count in full.  0: at least half of them are 0 to rounding, and rows that do not
