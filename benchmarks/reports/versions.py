@@ -2,6 +2,7 @@
 
     python -m benchmarks.reports.versions               # the commits STEPS and this tree
     python -m benchmarks.reports.versions BEFORE .. [--only "one row"]     # checkouts; only prints
+    python -m benchmarks.reports.versions BEFORE .. --rules                # attention, the same way
 
 A worker for each version and case imports olsq from its checkout.  In every round each worker runs
 the case once after another, and counts the least processor time of four runs; the median of the
@@ -18,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +175,32 @@ def files(d: int) -> Run:
     return save_and_load
 
 
+def path_of_groups(rows: int, **options: Any) -> Run:
+    """Return the rolling paths of 200 groups of so many rows each."""
+    import olsq
+
+    X, y = data(200 * rows, 4)
+    keys = np.arange(200 * rows) % 200
+    if isinstance(options["window"], float):
+        options["times"] = np.arange(200 * rows) // 200
+    return lambda: olsq.coefficient_path(X, y, by=keys, **options)
+
+
+def rule(name: str, differentiates: bool) -> Run:
+    """Run an attention rule on 1,024 tokens of 8 heads of 64, in float32."""
+    import jax
+
+    from benchmarks.suites.attention_inputs import arguments, runner
+
+    run, rows = runner(name), arguments(name, 1024)
+
+    def squares(x: Any, named: Any) -> Any:
+        return (run(x, named) ** 2).sum()
+
+    compiled = jax.jit(jax.grad(squares, argnums=(0, 1)) if differentiates else run)
+    return lambda: jax.block_until_ready(compiled(*rows))
+
+
 CASES: dict[str, Callable[[], Run]] = {
     "one row, d 4": lambda: calls_of(1),
     "one row, 3 targets": lambda: calls_of(1, targets=3),
@@ -210,6 +238,19 @@ CASES: dict[str, Callable[[], Run]] = {
     "robust, d 4": lambda: robust(4, 10_000),
     "robust, d 64": lambda: robust(64, 1_000),
     "within groups, d 16": lambda: within(16, 4_000),
+    "paths of 200 windows by group": lambda: path_of_groups(100, window=60),
+    "paths of 200 windows of time by group": lambda: path_of_groups(100, window=60.0),
+}
+# Chunked rules, which prepare all chunks of a tile at once on accelerators, and on a CPU do not.
+CHUNKED = (
+    "delta", "gated_delta", "gated_delta_product", "kda", "comba", "rwkv7", "preconditioned_delta",
+    "hgrn2", "rwkv6", "gsa", "longhorn", "mamba", "rg_lru", "mamba2", "mlstm", "ttt_linear",
+    "ttt_mlp", "log_linear_mamba2",
+)  # fmt: skip
+RULES: dict[str, Callable[[], Run]] = {
+    f"`{name}`{what}": partial(rule, name, bool(what))
+    for name in CHUNKED
+    for what in ("", " and gradient")
 }
 
 
@@ -219,7 +260,7 @@ def work() -> None:
     for line in sys.stdin:
         case = line.strip()
         if case not in runs:
-            runs[case] = CASES[case]()
+            runs[case] = (CASES | RULES)[case]()
         run = runs[case]
         run()
         least = np.inf
@@ -258,15 +299,17 @@ def table(results: dict) -> str:
     return "\n".join([*lines, "", machine.sentence(results["machine"], "numba")])
 
 
-def measure(folders: list[Path], only: str | None = None) -> dict[str, Any]:
+def measure(
+    folders: list[Path], names: Iterable[str] = CASES, only: str | None = None, n: int = ROUNDS
+) -> dict[str, Any]:
     """Return the seconds of each case in the first checkout, and the others' ratios to it."""
     cases = {}
-    for case in CASES:
+    for case in names:
         if only is not None and only not in case:
             continue
         # Anew for each case: what a process did before decides how quickly it gets its memory.
         workers = [worker(folder) for folder in folders]
-        rounds = [[ask(process, case) for process in workers] for _ in range(ROUNDS)]
+        rounds = [[ask(process, case) for process in workers] for _ in range(n)]
         seconds = statistics.median(times[0] for times in rounds)
         ratios = [
             statistics.median(times[i] / times[0] for times in rounds)
@@ -304,12 +347,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkouts", nargs="*", type=Path, help="the first is compared with")
     parser.add_argument("--only", help="cases that contain this")
+    parser.add_argument("--rules", action="store_true", help="attention rules instead of streams")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
     if options.checkouts:
-        measure([folder.resolve() for folder in options.checkouts], options.only)
+        folders = [folder.resolve() for folder in options.checkouts]
+        measure(folders, RULES if options.rules else CASES, options.only, options.rounds)
         return None
     with checkouts(STEPS) as folders:
-        cases = measure([*folders, ROOT], options.only)
+        cases = measure([*folders, ROOT], only=options.only)
     if options.only is None:
         about = machine.describe() | {"threads": 1}  # of the workers
         results = {"machine": about, "commits": [*STEPS, "now"], "cases": cases}
