@@ -22,9 +22,9 @@ class GroupWindows(NamedTuple):
 
     ``origin`` is what the first rows have fixed.  Where targets miss rows of their own
     (``parting``), each has one of the ``stacks`` and of the ``clocks``; else all share one.
-    ``seen`` (n,) counts samples.  ``values`` (n, d) are those of columns that had one value in
-    every row (see ``calls/history.py``), NaN before the first row; None beside an intercept.  There
-    may be more entries than groups.
+    ``seen`` (n,) counts samples.  ``values`` (n, d), or (n, m d) if parting, are those of columns
+    that had one value in every row (see ``calls/history.py``), NaN before the first row; None
+    beside an intercept.  There may be more entries than groups.
     """
 
     origin: Origin
@@ -41,7 +41,7 @@ class GroupWindows(NamedTuple):
         parting = estimator.missing == "skip_target"
         parts, like = (origin.columns if parting else 1), estimator._start(origin)
         stacks = [WindowStack(like, origin.columns // parts) for _ in range(parts)]
-        values = None if origin.intercept else np.empty((0, origin.n_features))
+        values = None if origin.intercept else np.empty((0, parts * origin.n_features))
         return cls(origin, parting, {}, stacks, None, np.zeros(0, np.int64), values)
 
     @classmethod
@@ -98,7 +98,7 @@ class GroupWindows(NamedTuple):
         windows, values, timing = [stack.window(group) for stack in self.stacks], None, None
         if self.values is not None:
             values = self.values[group].copy()
-            values = np.empty(0) if np.isnan(values).any() else values if values.any() else None
+            values = np.empty(0) if np.isnan(values).all() else values if values.any() else None
         if self.clocks is not None:
             timing = self.clocks[0].timing(group)
             for window, clocks in zip(windows, self.clocks, strict=True):
@@ -128,7 +128,8 @@ class GroupWindows(NamedTuple):
         if self.values is not None:
             values = est._constant_values
             unknown, none_yet = values is None, values is not None and not values.size
-            self.values[group] = 0.0 if unknown else np.nan if none_yet else values
+            own = self.values[group].reshape(-1, self.origin.n_features)
+            own[:] = 0.0 if unknown else np.nan if none_yet else values.reshape(-1, own.shape[1])
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -150,14 +151,18 @@ class GroupWindows(NamedTuple):
 
         ``calls`` holds the rows of the targets of each stack.
         """
-        learned, residual = np.zeros(groups.size, np.bool_), []
+        learned, residual = [], []
         for call, stack in zip(calls, self.stacks, strict=True):
             residual.append(stack.learn(call, groups, times))
             usable = (call.weights > 0) if call.usable is None else call.usable & (call.weights > 0)
-            learned |= usable
-        self.seen[:] += np.bincount(groups[learned], minlength=self.seen.size)
+            learned.append(usable)
+        self.seen[:] += np.bincount(groups[np.any(learned, axis=0)], minlength=self.seen.size)
         if self.values is not None:
             ends = np.cumsum(np.bincount(groups, minlength=len(self.values)))
             by_group = GroupRows(np.argsort(groups, kind="stable"), np.append(0, ends[:-1]), ends)
-            constant_rows(by_group, learned.astype(np.float64), calls[0].X, self.values)
+            by_part = self.values.reshape(len(self.values), len(self.stacks), -1)
+            for part, usable in enumerate(learned):
+                values = by_part[:, part].copy()  # contiguous, as the kernel takes it
+                constant_rows(by_group, usable.astype(np.float64), calls[part].X, values)
+                by_part[:, part] = values
         return np.concatenate(residual, axis=1)
