@@ -19,6 +19,8 @@ from olsq.problem import RIDGE_MODES
 
 _PLAIN = {np.ndarray, np.int32, float, type(None)}  # common types that are known not to be JAX's
 
+MOST_ROWS_HELD = 2**40  # 8 TB of each column
+
 
 def check_real(name: str, x: Any) -> None:
     """Raise TypeError unless ``x`` holds real numbers: booleans, integers, floats of any width.
@@ -109,6 +111,18 @@ def is_integer(value: Any, least: int | None = None) -> bool:
     """Test whether a value is an integer, no bool, and at least ``least``."""
     is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     return is_number and (least is None or bool(value >= least))
+
+
+def check_rows_held(name: str, rows: int) -> None:
+    """Raise ValueError for a number of rows to be kept that no machine has room for.
+
+    NumPy says "Maximum allowed dimension exceeded" of it, and kernels take no integer of 2**63.
+    """
+    if rows > MOST_ROWS_HELD:
+        raise ValueError(
+            f"{name} must be at most {MOST_ROWS_HELD:,} rows, which are kept in memory, got "
+            f"{shown(rows)}"
+        )
 
 
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:

@@ -205,6 +205,9 @@ def test_rows_without_times_are_not_mixed_with_rows_that_have_them():
         groups.partial_fit(*one, by=["a"], times=[START])
     with pytest.raises(ValueError, match="times are not used with half_life=None"):
         olsq.GroupedLeastSquares().partial_fit(*one, by=["a"], times=[1.0])
+    by_time = olsq.GroupedLeastSquares(forget=olsq.forgetting.ByTime(2.0))
+    with pytest.raises(TypeError, match="strategies such as ByTime are for"):
+        by_time.partial_fit(*one, by=["a"], times=[1.0])
     with pytest.raises(ValueError, match="forget and half_life cannot be combined"):
         olsq.GroupedLeastSquares(forget=0.9, half_life="5D").partial_fit(
             *one, by=["a"], times=[START]

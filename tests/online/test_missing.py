@@ -437,6 +437,39 @@ def test_a_missing_weight_is_a_missing_value_for_many_filters():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("cuts", [[10], [5, 12], list(range(1, 30))], ids=str)
+def test_a_column_may_be_an_intercept_for_one_target_alone(cuts, tmp_path):
+    """A column that is 1 wherever a target is known: its R-squared is about the mean."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.repeat([3.0, 1.0], [10, 20]), rng.standard_normal(30)])
+    Y = 5.0 + rng.standard_normal((30, 2))
+    Y[:10, 0] = Y[15, 1] = np.nan
+    given: dict = {"missing": "skip_target", "fit_intercept": False}
+    true = [olsq.coefficient_path(X, y).r_squared for y in Y.T]
+    assert true[0][-1] < 0.2  # about zero it is 0.97
+
+    spans = list(pairwise([0, *cuts, 30]))
+    for make, groups in (
+        (lambda: RLS(**given), lambda: None),
+        (lambda: ROLLING(100, **given), lambda: olsq.GroupedRollingLeastSquares(100, **given)),
+    ):
+        est, by_key, found, merged = make(), groups(), [], None
+        for start, stop in spans:
+            rows = slice(start, stop)
+            found.append(est.partial_fit_path(X[rows], Y[rows]).r_squared)
+            est.save(tmp_path / "a.olsq")
+            est = olsq.load(tmp_path / "a.olsq")
+            piece = make().partial_fit(X[rows], Y[rows])
+            merged = piece if merged is None else olsq.merge(merged, piece)
+            if by_key is not None:
+                by_key.partial_fit(X[rows], Y[rows], by=np.zeros(stop - start))
+        np.testing.assert_allclose(np.concatenate(found), np.transpose(true), rtol=1e-9)
+        for one in (est, merged, by_key and by_key[0.0]):
+            fits = [] if one is None else one.summary().fits
+            for fit, path in zip(fits, true, strict=False):
+                assert fit.r_squared == pytest.approx(path[-1])
+
+
 @pytest.mark.parametrize("missing", ["skip", "skip_target"])
 @pytest.mark.parametrize("by", [False, True])
 def test_paths_without_a_window_read_nan_below_min_samples(missing, by):

@@ -118,6 +118,7 @@ def test_nothing_to_learn_from():
     ("parameters", "match"),
     [
         ({"window": 0}, "window must be a positive whole number"),
+        ({"window": 10**22}, "window must be at most 1,099,511,627,776 rows"),
         ({"window": 2.5}, r"every row needs a time: give times= \(or a whole number\)"),
         ({"window": -2.5}, "window must be a positive number"),
         ({"window": "3 months"}, "months, quarters, years and business days have no fixed length"),

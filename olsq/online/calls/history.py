@@ -26,8 +26,10 @@ from olsq.online.windows.window import RollingWindow
 
 # Columns of a regression that have had one value in every row are intercepts.  Sums of squares
 # cannot tell a column of ones from one of 1 and -1, so the values are kept, one per column: 0 where
-# it varied, or is 0; an empty array before the first row.  None where no column qualifies, or
-# nothing is known: the state began from a prior or moments, grew, or was saved by olsq 0.2.
+# it varied, or is 0; an empty array before the first row.  Of targets that missed different rows
+# the columns stand one target after the other, NaN before a target's first row.  None where no
+# column qualifies, or nothing is known: the state began from a prior or moments, grew, or was saved
+# by olsq 0.2.
 Values = NDArray[np.float64] | None
 
 
@@ -123,15 +125,40 @@ def _squares_before(form: Form, origin: Origin, values: Values) -> NDArray[np.fl
 
 def values_after_call(values: Values, call: Call) -> Values:
     """Return the values after the rows of a call; skipped rows and those of weight 0 are none."""
-    if values is None or call.complex_features or values.size not in (0, call.X.shape[1]):
+    (n, d), usable = call.X.shape, call.usable
+    m = call.Y.shape[1]
+    if values is None or call.complex_features or values.size not in (0, d, m * d):
         return None
-    learned = call.weights > 0
-    if call.usable is not None:
-        learned &= call.usable if call.usable.ndim == 1 else call.usable.any(axis=1)
-    at = np.flatnonzero(learned)
+    learned = (call.weights > 0)[:, None]
+    if usable is not None:
+        learned = learned & usable.reshape(n, -1)
+    apart = values.size > d or (learned != learned[:, :1]).any()
+    if not apart:
+        return _values_after_learned(values, call.X, np.flatnonzero(learned[:, 0]))
+    learned = np.broadcast_to(learned, (n, m))
+    if values.size <= d:
+        values = np.tile(values if values.size else np.full(d, np.nan), m)
+    own = [
+        _values_after_learned(target, call.X, np.flatnonzero(learned[:, q]))
+        for q, target in enumerate(values.reshape(m, d))
+    ]
+    values = np.concatenate([np.zeros(d) if target is None else target for target in own])
+    return values if values.any() else None
+
+
+def _values_after_learned(values: Values, X: NDArray, learned: NDArray[np.int64]) -> Values:
     # Two rows are enough to dismiss the columns of ordinary data.
-    values = values_after_rows(values, call.X[at[:2]])
-    return values if values is None or at.size < 3 else values_after_rows(values, call.X[at[2:]])
+    values = values_after_rows(values, X[learned[:2]])
+    rest = learned[2:]
+    return values if values is None or not rest.size else values_after_rows(values, X[rest])
+
+
+def values_of_target(values: Values, target: int, d: int) -> Values:
+    """Return the values (d,) of one target's rows."""
+    if values is None or values.size <= d:
+        return values
+    own = values.reshape(-1, d)[target]
+    return np.empty(0) if np.isnan(own).any() else own if own.any() else None
 
 
 def values_after_rows(values: Values, X: NDArray) -> Values:
@@ -149,4 +176,9 @@ def values_of_both(first: Values, second: Values) -> Values:
     """Return the values of two streams, one after the other."""
     if first is None or second is None:
         return None
-    return values_after_rows(first, second[None]) if second.size else first
+    size = max(first.size, second.size)
+    first, second = (np.tile(x, size // x.size) if x.size else x for x in (first, second))
+    if not (first.size and second.size):
+        return first if first.size else second
+    unknown = np.isnan(second)  # a target without a row there
+    return values_after_rows(first, np.where(unknown, first, second)[None])

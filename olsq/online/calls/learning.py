@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.calls.call import Call, Origin, blocks, forgetting_in_time, prepare
-from olsq.online.calls.history import History
+from olsq.online.calls.history import History, values_of_target
 from olsq.online.forms.counting import COUNT
 from olsq.online.forms.rows import Rows, Trace, clip_to, pairs_stay_orthogonal
 from olsq.online.forms.statistics import statistics_of
@@ -69,7 +69,8 @@ def absorb(
             if began and usable is not None and not (part.advances_on_missing or usable[:1].all()):
                 _begin(collector, part, origin, int(usable.argmax()) if usable.any() else n)
             if group_noise is not None:
-                history = History.of(part, origin, began, constant_values, len(targets))
+                values = values_of_target(constant_values, int(targets[0]), call.X.shape[1])
+                history = History.of(part, origin, began, values, len(targets))
         errors = residual if every else np.empty((n, len(targets)), origin.dtype)
         _feed(part, group_call, origin, errors, collector)
         if not every:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice, is_integer, shown
+from olsq.arrays.checks import check_choice, check_rows_held, is_integer, shown
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
 from olsq.online.conventions import locked
@@ -138,6 +138,8 @@ class RollingLeastSquares(WindowParameters, Inference):
                 raise ValueError(
                     f"{name} must be a positive whole number of rows, got {shown(value)}"
                 )
+            if name == "window":
+                check_rows_held(name, value)
         if timed and self.window_of is not None:
             raise ValueError(
                 f"window_of applies to windows of rows; window={self.window!r} is a length of "

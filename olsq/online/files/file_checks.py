@@ -14,6 +14,7 @@ from olsq.forgetting.base import Forgetting, from_dict
 from olsq.forgetting.entries import RESET, aside_shape
 from olsq.online.files.invariants import (
     MOST_ROWS,
+    NONE_YET,
     check_common,
     check_fields,
     check_names,
@@ -192,7 +193,7 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     fields = {
         "full_ridge": Field(("d",), invariant="not negative"),
         "log_weights": Field(("m",), optional=True),
-        "constant_values": Field(("k",), optional=True),
+        "constant_values": Field(("k",), invariant=NONE_YET, optional=True),
     }
     if getattr(estimator, "KEEPS_SOLUTION", False):
         fields["solution"] = Field(("m", "d"), optional=True)
@@ -205,7 +206,7 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
         raise ValueError(f"array {strange[0]!r} is missing or unexpected")
     check_fields(arrays, fields, sizes)
     if "constant_values" in arrays:
-        want(sizes["k"] in (0, d), "constant_values", "of this length")
+        want(sizes["k"] in (0, d, m * d), "constant_values", "of this length")
         want(not estimator.fit_intercept and not of_complex, "constant_values", "an intercept")
     residual = arrays.get("last_residual", np.empty((0, width)))
     fits = residual.ndim == 2 and residual.shape[1] == width and residual.dtype.kind == "f"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from olsq.online.forms.schema import Fields
 
 UNKNOWN = "not negative, or unknown"  # infinite where an estimator began from moments
+NONE_YET = "finite, or NaN"  # of a target without a row
 NOT_NEGATIVE = {"not negative", UNKNOWN, "shares", "tally", "fading"}
 MOST_ROWS = 2**53  # a count of rows that float64 holds exactly; none overflows from there
 
@@ -71,6 +72,8 @@ def check_fields(arrays: dict[str, NDArray], fields: Fields, sizes: dict[str, in
         valid = np.isfinite(array)
         if field.invariant == UNKNOWN:
             valid |= array == np.inf
+        elif field.invariant == NONE_YET:
+            valid |= np.isnan(array)
         if not valid.all():
             raise ValueError(f"array {name!r} holds numbers that are not finite")
     for name in arrays.keys() & fields.keys():

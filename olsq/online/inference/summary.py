@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc
 
+from olsq.online.calls.history import values_of_target
 from olsq.online.forms.form import Form
 from olsq.online.forms.statistics import counts_of, objective_of, squares_about_mean
 from olsq.online.forms.student import t_inference
@@ -214,12 +215,12 @@ def summarise(estimator: Any, level: float) -> Summary:
     theta, (sigma2, errors) = estimator._theta(), estimator._statistics()
     logs, n = estimator._log_weight_sums(), origin.columns
     names, fits, values = estimator._coefficient_names(), [Any] * n, estimator._constant_values
-    constant = None
-    if values is not None and values.any():
-        at = int(np.flatnonzero(values)[0])
-        constant = {at: float(values[at])}
     for targets, engine in estimator._engine.groups:
-        form = engine.form
+        form, constant = engine.form, None
+        own = values_of_target(values, int(targets[0]), len(names))
+        if own is not None and own.any():
+            at = int(np.flatnonzero(own)[0])
+            constant = {at: float(own[at])}
         shared = _shared(form, estimator, names)
         for i, target in enumerate(targets):
             estimates = tuple(array[target] for array in (theta, sigma2, errors, logs))

@@ -25,9 +25,9 @@ class GroupWindows(NamedTuple):
 
     ``origin`` is what the first rows have fixed.  Where targets miss rows of their own
     (``parting``), each has one of the ``stacks`` and of the ``clocks``; else all share one.
-    ``seen`` (n,) counts samples.  ``values`` (n, d) are those of columns that had one value in
-    every row (see ``calls/history.py``), NaN before the first row; None beside an intercept.  There
-    may be more entries than groups.
+    ``seen`` (n,) counts samples.  ``values`` (n, d), or (n, m d) if parting, are those of columns
+    that had one value in every row (see ``calls/history.py``), NaN before the first row; None
+    beside an intercept.  There may be more entries than groups.
     """
 
     origin: Origin
@@ -44,7 +44,7 @@ class GroupWindows(NamedTuple):
         parting = estimator.missing == "skip_target"
         parts, like = (origin.columns if parting else 1), estimator._start(origin)
         stacks = [WindowStack(like, origin.columns // parts) for _ in range(parts)]
-        values = None if origin.intercept else np.empty((0, origin.n_features))
+        values = None if origin.intercept else np.empty((0, parts * origin.n_features))
         return cls(origin, parting, {}, stacks, None, np.zeros(0, np.int64), values)
 
     @classmethod
@@ -101,7 +101,7 @@ class GroupWindows(NamedTuple):
         windows, values, timing = [stack.window(group) for stack in self.stacks], None, None
         if self.values is not None:
             values = self.values[group].copy()
-            values = np.empty(0) if np.isnan(values).any() else values if values.any() else None
+            values = np.empty(0) if np.isnan(values).all() else values if values.any() else None
         if self.clocks is not None:
             timing = self.clocks[0].timing(group)
             for window, clocks in zip(windows, self.clocks, strict=True):
@@ -131,7 +131,8 @@ class GroupWindows(NamedTuple):
         if self.values is not None:
             values = est._constant_values
             unknown, none_yet = values is None, values is not None and not values.size
-            self.values[group] = 0.0 if unknown else np.nan if none_yet else values
+            own = self.values[group].reshape(-1, self.origin.n_features)
+            own[:] = 0.0 if unknown else np.nan if none_yet else values.reshape(-1, own.shape[1])
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -158,23 +159,38 @@ class GroupWindows(NamedTuple):
 
         ``calls`` holds the rows of the targets of each stack.
         """
-        learned, residual, opened = np.zeros(groups.size, np.bool_), [], []
-        for call, stack, targets in zip(calls, self.stacks, self.targets, strict=True):
+        learned, residual, parts = np.zeros(groups.size, np.bool_), [], []
+        for part, (call, stack, targets) in enumerate(
+            zip(calls, self.stacks, self.targets, strict=True)
+        ):
+            path = None
             if asked is not None:
                 noise = None if asked.noise is None else asked.noise[targets]
-                opened.append(WindowPath.open(stack, call, groups, times, noise))
-            collector = opened[-1].collector if opened else None
-            residual.append(stack.learn(call, groups, times, collector))
-            usable = (call.weights > 0) if call.usable is None else call.usable & (call.weights > 0)
-            learned |= usable
+                path = WindowPath.open(stack, call, groups, times, noise)
+            errors = stack.learn(call, groups, times, path and path.collector)
+            own = (call.weights > 0) if call.usable is None else call.usable & (call.weights > 0)
+            constant = self._follow_constants(part, call.X, groups, own)
+            if path is not None and asked is not None:
+                parts.append(path.finish(errors, constant, asked, self.origin.ridge))
+            residual.append(errors)
+            learned |= own
         self.seen[:] += np.bincount(groups[learned], minlength=self.seen.size)
         path = None
         if asked is not None:
-            known, pairs = (self.values, self.origin.ridge), zip(opened, residual, strict=True)
-            parts = [part.finish(errors, asked, *known) for part, errors in pairs]
             one_target = self.origin.n_targets == 0
             path = joined(parts, self.targets, self.origin.intercept, one_target)
-        if self.values is not None:
-            by_group, rows = rows_by_member(groups, len(self.values)), learned.astype(np.float64)
-            constant_rows(by_group, rows, calls[0].X, self.values)
         return np.concatenate(residual, axis=1), path
+
+    def _follow_constants(
+        self, part: int, X: NDArray, groups: NDArray[np.int64], learned: NDArray[np.bool_]
+    ) -> NDArray[np.int64] | None:
+        """Update the values of a part by rows that were ``learned``; return how many first rows of
+        each group in this call have had a column with one value; None beside an intercept.
+        """
+        if self.values is None:
+            return None
+        by_part = self.values.reshape(len(self.values), len(self.stacks), -1)
+        values, by_group = by_part[:, part].copy(), rows_by_member(groups, len(self.values))
+        counts = constant_rows(by_group, learned.astype(np.float64), X, values)
+        by_part[:, part] = values
+        return counts

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array
+from olsq.forgetting.base import Forgetting
 from olsq.online.files import frozen
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import time_rows
@@ -20,7 +21,7 @@ from olsq.online.parameters import FilterParameters
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, half_life_duration
-from olsq.online.rows.options import forget_or_half_life, plain
+from olsq.online.rows.options import check_forget, forget_or_half_life, plain
 from olsq.online.rows.times import times_or_index
 
 
@@ -140,6 +141,8 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
         value = f"half_life={self.half_life!r}"
         if duration is None:
             if times is not None:
+                if isinstance(self.forget, Forgetting):
+                    check_forget(self.forget)  # refuses a strategy: it may be one in time
                 raise ValueError(
                     f"times are not used with {value}: leave times out, or give a length of time "
                     "such as half_life='90D'"

@@ -14,7 +14,7 @@ from olsq.online.many.in_line import BankRows
 from olsq.online.many.paths import open_path
 from olsq.online.many.window_stack import WindowStack
 from olsq.online.paths.collector import PathCollector, PathPart, RobustErrors
-from olsq.online.paths.goodness import GroupRows, RowsInside, SumsOfSquares, constant_rows
+from olsq.online.paths.goodness import GroupRows, RowsInside, SumsOfSquares
 from olsq.online.rows.inputs import with_ones
 from olsq.online.windows.window import RollingWindow
 
@@ -97,23 +97,21 @@ class WindowPath(NamedTuple):
     def finish(
         self,
         residual: NDArray[np.float64],
+        constant: NDArray[np.int64] | None,
         options: PathOptions,
-        values: NDArray[np.float64] | None,
         ridge: NDArray[np.float64],
     ) -> PathPart:
         """Finish the path, with the a-priori residuals (n, m).
 
-        ``values`` (members, d) are those of constant columns before the call, see ``GroupWindows``.
+        ``constant`` (members,) are the first rows of the call in which a column has had one value
+        since a member's first row; None beside an intercept.
         """
         collector, skip = self.collector, len(self.members) - len(residual)
-        of_call = rows_by_member(self.members[skip:], self.n)
-        collector.finish(options.fewest, of_call)
+        collector.finish(options.fewest, rows_by_member(self.members[skip:], self.n))
         statistics, intercept = None, bool(self.like.form.intercept)
         if collector.noise is not None:
-            constant = None
-            if values is not None:
-                constant = constant_rows(of_call, self.weights[skip:], self.call.X, values.copy())
-                constant += np.bincount(self.members[:skip], minlength=self.n)
+            if constant is not None:
+                constant = constant + np.bincount(self.members[:skip], minlength=self.n)
             nothing = np.zeros((self.n, residual.shape[1], 3))
             how = nothing.copy, constant, intercept, skip
             sums = SumsOfSquares(self._inside, self.Y, *how, windowed=True)

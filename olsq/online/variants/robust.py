@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from olsq.arrays.checks import check_choice, is_integer
+from olsq.arrays.checks import check_choice, check_rows_held, is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.coefficients import Coefficients
@@ -193,6 +193,8 @@ class RobustLeastSquares(Variant, Coefficients):
             raise ValueError(f"max_run must be None or an integer >= 1, got {self.max_run!r}")
         if self.warm_up is not None and not is_integer(self.warm_up, 0):
             raise ValueError(f"warm_up must be None or an integer >= 0, got {self.warm_up!r}")
+        for name in ("scale_window", "max_run", "warm_up"):
+            check_rows_held(name, getattr(self, name) or 0)
 
     def _warm_up(self, k: int) -> int:
         """Return the number of first rows that a state of k columns holds."""
