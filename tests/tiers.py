@@ -37,6 +37,13 @@ LEADING = {
     "mesa_channel", "mesa_window",
 }  # fmt: skip
 
+# One row for each recurrence.
+RECURRENCES = {
+    "linear", "gla vector", "gsa", "log_linear_mamba2", "gated_delta", "kda", "mamba", "rg_lru",
+    "ttt_linear", "softmax", "forgetting", "sliding_window", "local_linear", "parallax",
+    "mesa_channel", "mesa_window",
+}  # fmt: skip
+
 
 def once_a_rule(rows: Iterable[Any]) -> Any:
     """Parametrise as ``leading``, keeping also the first row of every rule and kind of state."""
