@@ -191,7 +191,7 @@ def test_derivatives_are_compiled_once(row, compiled):
 
 
 @pytest.mark.slow  # tokens go through the same recurrences
-@pytest.mark.parametrize("row", [row for row in ROWS if row.causal], ids=str)
+@leading([row for row in ROWS if row.causal], RECURRENCES)
 def test_tokens_are_compiled_once(row, compiled):
     arrays = streams(row)
     names = timed(row, arrays)

@@ -23,8 +23,9 @@ for _row in ROWS:
         "signed"
     ):
         FIRST.setdefault((_row.rule, "vector" in _row.name, _row.weight == "log_weight"), _row)
-# mamba2's gates are gla's, and those of the products gated_delta's.
-each_rule = leading(FIRST.values(), LEADING - {"mamba2", "gated_delta_product"})
+# The others' gates are handled by the recurrence of one of these.
+SHARED = {"mamba2", "gla", "gated_delta_product", "momentum_delta", "rwkv7", "mesa_discounted"}
+each_rule = leading(FIRST.values(), LEADING - SHARED)
 CHANGES: dict[str, dict[str, Any]] = {
     "mesa_window": {"options": {"window": 512}, "window": 512},  # a window that sees far
     "forgetting": {"mine": {}},
