@@ -24,6 +24,8 @@ from attention_draws import KINDS, LOST, RESET, B, H, T, V
 
 from tests.tiers import RECURRENCES, leading, once_a_rule
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 each_rule = once_a_rule(ROWS)
 HALF = 64
 # First tokens of segments: in the first chunk, a token alone, at and after the chunk's edge.

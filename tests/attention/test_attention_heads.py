@@ -13,6 +13,8 @@ from olsq import attention
 from olsq.attention import arguments
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 B, T, H, K, V = 2, 70, 2, 4, 3  # two chunks, the last one filled up
 
 

@@ -17,6 +17,8 @@ from olsq import attention
 from olsq.reference import attention as oracle
 from tests.tiers import LEADING, leading
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 FIRST: dict[tuple[str, bool, bool], Row] = {}
 for _row in ROWS:
     if "log_forget" in signature(getattr(attention, _row.rule)).parameters and not _row.mine.get(

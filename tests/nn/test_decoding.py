@@ -17,6 +17,8 @@ import olsq
 from olsq import nn
 from olsq.nn.decoding import _piece_sizes
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 # One of each kind of state: moments and a factor, a cache that grows and one that does not, a
 # matrix with a convolution before it, a network that learns by mini-batches, a key made of the
 # token before.

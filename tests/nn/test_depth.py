@@ -13,6 +13,8 @@ from olsq import nn
 from olsq.nn import depth
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 TOKENS = np.array([[3, 1, 4, 1, 5, 2, 6], [5, 3, 5, 0, 7, 1, 0]])
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2]])
 

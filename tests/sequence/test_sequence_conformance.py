@@ -35,6 +35,8 @@ from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.testing import check_solver
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
 
 
