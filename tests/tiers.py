@@ -45,19 +45,19 @@ RECURRENCES = {
 }  # fmt: skip
 
 
-def once_a_rule(rows: Iterable[Any]) -> Any:
+def once_a_rule(rows: Iterable[Any], others: Any = pytest.mark.slow) -> Any:
     """Parametrise as ``leading``, keeping also the first row of every rule and kind of state."""
     rows, first = list(rows), {}
     for row in rows:
         first.setdefault((row.rule, row.state), str(row))
-    return leading(rows, LEADING | set(first.values()))
+    return leading(rows, LEADING | set(first.values()), others)
 
 
-def leading(rows: Iterable[Any], names: Collection[str] = LEADING) -> Any:
-    """Parametrise a test by ``rows``, with those of other ``names`` marked slow."""
-    marked = [
-        pytest.param(row, marks=() if str(row) in names else pytest.mark.slow) for row in rows
-    ]
+def leading(
+    rows: Iterable[Any], names: Collection[str] = LEADING, others: Any = pytest.mark.slow
+) -> Any:
+    """Parametrise a test by ``rows``, with those of other ``names`` marked slow, or as said."""
+    marked = [pytest.param(row, marks=() if str(row) in names else others) for row in rows]
     return pytest.mark.parametrize("row", marked, ids=str)
 
 

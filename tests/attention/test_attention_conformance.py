@@ -66,7 +66,7 @@ def changed(arrays, **changes):
     return {**arrays, **changes}
 
 
-@each_rule
+@once_a_rule(ROWS, others=pytest.mark.full)
 def test_float64_is_the_oracle(row):
     arrays, prior, _, got = whole(row)
     assert got[0].dtype == np.float64
