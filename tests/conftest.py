@@ -18,3 +18,16 @@ def pytest_configure():
     )
     settings.load_profile("olsq")
     first_call.say_nothing()  # what is compiled in a test is no part of what it prints
+
+
+@pytest.fixture
+def one_target():
+    """Trace programs for this device alone.
+
+    For any device, as without it, two programs are traced where they differ and one is compiled.
+    Tests of numbers need the one; examples in docstrings and tests of programs have both.
+    """
+    from olsq.sequence.jax.platform import target, tuned_for
+
+    with tuned_for(target()):
+        yield

@@ -37,20 +37,27 @@ LEADING = {
     "mesa_channel", "mesa_window",
 }  # fmt: skip
 
+# One row for each recurrence.
+RECURRENCES = {
+    "linear", "gla vector", "gsa", "log_linear_mamba2", "gated_delta", "kda", "mamba", "rg_lru",
+    "ttt_linear", "softmax", "forgetting", "sliding_window", "local_linear", "parallax",
+    "mesa_channel", "mesa_window",
+}  # fmt: skip
 
-def once_a_rule(rows: Iterable[Any]) -> Any:
+
+def once_a_rule(rows: Iterable[Any], others: Any = pytest.mark.slow) -> Any:
     """Parametrise as ``leading``, keeping also the first row of every rule and kind of state."""
     rows, first = list(rows), {}
     for row in rows:
         first.setdefault((row.rule, row.state), str(row))
-    return leading(rows, LEADING | set(first.values()))
+    return leading(rows, LEADING | set(first.values()), others)
 
 
-def leading(rows: Iterable[Any], names: Collection[str] = LEADING) -> Any:
-    """Parametrise a test by ``rows``, with those of other ``names`` marked slow."""
-    marked = [
-        pytest.param(row, marks=() if str(row) in names else pytest.mark.slow) for row in rows
-    ]
+def leading(
+    rows: Iterable[Any], names: Collection[str] = LEADING, others: Any = pytest.mark.slow
+) -> Any:
+    """Parametrise a test by ``rows``, with those of other ``names`` marked slow, or as said."""
+    marked = [pytest.param(row, marks=() if str(row) in names else others) for row in rows]
     return pytest.mark.parametrize("row", marked, ids=str)
 
 

@@ -28,8 +28,8 @@ CHUNKED = {
     "linear", "gla", "gla signed", "mlstm", "log_linear_mamba2", "ttt_linear",
     "ttt_linear query factor", "ttt_mlp",
 }  # fmt: skip
-LEADING = {"gated_delta", "momentum_delta", "kda", "rwkv7", "gsa", "mamba", "rg_lru"}
-LEADING |= {"gla", "log_linear_mamba2"}
+# One rule for each way to prepare the chunks of a tile.
+LEADING = {"gated_delta", "momentum_delta", "kda", "mamba", "gla", "log_linear_mamba2"}
 each_rule = leading([row for row in ROWS if row.name in CHUNKED], LEADING)
 diverging = leading([row for row in ROWS if row.name in overflow.DIVERGING], {"gated_delta", "kda"})
 

@@ -22,9 +22,10 @@ from attention_cases import (
 )
 from attention_draws import KINDS, LOST, RESET, B, H, T, V
 
-from tests.tiers import leading, once_a_rule
+from tests.tiers import RECURRENCES, leading, once_a_rule
 
-every = pytest.mark.parametrize("row", ROWS, ids=str)
+pytestmark = pytest.mark.usefixtures("one_target")
+
 each_rule = once_a_rule(ROWS)
 HALF = 64
 # First tokens of segments: in the first chunk, a token alone, at and after the chunk's edge.
@@ -65,8 +66,7 @@ def changed(arrays, **changes):
     return {**arrays, **changes}
 
 
-@pytest.mark.full
-@every
+@once_a_rule(ROWS, others=pytest.mark.full)
 def test_float64_is_the_oracle(row):
     arrays, prior, _, got = whole(row)
     assert got[0].dtype == np.float64
@@ -187,7 +187,7 @@ def test_the_first_token_of_a_call_may_begin_a_segment(row):
 
 
 @pytest.mark.full
-@each_rule
+@leading(ROWS, RECURRENCES)
 def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(row):
     arrays, _, state, (clean, clean_end) = whole(row)
     cut = 42  # inside the segment from 31 to 63, and not a token that is left out

@@ -16,14 +16,7 @@ from attention_cases import ROWS, arrays_of, call, timed, window
 import olsq
 from olsq import attention
 from olsq.sequence.jax import programs
-from tests.tiers import leading
-
-# One row for each recurrence.
-LED = {
-    "linear", "gla vector", "gsa", "log_linear_mamba2", "gated_delta", "kda", "mamba", "rg_lru",
-    "ttt_linear", "softmax", "forgetting", "sliding_window", "local_linear", "parallax",
-    "mesa_channel", "mesa_window",
-}  # fmt: skip
+from tests.tiers import RECURRENCES, leading
 
 
 @pytest.fixture
@@ -84,7 +77,7 @@ def test_a_rule_and_its_step_are_decorated(name):
 
 
 @pytest.mark.full
-@leading(ROWS, LED)
+@leading(ROWS, RECURRENCES)
 def test_a_call_is_one_program(row, compiled):
     """Also of one token; other values of its arguments are the same program, and are checked."""
     programs._programs.cache_clear()
@@ -189,7 +182,7 @@ def test_a_question_about_gates_is_asked_at_every_call(compiled):
 
 
 @pytest.mark.slow
-@leading(ROWS, LED)
+@leading(ROWS, RECURRENCES)
 def test_derivatives_are_compiled_once(row, compiled):
     def loss(arrays):
         return call(row, arrays)[0].sum()
@@ -198,7 +191,7 @@ def test_derivatives_are_compiled_once(row, compiled):
 
 
 @pytest.mark.slow  # tokens go through the same recurrences
-@pytest.mark.parametrize("row", [row for row in ROWS if row.causal], ids=str)
+@leading([row for row in ROWS if row.causal], RECURRENCES)
 def test_tokens_are_compiled_once(row, compiled):
     arrays = streams(row)
     names = timed(row, arrays)

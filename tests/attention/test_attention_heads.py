@@ -13,6 +13,8 @@ from olsq import attention
 from olsq.attention import arguments
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 B, T, H, K, V = 2, 70, 2, 4, 3  # two chunks, the last one filled up
 
 
@@ -61,8 +63,15 @@ def test_heads_are_folded_on_the_way(rule, dtype, monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("device", ["one", "many"])
-@pytest.mark.parametrize("rule", [attention.gla, attention.gated_delta])
+@pytest.mark.parametrize(
+    ("rule", "device"),
+    [
+        (attention.gla, "one"),
+        (attention.gated_delta, "many"),
+        pytest.param(attention.gla, "many", marks=pytest.mark.slow),
+        pytest.param(attention.gated_delta, "one", marks=pytest.mark.slow),
+    ],
+)
 def test_two_value_heads_in_turn_share_a_key_head(rule, device, monkeypatch):
     """In the order of grouped attention, with gates of their own; gradients of q and k add up."""
     (q, k, v), gates = streams(jnp.float32)

@@ -14,6 +14,8 @@ from olsq.attention.registry import RULES
 from olsq.reference import attention_solved as solved
 from tests.versions import InOneProgram
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 B, T, H, K, V = 2, 40, 2, 5, 3
 
 compiled = InOneProgram(attention)

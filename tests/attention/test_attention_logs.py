@@ -17,14 +17,17 @@ from olsq import attention
 from olsq.reference import attention as oracle
 from tests.tiers import LEADING, leading
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 FIRST: dict[tuple[str, bool, bool], Row] = {}
 for _row in ROWS:
     if "log_forget" in signature(getattr(attention, _row.rule)).parameters and not _row.mine.get(
         "signed"
     ):
         FIRST.setdefault((_row.rule, "vector" in _row.name, _row.weight == "log_weight"), _row)
-# mamba2's gates are gla's, and those of the products gated_delta's.
-each_rule = leading(FIRST.values(), LEADING - {"mamba2", "gated_delta_product"})
+# The others' gates are handled by the recurrence of one of these.
+SHARED = {"mamba2", "gla", "gated_delta_product", "momentum_delta", "rwkv7", "mesa_discounted"}
+each_rule = leading(FIRST.values(), LEADING - SHARED)
 CHANGES: dict[str, dict[str, Any]] = {
     "mesa_window": {"options": {"window": 512}, "window": 512},  # a window that sees far
     "forgetting": {"mine": {}},

@@ -11,6 +11,8 @@ from olsq import attention
 from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 T, K, V = 8192, 6, 4
 
 VECTOR, SCALAR = (1, T, 1, K), (1, T, 1)

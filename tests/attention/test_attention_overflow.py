@@ -22,6 +22,8 @@ from olsq import attention
 from olsq.attention.recurrences.delta import solve_errors
 from tests.tiers import leading
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 each_rule = leading([row for row in ROWS if row.causal])
 CUTS = 64, 69, 127  # the first token of a chunk, one inside, one of the last chunk
 SIZES = 1e10, 1e15, 1e20, 1e30, 3e38

@@ -15,6 +15,8 @@ from olsq.reference import attention_solved as solved
 from olsq.reference import sequence
 from tests.versions import InOneProgram
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 B, T, H, K, V = 2, 70, 2, 3, 2
 
 compiled = InOneProgram(attention)

@@ -34,6 +34,8 @@ from olsq.icl.autoregressive_optima import (
 )
 from tests.versions import in_one_program, x64
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 augmented_layer, augmented_loss, non_augmented, non_augmented_loss = map(
     in_one_program, (augmented_layer, augmented_loss, non_augmented, non_augmented_loss)
 )

@@ -9,6 +9,8 @@ import pytest
 import olsq
 from olsq import icl
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 RNG = np.random.default_rng(1)
 HEADS, KEYS, VALUES, WIDTH, LENGTH = 2, 3, 4, 5, 6
 WEIGHTS = icl.AttentionWeights(

@@ -9,6 +9,8 @@ import pytest
 from olsq import icl
 from olsq.tasks import few_shot_regression
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 
 def in_numpy(function):
     """The function with NumPy's output: slices of it compile nothing."""

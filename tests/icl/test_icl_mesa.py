@@ -10,6 +10,8 @@ import pytest
 import olsq
 from olsq import icl
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 RNG = np.random.default_rng(4)
 T, D, M = 12, 4, 3
 KEYS, VALUES = RNG.normal(size=(T, D)), RNG.normal(size=(T, M))

@@ -9,6 +9,8 @@ import pytest
 from olsq import icl
 from olsq.tasks import linear_dynamics
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 RNG = np.random.default_rng(5)
 D, T = 3, 6
 STATES = RNG.normal(size=(2, T, D))

@@ -13,6 +13,8 @@ from olsq import nn
 from olsq.nn import depth
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 TOKENS = np.array([[3, 1, 4, 1, 5, 2, 6], [5, 3, 5, 0, 7, 1, 0]])
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2]])
 
@@ -58,13 +60,15 @@ def one_by_one(monkeypatch):
     monkeypatch.setattr(depth, "_plan_loops", lambda blocks, *_: iter([(0, len(blocks), 1)]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("eager_loops")
 @pytest.mark.parametrize(
     ("mixers", "blocks", "plan", "remat"),
     [
-        (("linear", "softmax"), 5, [(0, 2, 2), (4, 1, 1)], "none"),
         (("linear",), 2, [(0, 1, 2)], "full"),
+        pytest.param(
+            ("linear", "softmax"), 5, [(0, 2, 2), (4, 1, 1)], "none", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_loop_gives_what_blocks_one_by_one_give(monkeypatch, mixers, blocks, plan, remat):

@@ -17,6 +17,8 @@ import olsq.nn
 from olsq.nn.fla.reading import TYPES
 from tests.versions import x64
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 DIM, HEADS, SIZE, WIDTH, HIDDEN, VOCABULARY = 6, 2, 4, 4, 5, 9
 INNER = HEADS * SIZE
 

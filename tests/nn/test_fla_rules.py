@@ -12,6 +12,8 @@ import olsq.nn
 from olsq.nn.kinds import named_arrays
 from tests.versions import x64
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 NAMES = list(reference.LAYERS)
 
 

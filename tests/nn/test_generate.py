@@ -19,6 +19,8 @@ from nn_reference import (
 from olsq import nn
 from olsq.nn.sampling import truncate
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 VOCABULARY, STEPS = 11, 6
 KEY = jax.random.key(5)
 

@@ -27,6 +27,8 @@ from olsq import nn
 from olsq.attention.registry import RULES
 from tests.tiers import leading
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 causal = leading([r for r in ROWS if r.causal])
 T, HALF = 17, 8

@@ -26,6 +26,8 @@ from nn_reference import (
 import olsq
 from olsq import nn
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 VOCABULARY, T, B = 23, 9, 2
 MIXED = ("softmax", "mesa", "hawk")
 BY_NAME = {row.mixer: row for row in ROWS}

@@ -15,6 +15,8 @@ import olsq
 from olsq import nn
 from olsq.nn.gated import Gated
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 GPT2 = 50257
 COMPARED = ("softmax", "mamba2", "gla", "mlstm", "delta", "gated_delta", "mesa")
 

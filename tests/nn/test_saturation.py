@@ -12,6 +12,8 @@ from nn_cases import DIM, HEADS, ROWS
 from olsq import nn
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 ROW_OF = {row.mixer: row for row in reversed(ROWS)}
 each_mixer = pytest.mark.parametrize("row", ROW_OF.values(), ids=str)
 PLAIN = ("bias", "speed", "rate", "raw")  # parts of the names of what gates are made from

@@ -288,6 +288,23 @@ def test_more_rows_than_the_ring_has_slots_cannot_stay():
                 kernel(*arguments)
 
 
+def test_rows_are_of_one_type_in_every_kernel(monkeypatch):
+    """Kernels compile anew, for seconds, where one of the four arrays may be written."""
+    given = []
+
+    def update(form, rows, *others):
+        given.append([array.flags.writeable for array in rows])
+        return learned(form, rows, *others)
+
+    learned = factor_form.FactorForm.update
+    monkeypatch.setattr(factor_form.FactorForm, "update", update)
+    X, Y, _, _ = rows()
+    olsq.RecursiveLeastSquares(forget=olsq.forgetting.Variable(20.0)).fit(X, Y)
+    olsq.GroupedLeastSquares().fit(X, Y[:, 0], by=np.arange(N) % 2).pooled()
+    assert len(given) > 2
+    assert not np.any(given)
+
+
 @pytest.mark.parametrize("shape", [(1, M, D), (2, M, D + 1), (3, M, D)])
 def test_rows_to_solve_for_fit_the_stack_of_factors(shape):
     with pytest.raises(ValueError, match="shape"):

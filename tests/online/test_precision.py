@@ -110,6 +110,17 @@ def test_float32_rows_with_dependent_columns(seed):
     assert not collinear.complaints(case), case.parameters
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_float32_columns_are_told_apart_above_a_few_units_of_rounding(seed):
+    """Two units in the last place are rounding and sixteen are a direction: in between is free."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(1, 2, 40).astype(np.float32)
+    for units, rank in ((0, 2), (2, 2), (16, 3)):
+        other = 3.0 * x.astype(float) * (1 + units * EPS32 * rng.choice([-1, 1], 40))
+        est = RLS(ridge=0.0).fit(np.column_stack([x, other.astype(np.float32)]), x)
+        assert est.rank_ == rank, units
+
+
 @pytest.mark.parametrize("method", ["sqrt", "information"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_minimum_norm_does_not_follow_rounding_errors_into_faint_columns(method, dtype):

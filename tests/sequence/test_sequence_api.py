@@ -62,6 +62,7 @@ def test_short_and_empty_streams(length, mode):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("one_target")
 def test_leading_axes_broadcast_and_log_gates_are_gates():
     gates = RNG.uniform(0.8, 1, (3, 20))
     one = online_lstsq(K[0, 0], V, Q, forget=gates, ridge=0.5)
@@ -73,6 +74,7 @@ def test_leading_axes_broadcast_and_log_gates_are_gates():
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("one_target")
 def test_inputs_under_scan_and_jit():
     def layer(state, kvq):
         sol = online_lstsq(*kvq, forget=0.95, ridge=0.5, state=state)
@@ -184,6 +186,7 @@ def test_solvers_that_do_not_say_have_chunks_that_suit_the_width(d, chunk):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_target")
 @pytest.mark.parametrize("solver", [None, olsq.ConjugateGradient(40, 1e-14)], ids=["default", "cg"])
 def test_second_order_matches_plain_differentiation(solver):
     _, args = stream("resets", 1)

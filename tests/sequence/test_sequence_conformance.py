@@ -35,6 +35,8 @@ from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.testing import check_solver
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
 
 
@@ -86,14 +88,15 @@ def allowed(row, dtype, stream, path, base):
 
 
 def cases():
-    """Rows, implicit and unrolled, in both precisions; float32 of the leading rows' kin is slow.
+    """Rows, implicit and unrolled, in both precisions; float32 of one direct and one carried
+    solver, that of the others is slow.
 
     So is unrolled float32, one program in two precisions, and unrolled "discounted" of solvers that
     also unroll "fixed": the mode is in how the ridge begins, not in the steps.
     """
     for dtype, bits in ((np.float64, "f64"), (np.float32, "f32")):
         for pair, name in zip(PAIRS, IDS, strict=True):
-            kin = pytest.mark.slow if bits == "f32" and name not in LEADING else ()
+            kin = pytest.mark.slow if bits == "f32" and name not in LEADING[::3] else ()
             yield pytest.param(*pair, dtype, "implicit", id=f"{name}-{bits}", marks=kin)
             if pair[0].unrolls:
                 kin = bits == "f32" or (pair[1] == "discounted" and "fixed" in pair[0].modes)

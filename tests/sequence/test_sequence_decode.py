@@ -12,6 +12,8 @@ import olsq
 from olsq.problem import DecodeState
 from olsq.sequence.jax import online_lstsq, solve_query, start_decoding
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("carried", [True, False], ids=["carried factor", "moments"])

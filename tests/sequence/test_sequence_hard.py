@@ -19,6 +19,8 @@ from olsq.sequence.jax import online_lstsq
 from tests.tiers import examples
 from tests.versions import x64
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 T, D, M = 41, 5, 2  # with chunks of 16: two whole ones and a part
 MULTIPLE = 20  # of condition number times eps: what "a small multiple" is here
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])

@@ -13,6 +13,8 @@ from olsq.reference import sequence as reference
 from olsq.reference.regression import row_weights
 from olsq.sequence.jax import online_lstsq
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 RNG = np.random.default_rng(11)
 KEYS, QUERIES = unit(RNG.normal(size=(2, T, D)))
 VALUES, WEIGHT = RNG.normal(size=(T, M)), RNG.uniform(0.5, 1, T)

@@ -12,6 +12,8 @@ from olsq.train import BatchLoss, make_step, token_loss, token_losses
 from tests.train.small import SmallModel, same_bits, weights
 from tests.versions import x64
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 RNG = np.random.default_rng(0)
 LOGITS = 5 * RNG.normal(size=(3, 4, 7))
 TARGETS = RNG.integers(0, 7, (3, 4))

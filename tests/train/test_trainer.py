@@ -26,6 +26,8 @@ from olsq.train import (
 from olsq.train.results import centred_mean
 from tests.train.small import same_bits
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 SLOPE = np.array([2.0, -1.0, 0.5])
 ROWS = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
 

@@ -24,6 +24,8 @@ from olsq.train import (
 from olsq.train.optimiser import adamw
 from tests.train.small import SmallModel, config, corpus, same_bits, trainer, weights
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 
 class Counted(SmallModel):
     """Counts how often it is traced."""

@@ -18,6 +18,8 @@ from olsq.train import (
 from olsq.train.optimiser import adamw
 from tests.train.small import TEXT
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 CAUSAL = sorted(name for name, kind in MIXERS.items() if kind.causal)
 # Arrays with two axes or more that are no matrices of a projection or a gate.
 LEFT_ALONE = {

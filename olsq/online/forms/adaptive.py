@@ -28,7 +28,7 @@ from olsq.online.forms import adaptive_update as kernels
 from olsq.online.forms import schema
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.limits import DOUBLE
-from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.rows import Rows, Trace, read_only
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ class AdaptiveForm(FactorForm):
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
-        t, factors = start, None
+        t, factors, gates = start, None, None
         while t < stop:
             t, held, gate = kernels.update(
                 self.in_kernels,
@@ -97,8 +97,9 @@ class AdaptiveForm(FactorForm):
             self.held += held
             if t < stop:  # a new direction, or on a path while undetermined
                 if factors is None:
-                    factors = rows._replace(gates=np.ones(rows.X.shape[0]))
-                factors.gates[t] = gate
+                    gates = np.ones(rows.X.shape[0])
+                    factors = rows._replace(gates=read_only(gates))
+                gates[t] = gate
                 super().update(factors, t, t + 1, residual, trace)
                 self.memory[LAST_TRACE] = 0.0
                 if self.strategy[0] == PER_COEFFICIENT:

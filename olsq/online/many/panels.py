@@ -258,7 +258,7 @@ def _as_rows(R: NDArray, z: NDArray) -> Rows:
     """Return the rows of some factors R (b, k, k) and z (b, m, k) as rows to learn."""
     X = np.ascontiguousarray(R).reshape(-1, R.shape[2])
     Y = np.ascontiguousarray(z.transpose(0, 2, 1)).reshape(len(X), -1)
-    return Rows(X, Y, np.ones(len(X)), np.ones(len(X)))
+    return Rows.of(X, Y, np.ones(len(X)), np.ones(len(X)))
 
 
 def fit_panel(
