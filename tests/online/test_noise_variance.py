@@ -217,3 +217,17 @@ def test_a_changed_parameter_that_is_no_variance_leaves_the_state():
     with pytest.raises(ValueError, match="noise_variance must be"):
         est.partial_fit(X, Y)
     np.testing.assert_array_equal(est.coef_, before)
+
+
+def test_rows_before_the_first_usable_one_know_the_noise_too():
+    """The ridge alone decides then, in a stream, by group and by target."""
+    X, y = np.ones((4, 2)), np.array([np.nan, 1.0, 2.0, 3.0])
+    options = {"ridge": 0.1, "noise_variance": 2.0}
+    alone = olsq.coefficient_path(X, y, **options)
+    by = olsq.coefficient_path(X, y, by=[0, 0, 0, 0], **options)
+    Y = np.column_stack([y, y[::-1]])
+    apart = olsq.coefficient_path(X, Y, missing="skip_target", **options)
+    for stderr in (alone.stderr[0], by.stderr[0], apart.stderr[0, 0]):
+        np.testing.assert_allclose(stderr, np.sqrt(2.0 / 0.1))
+    unknown = olsq.coefficient_path(X, y, ridge=0.1)
+    assert np.isinf(unknown.stderr[0]).all()

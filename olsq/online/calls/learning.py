@@ -66,7 +66,7 @@ def absorb(
             shape = n, len(targets), k
             collector = PathCollector(shape, origin.dtype, origin.sandwich, group_noise)
             usable = group_call.usable
-            if began and usable is not None and not (part.advances_on_missing or usable[:1].all()):
+            if usable is not None and not (part.advances_on_missing or usable[:1].all()):
                 _begin(collector, part, origin, int(usable.argmax()) if usable.any() else n)
             if group_noise is not None:
                 values = values_of_target(constant_values, int(targets[0]), call.X.shape[1])

@@ -38,7 +38,7 @@ def open_path(
 ) -> PathCollector:
     """Start a path for these rows before they are learned; ``noise`` as of ``PathCollector``.
 
-    Skipped rows at the start of a filter's own read what it has known since earlier calls.
+    Skipped rows at the start of a filter's own read what it has known before the call.
     ``samples`` (n,) are those behind each filter's estimate, if its tally does not count them.
     """
     (n, m), sandwich = rows.Y.shape, state.spread.size > 0
@@ -50,8 +50,7 @@ def open_path(
     learned = np.cumsum(rows.usable[sequence])  # in this call so far, less those of filters before
     before = np.repeat(np.append(0, learned)[np.cumsum(lengths) - lengths], lengths)
     member_of_row = np.repeat(np.arange(rows.members.size), lengths)
-    learned_before = ~untouched(state)[rows.members]
-    leading = np.flatnonzero((learned == before) & learned_before[member_of_row])
+    leading = np.flatnonzero(learned == before)
     if leading.size:
         asked, place = np.unique(member_of_row[leading], return_inverse=True)
         filters = rows.members[asked]

@@ -158,8 +158,6 @@ class PathCollector:
             outside[rows] = False
             self.count[outside] = -1
             self.count[self.carried] = self.count[self.carried_from]
-            if self.noise is not None:
-                self.stderr[rows[~is_known]] = np.inf
         hidden = self.count < need
         self.hidden = hidden if hidden.any() else None
         self._complete(self.coef)
