@@ -697,3 +697,22 @@ def test_a_group_without_a_complete_row_has_no_path_beside_others():
     assert np.isnan(coef[2:]).all()
     coef = olsq.coefficient_path(np.ones((4, 1)), Y, missing="skip_target", **options).coef[:, :, 0]
     np.testing.assert_allclose(coef[3], [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"ridge_mode": "fixed", "ridge": 0.1}, {"forget": olsq.forgetting.Variable(5.0)}],
+    ids=["plain", "fixed ridge", "strategy"],
+)
+def test_a_group_without_a_usable_row_reads_as_before_its_first(options):
+    """Like rows that are skipped before the first one that is learned, whatever the options."""
+    X, y, by = np.ones((6, 2)), np.arange(6.0), np.arange(6) % 2
+    y[by == 1] = np.nan
+    path = olsq.coefficient_path(X, y, by=by, **options)
+    y[:2] = np.nan
+    late = olsq.coefficient_path(X[by == 0], y[by == 0], **options)
+    for name in ("coef", "intercept", "stderr", "sigma2"):
+        for row in getattr(path, name)[by == 1]:
+            np.testing.assert_array_equal(row, getattr(late, name)[0])
+    with pytest.raises(ValueError, match="no row is left"):
+        olsq.coefficient_path(X, np.full(6, np.nan), by=by, **options)

@@ -254,24 +254,21 @@ def _one_by_one(
                 f"{name} must be a number or one number per row ({n}), got an array "
                 f"of shape {array.shape}"
             )
-    arrays: list[NDArray] = []
     if options["times"] is not None:
         per_row["times"] = options["times"]
-    targets = np.isfinite(y.reshape(n, -1))
-    some = targets.any(axis=1) if options["missing"] == "skip_target" else targets.all(axis=1)
-    usable = some & np.isfinite(X).all(axis=1)
-    if "sample_weight" in per_row:
-        usable &= ~np.isnan(per_row["sample_weight"])
-    learnable_so_far = np.concatenate([[0], np.cumsum(usable[order])])
-    can_learn = learnable_so_far[ends] > learnable_so_far[begins]
     in_line = order.size == n and bool((order == np.arange(n)).all())
-    groups = zip(begins, ends, can_learn, strict=True)
-    for begin, end, learnable in count_groups(groups, "paths by group", len(begins)):
+    arrays: list[NDArray] = []
+    groups = zip(begins, ends, strict=True)
+    for begin, end in count_groups(groups, "paths by group", len(begins)):
         rows = slice(begin, end) if in_line else order[begin:end]
         of_rows = {name: array[rows] for name, array in per_row.items()}
-        if not learnable and options["missing"] != "raise":
-            continue  # NaN, as there is nothing to learn from
-        part = alone(X[rows], y[rows], **(options | of_rows))
+        estimator: Any = from_options(RecursiveLeastSquares, options | of_rows)
+        of_call = {name: of_rows.get(name) for name in ("sample_weight", "times")}
+        how = {"statistics": options["statistics"]}
+        part = estimator.partial_fit_path(X[rows], y[rows], **of_call, **how)
         arrays = arrays or rows_like(part, n)
         fill_rows(arrays, rows, part)
-    return CoefficientPath.of_arrays(arrays) if arrays else alone(X, y, **options)
+    path = CoefficientPath.of_arrays(arrays)
+    if np.isnan(path.residual).all():
+        raise no_usable_row(y)
+    return path
