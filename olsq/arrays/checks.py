@@ -6,6 +6,7 @@ passes: it is data. Converting the checked arguments to arrays is left to each b
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -111,6 +112,14 @@ def is_integer(value: Any, least: int | None = None) -> bool:
     """Test whether a value is an integer, no bool, and at least ``least``."""
     is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     return is_number and (least is None or bool(value >= least))
+
+
+def as_float(value: Any) -> float:
+    """Return a number as a float: infinite where an integer is larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def check_rows_held(name: str, rows: int) -> None:

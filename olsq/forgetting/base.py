@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_real, shown
+from olsq.arrays.checks import as_float, check_real, shown
 from olsq.forgetting.entries import N_OPTIONS
 
 
@@ -122,7 +122,7 @@ def read_number(value: Any, name: str, low: float, high: float, rule: str) -> fl
     if isinstance(value, (bool, str)) or np.ndim(value) != 0:
         raise ValueError(f"{name} must be a number, got {shown(value)}")
     check_real(name, value)
-    number = float(value)
+    number = as_float(value)
     if not low < number < high:
         raise ValueError(f"{name} must {rule}, got {number!r}")
     return number
@@ -157,7 +157,10 @@ def sum_of_weights(factor: float) -> float:
 def read_numbers(value: Any, name: str) -> Any:
     """Return a number, or nested tuples of numbers, which compare by value as fields must."""
     check_real(name, value)
-    array = np.asarray(value, np.float64)
+    try:
+        array = np.asarray(value, np.float64)
+    except OverflowError:  # an integer larger than any
+        raise ValueError(f"{name} must be finite, got {shown(value)}") from None
     if array.ndim > 2 or array.size == 0:
         raise ValueError(f"{name} must be a number, a vector or a matrix, got {shown(value)}")
     if not np.isfinite(array).all():

@@ -132,6 +132,16 @@ def test_rolling_parameters(parameters, match):
         olsq.RollingLeastSquares(**parameters).fit(X, Y)
 
 
+def test_integers_beyond_every_float():
+    """They raised OverflowError of Python; a half-life so long is one without end."""
+    huge = 10**400
+    for strategy in ("Exponential", "Variable", "RandomWalk", "Directional"):
+        with pytest.raises(ValueError, match="must"):
+            getattr(olsq.forgetting, strategy)(huge)
+    endless, plain = RLS(half_life=huge).fit(X, Y), RLS().fit(X, Y)
+    np.testing.assert_array_equal(endless.coef_, plain.coef_)
+
+
 def test_path_options():
     with pytest.raises(ValueError, match="cannot be combined"):
         olsq.coefficient_path(X, Y, window=3, forget=0.9, half_life=2)
