@@ -210,13 +210,17 @@ def hide_first(
     count = np.zeros(learned.shape, np.int64)
     for rows in rows_of_groups(path).values() or [slice(None)]:
         count[rows] = np.cumsum(learned[rows], axis=0) + before
-    few = count < fewest
+    return hide(path, count < fewest)
 
-    def hide(array: np.ndarray) -> np.ndarray:
+
+def hide(path: CoefficientPath, few: np.ndarray) -> CoefficientPath:
+    """Return the path with NaN where ``few``, (n,) or (n, m), except its residuals."""
+
+    def hidden(array: np.ndarray) -> np.ndarray:
         return np.where(few.reshape(*few.shape, *[1] * (array.ndim - few.ndim)), np.nan, array)
 
     kept = {name: getattr(path, name) for name in ("residual", "recursive_residual")}
-    return path.each(hide)._replace(**kept)
+    return path.each(hidden)._replace(**kept)
 
 
 def path_of(

@@ -15,6 +15,7 @@ from olsq.cli.fit.output import GOODNESS, TESTS
 from olsq.cli.sources.grouping import GroupedRows, extend
 from olsq.online import CoefficientPath
 from olsq.online.forms.student import t_quantile
+from olsq.online.whole_array import hide
 
 
 class TargetPath(NamedTuple):
@@ -89,14 +90,10 @@ def hide_first(path: CoefficientPath, learned: NDArray, fewest: int | None) -> C
     few = learned < (fewest or 1)
     if not few.any():
         return path
-
-    def hide(array: NDArray) -> NDArray:
-        return np.where(few.reshape(-1, *[1] * (array.ndim - 1)), np.nan, array)
-
+    shown = hide(path, few)
     if fewest is None:
-        return path._replace(coef=hide(path.coef), intercept=hide(path.intercept))
-    residuals = {"residual": path.residual, "recursive_residual": path.recursive_residual}
-    return path.each(hide)._replace(**residuals)
+        return path._replace(coef=shown.coef, intercept=shown.intercept)
+    return shown
 
 
 class Intervals:
