@@ -561,10 +561,6 @@ LONG_CALLS = {
     "a path by key": (
         lambda: olsq.coefficient_path(TUNED, TUNED[:, 0], by=KEYS, ridge_mode="fixed"), "groups",
     ),
-    "paths of windows by key": (
-        lambda: olsq.GroupedRollingLeastSquares(9).partial_fit_path(TUNED, TUNED[:, 0], by=KEYS),
-        "groups",
-    ),
 }  # fmt: skip
 
 

@@ -138,8 +138,8 @@ class RollingLeastSquares(WindowParameters, Inference):
                 raise ValueError(
                     f"{name} must be a positive whole number of rows, got {shown(value)}"
                 )
-            if name == "window":
-                check_rows_held(name, value)
+        if not timed:
+            check_rows_held("window", self.window)
         if timed and self.window_of is not None:
             raise ValueError(
                 f"window_of applies to windows of rows; window={self.window!r} is a length of "

@@ -83,7 +83,7 @@ class AdaptiveForm(FactorForm):
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
-        t, factors, gates = start, None, None
+        t, factors, gates = start, None, np.empty(0)
         while t < stop:
             t, held, gate = kernels.update(
                 self.in_kernels,

@@ -130,9 +130,11 @@ class GroupWindows(NamedTuple):
         self.seen[group] = est.n_samples_seen_
         if self.values is not None:
             values = est._constant_values
-            unknown, none_yet = values is None, values is not None and not values.size
             own = self.values[group].reshape(-1, self.origin.n_features)
-            own[:] = 0.0 if unknown else np.nan if none_yet else values.reshape(-1, own.shape[1])
+            if values is None:
+                own[:] = 0.0
+            else:
+                own[:] = values.reshape(-1, own.shape[1]) if values.size else np.nan
 
     # -- learning ---------------------------------------------------------------------------------
 

@@ -142,7 +142,8 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
         if duration is None:
             if times is not None:
                 if isinstance(self.forget, Forgetting):
-                    check_forget(self.forget)  # refuses a strategy: it may be one in time
+                    strategy: Any = self.forget
+                    check_forget(strategy)  # refuses a strategy: it may be one in time
                 raise ValueError(
                     f"times are not used with {value}: leave times out, or give a length of time "
                     "such as half_life='90D'"
