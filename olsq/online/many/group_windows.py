@@ -14,7 +14,7 @@ from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.window_paths import PathOptions, WindowPath, rows_by_member
 from olsq.online.many.window_stack import WindowStack
 from olsq.online.paths.collector import joined
-from olsq.online.paths.goodness import constant_rows
+from olsq.online.paths.goodness import GroupRows, constant_rows
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import DATES
 from olsq.online.rows.times import Clock
@@ -162,18 +162,19 @@ class GroupWindows(NamedTuple):
         ``calls`` holds the rows of the targets of each stack.
         """
         learned, residual, parts = np.zeros(groups.size, np.bool_), [], []
+        by_group = rows_by_member(groups, len(self.seen))
         for part, (call, stack, targets) in enumerate(
             zip(calls, self.stacks, self.targets, strict=True)
         ):
             path = None
             if asked is not None:
                 noise = None if asked.noise is None else asked.noise[targets]
-                path = WindowPath.open(stack, call, groups, times, noise)
-            errors = stack.learn(call, groups, times, path and path.collector)
+                path = WindowPath.open(stack, call, groups, by_group, times, noise)
+            errors = stack.learn(call, groups, by_group.order, times, path and path.collector)
             own = (call.weights > 0) if call.usable is None else call.usable & (call.weights > 0)
-            constant = self._follow_constants(part, call.X, groups, own)
+            constant = self._follow_constants(part, call.X, by_group, own)
             if path is not None and asked is not None:
-                parts.append(path.finish(errors, constant, asked, self.origin.ridge))
+                parts.append(path.finish(errors, constant, asked, self.origin.ridge, call.X))
             residual.append(errors)
             learned |= own
         self.seen[:] += np.bincount(groups[learned], minlength=self.seen.size)
@@ -184,7 +185,7 @@ class GroupWindows(NamedTuple):
         return np.concatenate(residual, axis=1), path
 
     def _follow_constants(
-        self, part: int, X: NDArray, groups: NDArray[np.int64], learned: NDArray[np.bool_]
+        self, part: int, X: NDArray, by_group: GroupRows, learned: NDArray[np.bool_]
     ) -> NDArray[np.int64] | None:
         """Update the values of a part by rows that were ``learned``; return how many first rows of
         each group in this call have had a column with one value; None beside an intercept.
@@ -192,7 +193,7 @@ class GroupWindows(NamedTuple):
         if self.values is None:
             return None
         by_part = self.values.reshape(len(self.values), len(self.stacks), -1)
-        values, by_group = by_part[:, part].copy(), rows_by_member(groups, len(self.values))
+        values = by_part[:, part].copy()  # contiguous, as the kernel takes it
         counts = constant_rows(by_group, learned.astype(np.float64), X, values)
         by_part[:, part] = values
         return counts

@@ -20,7 +20,7 @@ from olsq.online.windows.window import RollingWindow
 
 
 class PathOptions(NamedTuple):
-    """What a path of windows is to hold.
+    """Options of a path of windows.
 
     Estimates of fewer samples than ``fewest`` are NaN.  ``noise`` (m,) are the known variances, inf
     where they are to be estimated, or None without statistics; ``robust`` replaces the standard
@@ -40,7 +40,7 @@ class WindowPath(NamedTuple):
     """
 
     collector: PathCollector
-    call: Call
+    of_call: GroupRows  # the call's rows by member
     members: NDArray[np.int64]
     Y: NDArray[np.float64]
     gates: NDArray[np.float64]
@@ -48,7 +48,6 @@ class WindowPath(NamedTuple):
     times: NDArray | None
     usable: NDArray[np.bool_] | None
     like: RollingWindow  # before any row
-    n: int  # members
 
     @classmethod
     def open(
@@ -56,11 +55,12 @@ class WindowPath(NamedTuple):
         stack: WindowStack,
         call: Call,
         members: NDArray[np.int64],
+        of_call: GroupRows,
         times: NDArray | None,
         noise: NDArray[np.float64] | None,
     ) -> Self:
         """Start the path of rows before they are learned, each in the window of its member (n,)."""
-        order, begins, ends = rows_by_member(members, len(stack))
+        order, begins, ends = of_call
         usable = None if stack.advances_on_missing else call.usable
         none = np.empty(0, np.bool_)
         rows = BankRows(
@@ -83,7 +83,7 @@ class WindowPath(NamedTuple):
             usable = np.append(np.ones(held.members.size, np.bool_), usable)
         return cls(
             collector,
-            call,
+            of_call,
             np.append(held.members, members),
             np.concatenate([held.Y, call.Y]),
             np.append(np.ones(held.members.size), call.factors),
@@ -91,7 +91,6 @@ class WindowPath(NamedTuple):
             None if held.times is None or times is None else np.append(held.times, times),
             usable,
             stack.like,
-            len(stack),
         )
 
     def finish(
@@ -100,30 +99,33 @@ class WindowPath(NamedTuple):
         constant: NDArray[np.int64] | None,
         options: PathOptions,
         ridge: NDArray[np.float64],
+        X: NDArray,
     ) -> PathPart:
-        """Finish the path, with the a-priori residuals (n, m).
+        """Finish the path of rows X (n, d), with their a-priori residuals (n, m).
 
         ``constant`` (members,) are the first rows of the call in which a column has had one value
         since a member's first row; None beside an intercept.
         """
         collector, skip = self.collector, len(self.members) - len(residual)
-        collector.finish(options.fewest, rows_by_member(self.members[skip:], self.n))
-        statistics, intercept = None, bool(self.like.form.intercept)
+        collector.finish(options.fewest, self.of_call)
+        statistics, intercept, n = None, bool(self.like.form.intercept), self.of_call.begins.size
         if collector.noise is not None:
             if constant is not None:
-                constant = constant + np.bincount(self.members[:skip], minlength=self.n)
-            nothing = np.zeros((self.n, residual.shape[1], 3))
+                constant = constant + np.bincount(self.members[:skip], minlength=n)
+            nothing = np.zeros((n, residual.shape[1], 3))
             how = nothing.copy, constant, intercept, skip
             sums = SumsOfSquares(self._inside, self.Y, *how, windowed=True)
             if options.robust is not None:
-                X = with_ones(np.asarray(self.call.X), intercept)
-                options.robust.fill(collector, self._inside(), self.Y, X, ridge)
+                regressors = with_ones(np.asarray(X), intercept)
+                options.robust.fill(collector, self._inside(), self.Y, regressors, ridge)
             statistics = partial(collector.row_statistics, sums)
         return PathPart(collector, clip_to(residual, collector.coef.dtype), statistics)
 
     def _inside(self) -> RowsInside:
         """Return the rows inside of each row's window."""
-        rows, duration = rows_by_member(self.members, self.n), self.like.duration
+        rows, duration = self.of_call, self.like.duration
+        if len(self.members) > len(rows.order):  # with those before the call
+            rows = rows_by_member(self.members, rows.begins.size)
         every_row = RowsInside.of_groups(rows, self.usable, self.gates, self.weights)
         if duration is None:
             return every_row.last(self.like.most_rows, self.like.advances_on_missing)

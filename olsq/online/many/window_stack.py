@@ -238,14 +238,16 @@ class WindowStack:
         self,
         call: Call,
         members: NDArray[np.int64],
+        order: NDArray[np.int64],
         times: NDArray | None,
         path: PathCollector | None = None,
     ) -> NDArray[np.float64]:
         """Learn rows, each in the window of its member (n,); collect their path if there is one.
 
-        Returns the a-priori residuals (n, m), NaN in rows that are not learned.
+        ``order`` (n,) has the rows one member after the other.  Returns the a-priori residuals
+        (n, m), NaN in rows that are not learned.
         """
-        order, usable = np.argsort(members, kind="stable"), call.usable
+        usable = call.usable
         empty = usable if self.advances_on_missing else None
         if usable is not None and empty is None:
             order = order[usable[order]]

@@ -1,4 +1,4 @@
-"""What a rolling window's rows write to a trace."""
+"""Write the states after the rows of a rolling window to a trace."""
 
 from __future__ import annotations
 
