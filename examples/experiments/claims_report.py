@@ -28,9 +28,10 @@ B is chapter 2 of J. von Oswald's thesis ("Transformers learn in-context by grad
 chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet (von Oswald et al.
 2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test* means
 that there were too few data or seeds, or that the model was too small, for the criterion to say
-what the claim says. Criteria were set before the runs, except for B3, B4, C5, E2 and E3. Each script says first what is smaller than in the paper;
-the JSON files in the folder of this page have the measured values and the number of runs. Forget
-gates of D start at one half, as in the paper, unless the row says otherwise.
+what the claim says. Criteria were set before the runs, except for B3, B4, C5, E2 and E3. Each
+script says first what is smaller than in the paper; the JSON files in the folder of this page have
+the measured values and the number of runs. Forget gates of D start at one half, as in the paper,
+unless the row says otherwise.
 
 """
 
