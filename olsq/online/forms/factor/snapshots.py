@@ -46,7 +46,8 @@ class Snapshots(NamedTuple):
     def empty(cls, n: int, m: int, d: int, sandwich: bool) -> Self:
         s = d if sandwich else 0
         shapes = (d, d + m), (d,), (2, d), (s, s)
-        return cls(*(np.empty((n, *shape)) for shape in shapes), np.full(n, -1))
+        F, D, columns, spread = (np.empty((n, *shape)) for shape in shapes)
+        return cls(F, D, columns, spread, np.full(n, -1))
 
 
 def rows_at_once(d: int, streams: int = 1) -> int:
@@ -179,7 +180,8 @@ def read(snapshots: Snapshots, trace: Trace, like: FactorForm) -> None:
     """
     places = np.flatnonzero(snapshots.at >= 0)
     for group in group_by_pivots(snapshots.D[places]):
-        F, D, columns, spread, rows = (array[places[group]] for array in snapshots)
+        at, rows = places[group], snapshots.at[places[group]]
+        F, D, columns, spread = (array[at] for array in snapshots[:4])
         tally, loss = trace.counts[rows, :RANK], trace.loss[rows]
         arrays = {"F": F, "D": D, "columns": columns, "tally": tally, "loss": loss}
         trace.write(rows, replace(like, **arrays, spread=spread))
