@@ -210,6 +210,26 @@ class Prediction(EstimatorState):
         names = targets or tuple(f"y{k}" for k in range(values.shape[1]))
         return frames.frame(dict(zip(names, values.T, strict=True)), labels)
 
+    def _predict_or_zero(self, X: Any) -> Any:
+        """Predict the row X (1, d); 0 for targets without an estimate beside others with one."""
+        prediction = np.asarray(self.predict(X))[0]
+        if np.isnan(prediction).any() and np.isfinite(np.asarray(X, prediction.dtype)).all():
+            prediction = np.where(np.isnan(prediction), 0, prediction)
+        return prediction
+
+    def _has_estimate(self) -> bool:
+        """Test whether :meth:`predict` has something to predict with."""
+        return "_engine" in self.__dict__
+
+    def _labels(self, labels: Labels) -> Labels:
+        """Complete the labels of a call's results with the names of the first call."""
+        names = self._origin.names
+        if labels.features is None and names is not None:
+            labels = labels._replace(features=tuple(names))
+        if labels.targets is None:
+            labels = labels._replace(targets=self._origin.targets)
+        return labels._replace(intercept=bool(self._origin.first))
+
 
 def clip_to_finite(values: NDArray, dtype: np.dtype) -> NDArray:
     """Clip as :func:`clip_to` does, but keep infinities, which mean "not determined"."""
