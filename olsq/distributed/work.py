@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.online import CoefficientPath, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online import coefficient_path as whole_path
-from olsq.online.paths.path import fill_rows, rows_like
+from olsq.online.paths.arrays import fill_rows, rows_like
 from olsq.online.pieces import pieces
 from olsq.online.pieces.pieces import INSTEAD_OF_PIECES, PieceRows
 from olsq.online.rows.complex_rows import refuse_complex_data

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.paths.path import RowStatistics
+from olsq.online.paths.arrays import RowStatistics
 
 
 def table(seed=0, n=500):

@@ -6,7 +6,8 @@ import pytest
 
 import olsq
 from olsq.online.calls.history import values_of_target
-from olsq.online.paths.path import CoefficientPath, RowStatistics
+from olsq.online.paths.arrays import RowStatistics
+from olsq.online.paths.path import CoefficientPath
 
 ATTRIBUTES = "coef_", "intercept_", "sigma2_", "coef_stderr_", "rank_", "determined_"
 STATE = "F", "D", "columns", "tally", "loss"

@@ -14,7 +14,8 @@ from olsq.online.estimators.uncertainty import check_weight_of_interval, noise_o
 from olsq.online.forms.student import check_level
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.labels import MISSING, encode, known_key, taken_out, with_groups
-from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
+from olsq.online.paths.arrays import fill_rows, rows_like
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.times import named_times, with_times

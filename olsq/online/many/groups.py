@@ -22,9 +22,10 @@ from olsq.online.many.learning import learn
 from olsq.online.many.paths import finished, open_path
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.many.state import BankState, Kind
+from olsq.online.paths.arrays import fill_rows, rows_like
 from olsq.online.paths.collector import PathPart, joined
 from olsq.online.paths.goodness import GroupRows
-from olsq.online.paths.path import CoefficientPath, fill_rows, rows_like
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration, is_window_of_time
 from olsq.online.rows.frames import Labels, check_same_index
 from olsq.online.rows.inputs import no_usable_row

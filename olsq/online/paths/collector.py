@@ -12,6 +12,7 @@ from olsq.online.forms.counting import COUNT
 from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
 from olsq.online.forms.statistics import FitArrays, Turns, statistics
 from olsq.online.paths import robust_kernels
+from olsq.online.paths.arrays import RowStatistics
 from olsq.online.paths.goodness import (
     GroupRows,
     RowsInside,
@@ -20,7 +21,7 @@ from olsq.online.paths.goodness import (
     sequence,
 )
 from olsq.online.paths.goodness_kernels import fill_own_residuals, rises_evenly
-from olsq.online.paths.path import CoefficientPath, RowStatistics
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows
 
 

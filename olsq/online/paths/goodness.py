@@ -22,11 +22,11 @@ from olsq.online.forms.statistics import (
     objective_of,
     squares_about_mean,
 )
+from olsq.online.paths.arrays import RowStatistics
 from olsq.online.paths.goodness_kernels import (
     fill_constant_rows,
     fill_sums_of_squares,
 )
-from olsq.online.paths.path import RowStatistics
 
 
 class GroupRows(NamedTuple):

@@ -23,7 +23,8 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.labels import group_rows, with_groups
-from olsq.online.paths.path import CoefficientPath, RowStatistics
+from olsq.online.paths.arrays import RowStatistics
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.pieces import merging
 from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.frames import Labels
