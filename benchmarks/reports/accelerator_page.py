@@ -131,7 +131,7 @@ def errors_list(stored: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str | None], str]:
+def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str], str]:
     """Texts of the page about what was measured on a device."""
     return {
         ("measurements/accelerators.md", "accelerator measured"): measured_table(stored),
@@ -139,7 +139,7 @@ def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str | None], str]
     }
 
 
-def blocks(found: dict[str, Any]) -> dict[tuple[str, str | None], str]:
+def blocks(found: dict[str, Any]) -> dict[tuple[str, str], str]:
     """Texts of the page."""
     return {
         ("measurements/accelerators.md", "accelerator counts"): counts_table(found),

@@ -21,10 +21,9 @@ import tempfile
 from pathlib import Path
 
 from ..support import machine
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "measurements" / "speed.md"
 RESULTS = Path(__file__).parents[1] / "results" / "first_call.json"
 
 PROGRAM = """
@@ -210,7 +209,7 @@ def report_programs(only: str | None, before: Path | None) -> None:
     if only is None:
         results = {"machine": machine.describe(), "calls": calls}
         PROGRAMS_RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        replace_between(PAGE, "first programs", programs_table(results))
+        write_blocks("first_programs", results)
 
 
 def main() -> None:
@@ -234,7 +233,7 @@ def main() -> None:
     else:
         results |= {"machine": machine.describe(), "calls": calls}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    replace_between(PAGE, "first call", table(results))
+    write_blocks("first_call", results)
 
 
 if __name__ == "__main__":

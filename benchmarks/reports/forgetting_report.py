@@ -11,11 +11,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from ..support.machine import sentence
-from ..support.marked import replace_between
 from .forgetting_streams import PHASE, PHASES
 from .numerics_figures import BLUE, DOCS, GREY, STYLE
+from .registry import write_blocks
 
-PAGE = DOCS / "measurements" / "rows.md"
 FIGURE = DOCS / "img" / "forgetting.png"
 USUAL = "Exponential(.99)"
 PEERS = ("padasip", "filterpy")
@@ -114,6 +113,5 @@ def tables(result: dict) -> dict[str, str]:
 
 def write_page(result: dict) -> None:
     """Rewrite the marked parts of the page and its figure."""
-    for name, text in tables(result).items():
-        replace_between(PAGE, name, text)
+    write_blocks("forgetting", result)
     draw(result)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .traced import ROOT
+from ..support.marked import replace_between
+from .traced import DOCS, ROOT
 
 ACCURACY_PAGE, ROWS_PAGE = "measurements/accuracy.md", "measurements/rows.md"
 SEQUENCES_PAGE, SPEED_PAGE = "measurements/sequences.md", "measurements/speed.md"
-SCALING_PAGE = "measurements/scaling.md"
+SCALING_PAGE, FAMILY_PAGE = "measurements/scaling.md", "the-family.md"
 RESULTS = Path(__file__).parents[1] / "results"
-Blocks = dict[tuple[str, str | None], str]  # (page, marker) -> text; marker None: the whole page
+Blocks = dict[tuple[str, str], str]  # (page, marker) -> text
 
 
 @dataclass(frozen=True)
@@ -177,12 +178,12 @@ def sequence(found: dict) -> Blocks:
 
 
 def attention(found: dict) -> Blocks:
-    from .attention_report import costs_of_rules
+    from .attention_report import costs_of_rules, map_of_rules, rows_of_rules
 
     return {
-        (SEQUENCES_PAGE, "attention costs"): without(costs_of_rules(found), columns=(2,)).replace(
-            "\n\n\n", "\n\n"
-        )
+        (FAMILY_PAGE, "map"): map_of_rules(),
+        (FAMILY_PAGE, "rules"): rows_of_rules(),
+        (SEQUENCES_PAGE, "attention costs"): costs_of_rules(found),
     }
 
 
@@ -406,6 +407,13 @@ REPORTS = (
     ),
 )  # fmt: skip
 BY_NAME = {report.name: report for report in REPORTS}
+
+
+def write_blocks(name: str, found: Any) -> None:
+    """Put what the pages show of one report's results between their markers."""
+    for (page, marker), text in BY_NAME[name].blocks(found).items():
+        replace_between(DOCS / page, marker, text)
+
 
 # Pages whose numbers have another home, with the reason; the tests let no other page quote any.
 ELSEWHERE = {

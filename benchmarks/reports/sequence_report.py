@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ..support.marked import replace_between
-
 FLOOR = "gated linear attention"
 
 ABOUT = "{date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}."
@@ -122,9 +118,3 @@ def tables(cache):
     lines = {"sequence machine": [ABOUT.format(**cache["about"])]}
     lines |= speed(cache) | growth(cache) | iterations(cache)
     return {marker: "\n".join(block) for marker, block in lines.items()}
-
-
-def write(cache, out):
-    """Put the tables into the page."""
-    for marker, block in tables(cache).items():
-        replace_between(Path(out), marker, block)
