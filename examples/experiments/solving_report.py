@@ -171,8 +171,8 @@ Filled dots solve a regression at every token, open ones do not; a dash is a see
 
 `python examples/experiments/when_to_solve.py`, {" to ".join(dict.fromkeys([dates[0], dates[-1]]))}, {len(runs)} runs, {hours:.1f} processor hours. Two blocks of
 width 32 with two heads around every mixer, 800 steps (2,400 for word problems, 1,600 for parity); three learning rates
-with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores are of 512 test sequences that no choice saw. Widths go up to
-64, sequences to 64 tokens; there was one training length, no accelerator and no language.
+with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores are of 512 test sequences that no choice saw, of at most 64
+tokens.
 
 - **Regression.** A token is x_t and the pair before it. Inputs are correlated (condition number 100), the noise has a standard deviation
   of 0.1, and errors are those of pairs 33 to 64. Forget gates start [at one half](index.md), those of `mesa_discounted` near 0.975. The
