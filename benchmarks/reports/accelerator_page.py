@@ -10,7 +10,7 @@ from benchmarks.support.accelerators import DEVICES, SOLVES
 
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
-MANY = 1000  # kernels of the forward pass, from which a rule has a row
+MANY = 2000  # kernels of the forward pass, from which a rule has a row
 PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "kda", "momentum_delta", "kalman_delta",
              "mamba", "softmax")  # fmt: skip
 

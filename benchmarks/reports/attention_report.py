@@ -19,7 +19,7 @@ from olsq.plot.labels import label_lines
 MEASURED = "{date}: {cpu}, {cores} cores, JAX {jax}."
 ERRORS = """\
 The largest error of an output against the rule's float64 recurrence is at most {usual:.0e} of the
-largest output, but {others}."""
+largest output, except for {others}."""
 WAYS = ("forward", "both")
 SIZES = {"K": 64, "V": 64, "T": 1024, "w": 256}  # at which a state is counted
 USUAL = 1e-6  # an error of an output that needs no mention
@@ -80,7 +80,7 @@ def cost_rows(cache):
 def errors_text(cache):
     """State the largest usual error, and those of the rules that have more."""
     errors = {r.name: measured(cache, r.name)["error"] for r in RULES}
-    others = [f"{errors[n]:.0e} for `{n}`" for n in sorted(errors, key=errors.get)
+    others = [f"`{n}` ({errors[n]:.0e})" for n in sorted(errors, key=errors.get)
               if errors[n] > USUAL]  # fmt: skip
     usual = max(error for error in errors.values() if error <= USUAL)
     return ERRORS.format(usual=usual, others=", ".join(others))

@@ -191,8 +191,8 @@ QUOTES = (
           lambda s: [1e3 * s["devices"][n]["ttt_linear"]["gradient"]["cpu_seconds"] for n in "81"]),
     Quote(SCALING, "within {} standard errors of the truth", "dask_rows",
           lambda s: [s["rows"]["largest_error_in_stderr"]], 0.02),
-    Quote(SCALING, "is within {} % of the formula. Arithmetic alone was short by a factor of {} "
-          "to {}.", "dask_rows", short, 0.1),
+    Quote(SCALING, "is within {} % of the formula. A prediction from arithmetic alone is too "
+          "low by a factor of {} to {}.", "dask_rows", short, 0.1),
     Quote(SCALING, "Four workers are {} times as fast as one at d = 16 and {} times at d = 256.",
           "dask_rows",
           lambda s: [row(s, "workers", d=d, workers=1)["busiest_worker_seconds"]

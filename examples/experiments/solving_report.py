@@ -165,7 +165,7 @@ that of the other rule. With its default ridge the error of `mesa` is, compared 
 
 ![Error against the time of a training step, for each task]({NAME}.png)
 
-Filled dots solve a regression at every token, open ones do not; a dash is a seed. `docs/results/{NAME}.json` has the scores of all runs.{gaps}
+Filled dots solve a regression at every token, open ones do not; a dash is a seed.{gaps}
 
 ## Setup
 
