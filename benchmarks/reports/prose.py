@@ -138,6 +138,10 @@ QUOTES = (
           "textbook recursion by {} and {}.", "compiled",
           lambda s: [s["cases"][d][n]["error"] for n in ("compiled", "hand")
                      for d in ("4", "16")]),
+    Quote(SPEED, "takes {} s of processor time with `attention.gla`, {} s with "
+          "`attention.mesa` and {} s with `online_lstsq`", "first_programs",
+          lambda s: [s["calls"][name]["after"]["plain"]["seconds"]
+                     for name in ("`attention.gla`", "`attention.mesa`", "`online_lstsq`, JAX")]),
     Quote(SPEED, "on a {} GB file of {} million rows and {} columns", "cli_memory",
           lambda s: [s["file"]["bytes"] / 1e9, s["file"]["rows"] / 1e6, s["file"]["columns"]],
           0.02),

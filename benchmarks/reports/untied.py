@@ -17,7 +17,6 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "takes 12 ms of processor time more than `import numpy`",
         "asv's suite `startup` follows it",
     ),
-    ("docs/layers.md", "rises from 6.5 nats at width 64 to 18.3 at 1,024", ONCE),
     (
         "docs/measurements/sequences.md",
         "compile in 18 s instead of 50 s",

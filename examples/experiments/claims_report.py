@@ -184,8 +184,8 @@ def training_rows() -> Iterator[Row]:
 
 def bounds_row() -> Row:
     return Row(
-        "D6", "keys of norm 1 and a ridge of at least .25 bound the condition number; the cap "
-        ".9975 bounds H (MesaNet, F.5)",
+        "D6", "keys of norm 1 and a ridge of at least 0.25 bound the condition number; the cap "
+        "0.9975 bounds H (MesaNet, F.5)",
         "kappa <= (max ridge + t_eff) / min ridge as a property; the cap bounds H by 400 at "
         "strength 1 only: by sqrt(200² + 201 t) at strengths that may vary",
         "analytic bound holds", True, "../../tests/nn/test_conditioning.py",
@@ -217,7 +217,7 @@ def population_rows() -> Iterator[Row]:
         "E4", "positional encodings, smoother for larger µ (figure 6)",
         "p_T " + " / ".join(f"{p['p_T']:.3f}" for p in places) + ", roughness "
         + " / ".join(f"{r:.4f}" for r in rough),
-        "p_T within 5 % of .456 / .288 / .206 / .141, roughness falls",
+        "p_T within 5 % of 0.456 / 0.288 / 0.206 / 0.141, roughness falls",
         off < 0.05 and bool(np.all(np.diff(rough) < 0)), "sander_population.py",
         "the text's 'close to 1' for the masked coefficient does not hold, in the authors' stored "
         "arrays either",

@@ -18,7 +18,7 @@ from gate_start_report import section as gate_start
 from gate_start_report import steps_to
 from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
-from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
+from language_models import MIXERS, RATES, SEEDS, key_of
 from language_models_3m_report import section as language_models_3m
 from local_report import (
     estimators_section,
@@ -150,7 +150,6 @@ def what_holds(runs: dict[str, Any]) -> str:
     """What the table shows, and what is so in every cell of it: each rate and each seed."""
     order = {lr: list(places(runs, lr)) for lr in RATES}
     turned = spearmanr(*([order[lr].index(name) for name in order[RATES[0]]] for lr in RATES))
-    edge = sum(best_rate(runs, name) == max(RATES) for name in order[RATES[0]])
     cells = [(lr, seed) for lr in RATES for seed in SEEDS]
 
     def ahead(a: str, b: str) -> float:
@@ -167,12 +166,9 @@ def what_holds(runs: dict[str, Any]) -> str:
     if leaders:
         least = min(held[pair] for pair in held if pair[0] == leaders[0])
         led = f"`{leaders[0]}` has the least loss, by {least:.3f} or more."
-    return f"""In all {len(cells)} cells (both rates, both seeds): {led} The order of the others is mostly inconclusive:
-
-* The order turns with the learning rate (rank correlation of both columns {turned.statistic:+.2f}).
-* The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])} mixers; the grid has only these two.
-* All but {" and ".join(f"`{name}`" for name in WITHOUT_CONVOLUTION)} have convolutions of width 4, which may explain most of what
-  {steps_of(runs)} steps show."""
+    return f"""In all {len(cells)} cells (both rates, both seeds): {led} The order of the others is mostly inconclusive: it
+turns with the learning rate (rank correlation {turned.statistic:+.2f}). All mixers except {" and ".join(f"`{name}`" for name in WITHOUT_CONVOLUTION)} have convolutions of
+width 4, which may explain most of what {steps_of(runs)} steps show."""
 
 
 def steps_of(runs: dict[str, Any]) -> int:
