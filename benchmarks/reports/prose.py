@@ -130,6 +130,9 @@ QUOTES = (
     Quote(SEQUENCES, "differ by {} % at K = 4, {} % at K = 16 and {} % at K = 64", "filtered_rules",
           lambda s: [100 * row["`information=1`"] for row in s["distances"]
                      if row["keys"] == "any direction"]),
+    Quote(SEQUENCES, "a token takes {} steps to 1e-4 and {} to 1e-7 with gates of 0.999, and {} "
+          "and {} with gates of 0.7.", "sequence",
+          lambda s: [*s["decoding|0.999"], *s["decoding|0.7"]], 0.1),
     Quote(SEQUENCES, "Errors are at most {} with both", "sequence_gates",
           lambda s: [max(max(row[4:6]) for row in s["rows"])]),
     Quote(SEQUENCES, "a solve takes {} to {} times the processor time of `1 + steps` passes of "

@@ -142,7 +142,7 @@ def filtered_rules(found: dict) -> Blocks:
 def sequence_gates(found: dict) -> Blocks:
     from .sequence_gates import table
 
-    unshown = r"\S+ \| (0\.3|0\.99|1\.0) "
+    unshown = r"\S+ \| (0\.3|0\.99|1\.0|mixed) "
     return {(SEQUENCES_PAGE, "gates"): without(table(found["rows"]), unshown, columns=(2, 3))}
 
 
@@ -166,7 +166,6 @@ def sequence(found: dict) -> Blocks:
     texts["sequence steps"] = without(
         texts["sequence steps"], r"(long runs|one token) \| 0\.9 ", (3,)
     )
-    texts["sequence decoding"] = without(texts["sequence decoding"], columns=(2, 4, 6))
     texts["sequence memory"] = without(texts["sequence memory"], "H4", (0,))
     return {(SEQUENCES_PAGE, marker): text for marker, text in texts.items()}
 

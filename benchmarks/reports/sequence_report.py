@@ -82,7 +82,7 @@ def growth(cache):
 
 
 def iterations(cache):
-    """Steps and errors over streams and gates, and steps per decoded token."""
+    """Steps and errors over streams and gates."""
     tables = {}
     found = [
         (parts, r)
@@ -103,13 +103,6 @@ def iterations(cache):
         head = "| stream | gate | CG steps | preconditioned CG | default's steps "
         head += "| CG-30 error | default error | rounding |"
         tables["sequence steps"] = table(head, body)
-    found = pick(cache, "decoding")
-    if found:
-        body = [(f"{a:.1f}", f"{b:.1f}") for _, (a, b) in found]
-        gates = [gate for (gate,), _ in found]
-        rows = zip(("to 1e-4", "to 1e-7"), zip(*body, strict=True), strict=True)
-        head = f"| gate | {' | '.join(gates)} |"
-        tables["sequence decoding"] = table(head, [(name, *row) for name, row in rows])
     return tables
 
 
