@@ -18,7 +18,7 @@ LANGUAGE = """\
 CHOICE = """
 No seed from one half learned recall in this time, and all from 0.99 did or nearly did. On bytes the starts' means end within 1.4 % of
 each other, which is inconclusive. So layers of every rule [start near 0.99](../layers.md#initialisation).
-`forget_bias=0.0` starts them at one half, as in the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads.
+A list such as `forget_bias=[2.2, 3.8, 5.4, 6.9]` spreads the heads.
 """
 
 

@@ -77,7 +77,7 @@ steps per token to a tolerance of 1e-4; rank correlation over the 16 heads of me
 | --- | --- | {" | ".join("---" for _ in fixed)} | --- | --- |
 {chr(10).join(lost)}
 
-Heads differ after the first few hundred steps. In the end those with a mean gate above {LONG:g} take
+In the end heads with a mean gate above {LONG:g} take
 {long.min():.1f} to {long.max():.1f} steps to 1e-4, the others {short.min():.1f} to {short.max():.1f}; of those that began at one half
 {held.size} of {held.size + let_go.size} are above it. No head's mean condition number is above {hardest(starts):.0f} at any time, so
 three steps lose at most {lost_by(starts, 3):.4f} nats and five {signed(lost_by(starts, 5))}. The paper's findings that five steps cost
