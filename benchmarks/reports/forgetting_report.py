@@ -55,8 +55,9 @@ def time_text(result: dict) -> str:
     return (
         f"A row of a block takes {factor['block']:.2f} us with a factor, {walk['block']:.2f} us "
         f"with `RandomWalk`, and {min(blocks):.2f} to {max(blocks):.2f} us with the other "
-        f"strategies; `step` takes {factor['row']:.1f}, {walk['row']:.1f}, and {min(rows):.1f} to "
-        f"{max(rows):.1f} us, padasip {padasip} and filterpy {filterpy}."
+        f"strategies. `step` takes {factor['row']:.1f} us with a factor, {walk['row']:.1f} us with "
+        f"`RandomWalk`, and {min(rows):.1f} to {max(rows):.1f} us with the others; padasip takes "
+        f"{padasip} and filterpy {filterpy}."
     )
 
 

@@ -70,8 +70,9 @@ sequences.
 
 ![Gates, condition numbers and steps of every head over training](heads-over-training.png)
 
-Loss of fixed numbers of conjugate-gradient steps at the end against the exact solution, in nats;
-steps per token to a tolerance of 1e-4; rank correlation over the 16 heads of mean gate and condition number (p):
+After training: how much fixed numbers of conjugate-gradient steps lose against the exact solution,
+in nats; steps per token to a tolerance of 1e-4; rank correlation of mean gate and condition number
+over the 16 heads (p):
 
 | start | validation loss | {" | ".join(fixed)} | steps to 1e-4 | correlation |
 | --- | --- | {" | ".join("---" for _ in fixed)} | --- | --- |
