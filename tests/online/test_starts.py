@@ -159,6 +159,31 @@ def test_a_start_that_is_saved_goes_on_with_the_same_bits(kind, tmp_path):
             np.testing.assert_array_equal(other.coef_, est.coef_)
 
 
+@pytest.mark.parametrize("window", [None, 30])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", [*KINDS, "early", "centred"])
+def test_paths_of_first_rows_are_what_estimators_say(kind, intercept, window):
+    X, y = stream(kind, 24, 10, 11)
+    if kind == "early":  # its first coefficients are determined long before the others
+        X[:12, 3:] = X[0, 3:]
+    if kind == "centred":  # an intercept is, before any slope
+        X[1:12] = np.where(np.arange(11)[:, None] % 2, X[0], -X[0])
+    options = {"fit_intercept": intercept, "noise_variance": 1.0}
+    if window:
+        options["window"] = window
+    path = olsq.coefficient_path(X, y, **options)
+    est = (olsq.RollingLeastSquares if window else olsq.RecursiveLeastSquares)(**options)
+    for t in range(len(X)):
+        est.partial_fit(X[t : t + 1], y[t : t + 1])
+        size = np.abs(est.coef_).max() + 1e-12
+        assert_allclose(path.coef[t], est.coef_, rtol=1e-8, atol=1e-11 * size, err_msg=f"row {t}")
+        assert_allclose(path.intercept[t], est.intercept_, rtol=1e-8, atol=1e-9, err_msg=f"{t}")
+        assert_allclose(path.stderr[t], est.coef_stderr_, rtol=1e-6, err_msg=f"row {t}")
+        if intercept:
+            got, expected = path.intercept_stderr[t], est.intercept_stderr_
+            assert_allclose(got, expected, rtol=1e-6, err_msg=f"row {t}")
+
+
 WIDE = 60  # coefficients, from 48 on a path carries its variances along
 
 

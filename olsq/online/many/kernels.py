@@ -167,30 +167,24 @@ def take_known(state, turns, rows, limits, intercept, residual):
 def learn_path_carefully(state, turns, rows, limits, intercept, residual, trace, after):
     """Do :func:`olsq.online.forms.factor.snapshots.learn_with_care` for every member.
 
-    ``after`` = (snapshots, lacking): snapshots are equally many for each member, one's after the
-    other's; ``lacking[i]`` is set where the residual of a member's last row is to be computed from
-    the coefficients before it.
+    ``after`` = (snapshots, known): snapshots are equally many for each member, one's after the
+    other's; ``known[i]`` says whether the residual of its first row is known, and receives whether
+    that of the first row left is to be computed from the coefficients before it.
     """
-    states, lacking = after
+    states, known = after
     _, _, _, _, _, held, seen, spread = state
     members, position, ends = turns
     check(state, turns, rows, residual, trace)
-    factors, pivots, columns, spreads = states
-    each = factors.shape[0] // max(members.shape[0], 1)
-    if lacking.shape != members.shape:
-        raise ValueError("the shape of lacking does not fit the members")
-    n = factors.shape[0]
-    if pivots.shape[0] != n or columns.shape[0] != n or spreads.shape[0] != n:
-        raise ValueError("the shapes of the snapshots do not fit together")
+    if known.shape != members.shape:
+        raise ValueError("the shape of known does not fit the members")
+    snapshots.check_snapshots(states, state[1].shape[1], residual.shape[1])
     for i in range(members.shape[0]):
-        f, begin, first, last = members[i], position[i], i * each, (i + 1) * each
+        f, begin = members[i], position[i]
         form, (squares,) = form_of(state, f), spread_of(spread, f)
-        own = factors[first:last], pivots[first:last], columns[first:last], spreads[first:last]
-        span = begin, min(ends[i], begin + each)
-        t, count, lacks = snapshots.learn_with_care(
-            (form, squares), rows, span, limits, intercept, residual, trace, own
+        own, span = snapshots.own_snapshots(states, i, members.shape[0]), (begin, ends[i])
+        t, count, known[i] = snapshots.learn_with_care(
+            (form, squares), rows, span, known[i], limits, intercept, residual, trace, own
         )
-        lacking[i] = lacks
         held[f] += count
         seen[f] += count_samples(rows[3], begin, t)
         position[i] = t

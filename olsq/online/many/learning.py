@@ -171,22 +171,20 @@ def take_path_carefully(
 ) -> None:
     """Do :func:`_take_carefully` for rows of a path, which a kernel absorbs.
 
-    ``absorb(turns, snapshots, lacking)`` does, as :func:`.kernels.learn_path_carefully`.
+    ``absorb(turns, snapshots, known)`` does, as :func:`.kernels.learn_path_carefully`.
     """
-    members, position, _ = turns
+    members, position, ends = turns
     b, m, k = members.size, state.n_targets, state.n_coefs
-    each, begins, theta = rows_at_once(k, b), position.copy(), state.theta(members, kind)
-    states = snapshots.Snapshots.empty(b * each, m, k, state.spread.size > 0)
-    lacking = np.empty(b, np.bool_)
-    absorb(turns, tuple(states), lacking)
-    counts = position - begins
-    firsts = np.cumsum(counts) - counts  # of every filter among the rows absorbed
-    step = np.arange(counts.sum()) - np.repeat(firsts, counts)
-    places, at = np.repeat(np.arange(b) * each, counts) + step, np.repeat(begins, counts) + step
-    snapshots.read(states, places, trace, at, state.form(members[0], kind))
-    last = position[lacking] - 1
-    before = trace.coef[last - 1]
-    first = counts[lacking] == 1
-    before[first] = theta[lacking][first]
-    residual[last] = rows.Y[last] - predict(before, rows.X[last])
-    trace.recursive[at] *= residual[at]
+    states = snapshots.Snapshots.empty(b * rows_at_once(k, b), m, k, state.spread.size > 0)
+    left, lacking = np.arange(b), np.zeros(b, np.bool_)
+    while left.size:
+        states.at.fill(-1)
+        begins, at = position[left], position[left]
+        absorb((members[left], at, ends[left]), tuple(states), lacking)
+        snapshots.read(states, trace, state.form(members[0], kind))
+        position[left] = at
+        first, left = left[lacking & (at == begins)], left[lacking]
+        at, lacking = at[lacking], lacking[lacking]
+        before = trace.coef[at - 1]
+        before[np.isin(left, first)] = state.theta(members[first], kind)
+        residual[at] = rows.Y[at] - predict(before, rows.X[at])

@@ -6,7 +6,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.factor.carrying import make_carried
-from olsq.online.forms.factor.snapshots import check_snapshots
+from olsq.online.forms.factor.snapshots import check_snapshots, own_snapshots
 from olsq.online.windows.arrays import FILLED, SLOT, Arriving, WindowArrays
 from olsq.online.windows.kernels import check_window, roll_path_rows, roll_rows, take_with_care
 from olsq.online.windows.learning import make_room
@@ -143,26 +143,25 @@ def roll_members_unsettled(
 ):
     """Do :func:`olsq.online.windows.kernels.roll_path_unsettled` for every member.
 
-    ``after`` = (snapshots, lacking): as many snapshots for each member, one's after the other's;
-    ``lacking[i]`` is what that function returns.
+    ``after`` = (snapshots, known): as many snapshots for each member, one's after the other's;
+    ``known[i]`` says whether its first row's errors are known, and receives whether those of the
+    first row left are lacking.
     """
     members, position, ends = turns
-    (factors, pivots, columns, spreads), lacking = after
+    states_kept, known = after
     rows = Arriving(*rows)
     check_windows(states, rings, windows, turns, rows, errors, trace)
-    if lacking.shape != members.shape:
-        raise ValueError("the shape of lacking does not fit the members")
-    d, m, each = states[1].shape[1], states[4].shape[1], factors.shape[0] // max(len(members), 1)
-    check_snapshots((factors, pivots, columns, spreads), (0, 0), d, m)
+    if known.shape != members.shape:
+        raise ValueError("the shape of known does not fit the members")
+    d, m = states[1].shape[1], states[4].shape[1]
+    check_snapshots(states_kept, d, m)
     room = make_room(d, m, intercept)
     for i in range(members.shape[0]):
         state, window = state_of(states, members[i]), window_of(rings, windows, members[i])
-        first, last = i * each, (i + 1) * each
-        own = factors[first:last], pivots[first:last], columns[first:last], spreads[first:last]
-        span = position[i], min(ends[i], position[i] + each)
+        own, span = own_snapshots(states_kept, i, len(members)), (position[i], ends[i])
         room.start[2][0] = -1
-        position[i], lacking[i] = take_with_care(
-            state, window, rows, span, limits, room, errors, trace, own
+        position[i], known[i] = take_with_care(
+            state, window, rows, span, known[i], limits, room, errors, trace, own
         )
 
 

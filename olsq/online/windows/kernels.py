@@ -31,6 +31,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.edges import check_trace
+from olsq.online.forms.factor.careful import record_unknown
 from olsq.online.forms.factor.carrying import (
     absorb_and_carry,
     is_old,
@@ -217,20 +218,22 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
 
 
 @called
-def take_with_care(state, window, rows, span, limits, room, errors, trace, snapshots):
+def take_with_care(state, window, rows, span, known, limits, room, errors, trace, snapshots):
     """Do :func:`roll_path_unsettled`, whose arguments have been checked."""
-    t, settled, lacking = span[0], False, False
-    while t < span[1] and not settled and not lacking:
-        share, outcome = take_unsettled(state, window, rows, t, limits, False, room, errors)
+    t, place, settled = span[0], 0, False
+    while t < span[1] and not settled and place < snapshots[0].shape[0]:
+        has_errors = known and t == span[0]
+        share, outcome = take_unsettled(state, window, rows, t, limits, has_errors, room, errors)
         if outcome < 0:
-            lacking = True
-            share, outcome = take_unsettled(state, window, rows, t, limits, True, room, errors)
-        keep(state, None, snapshots, t - span[0])
-        record_unsolved(state, t, share, trace)
+            return t, True
+        record_unsolved(state, t, share, errors, trace)
+        if t + 1 == span[1] or not record_unknown(state, room.start, t, trace):
+            keep(state, None, snapshots, place, t)
+            place += 1
         t += 1
         if t < span[1]:
             settled, _ = settle(state, window, rows, t, limits, room)
-    return t, lacking
+    return t, False
 
 
 @kernel(strict=True)
@@ -317,19 +320,20 @@ def roll_unsettled(state, window, rows, t, limits, intercept, errors):
 
 
 @kernel(strict=True, makes_arrays=True)
-def roll_path_unsettled(state, window, rows, span, limits, intercept, errors, trace, snapshots):
-    """Take rows of a span, the first of which is not settled, until one is.
+def roll_path_unsettled(
+    state, window, rows, span, known, limits, intercept, errors, trace, snapshots
+):
+    """Take rows of a span, the first of which is not settled, until one is, or there is no room.
 
-    Returns the first row not taken, and whether ``errors`` (n, m) lack those of the last one taken,
-    which need the coefficients before it.  The state after each row is copied to the snapshots; see
-    :func:`olsq.online.forms.factor.snapshots.record_unsolved`.
+    Returns the first row not taken, and whether that is because its errors need the coefficients
+    before it, as :func:`olsq.online.forms.factor.snapshots.learn_with_care`.
     """
     window, rows = WindowArrays(*window), Arriving(*rows)
     d, m = state[1].shape[0], state[4].shape[0]
     check_window(state, window, rows, span, errors, trace)
-    check_snapshots(snapshots, span, d, m)
+    check_snapshots(snapshots, d, m)
     room = make_room(d, m, intercept)
-    return take_with_care(state, window, rows, span, limits, room, errors, trace, snapshots)
+    return take_with_care(state, window, rows, span, known, limits, room, errors, trace, snapshots)
 
 
 @kernel(strict=True, makes_arrays=True)

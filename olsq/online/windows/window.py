@@ -162,8 +162,10 @@ class RollingWindow(Ring):
         t, stop = span
         limits, intercept = self.form.limits.square_root, bool(self.form.intercept)
 
-        def with_care(span: tuple[int, int], states: snapshots.Snapshots) -> tuple[int, bool]:
-            how = limits, intercept, residual, trace.arrays, tuple(states)
+        def with_care(
+            span: tuple[int, int], known: bool, states: snapshots.Snapshots
+        ) -> tuple[int, bool]:
+            how = known, limits, intercept, residual, trace.arrays, tuple(states)
             return kernels.roll_path_unsettled(state, window, arriving, span, *how)
 
         while t < stop:

@@ -27,7 +27,7 @@ from olsq.online.forms.factor.kernels import (
     inline,
     load_row,
 )
-from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, WILDEST
+from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, UNKNOWN, WILDEST
 from olsq.online.forms.factor.solving import solve
 
 SMALLEST_PART = 1e-8  # of a row of U, that must be outside of the span of those before it
@@ -147,11 +147,70 @@ def find_error(F, D, columns, start, w, error):
     length = orthogonalise(basis, count[0], w[first:])
     for q in range(error.shape[0]):
         error[q] = basis[count[0], s + q]
-    if d < EXTENDED_FROM or length == 0:  # afresh for the next, so that cuts change no bit
+    if length == 0:
         count[0] = -1
         return True
     scale_row(basis, count[0], length)
     count[0] += 1
+    return True
+
+
+@called
+def record_unknown(state, start, t, trace):
+    """Write the coefficients after row t to a trace, by the basis, and infinite variances.
+
+    Returns False, and has written nothing of use, where that is not for certain what the state
+    says: where the basis is not its own, and where a coefficient may be determined.  The squared
+    distance of e_j from the space of the rows, in units of the columns, is at least that in raw
+    units times the ratio of the column's squares to the largest; an intercept may shorten it by
+    the factor d + 1, since no mean is larger than its column's root mean square.
+    """
+    F, D, columns, _, _ = state
+    first, basis, count = start
+    coefs, diags = trace[0], trace[1]
+    d, s, m = D.shape[0], basis.shape[0], coefs.shape[1]
+    known, largest = 0, 0.0
+    for k in range(first, d):
+        known += 1 if D[k] > 0 else 0
+        largest = max(largest, columns[0, k])
+    if count[0] != known or trace[5].shape[0] > 0 or (first == 1 and D[0] == 0):
+        return False
+    if count[1] == 0:
+        renew_targets(F, D, basis, count)
+        if count[0] < 0:
+            return False
+    inside, mean, outside = np.zeros(s), np.zeros(s), 0.0  # |Q e_j|^2; an intercept's mean row
+    for q in range(m):
+        coefs[t, q] = 0.0
+    for i in range(known):
+        share = 0.0
+        for k in range(s):
+            inside[k] += basis[i, k] * basis[i, k]
+        for q in range(m):
+            for k in range(s):
+                coefs[t, q, first + k] += basis[i, s + q] * basis[i, k]
+        if first == 1:
+            for k in range(s):
+                share += basis[i, k] * F[0, 1 + k]
+            for k in range(s):
+                mean[k] += share * basis[i, k]
+    least = UNKNOWN * largest * (1 + first * d)
+    for k in range(s):
+        size = columns[0, first + k]
+        if size > 0 and not (1 - inside[k]) * size > least:
+            return False
+    if first == 1:
+        for k in range(s):
+            outside += (F[0, 1 + k] - mean[k]) ** 2
+        if not outside * columns[0, 0] > least:
+            return False
+        for q in range(m):
+            coefs[t, q, 0] = F[0, d + q]
+            for k in range(1, d):
+                coefs[t, q, 0] -= F[0, k] * coefs[t, q, k]
+    if diags.shape[0] > 0:
+        for k in range(d):
+            diags[t, k] = math.inf
     return True
 
 
@@ -248,6 +307,8 @@ def take_carefully(state, rows, t, limits, start, known, errors):
     kept = gate if gate > 0 else 1.0
     new = find_noise(F, D, columns[0], w, kept, noise_level(limits, d, tally), noise)
     if new >= 0 and not known:
+        if d < EXTENDED_FROM:
+            count[0] = -1  # made afresh for every row, so that cuts of a stream change no bit
         load_row(w, X, Y, t)
         if not find_error(F, D, columns, start, w, errors[t]):
             return 0.0, -1

@@ -170,11 +170,14 @@ class FactorForm(Form):
             return self._update(rows, start, stop, residual)
         t, arrays = start, tuple(trace)
 
-        def with_care(span: tuple[int, int], states: snapshots.Snapshots) -> tuple[int, bool]:
+        def with_care(
+            span: tuple[int, int], known: bool, states: snapshots.Snapshots
+        ) -> tuple[int, bool]:
             end, held, lacking = snapshots.learn_with_care(
                 (self.in_kernels, self.spread_in_kernels),
                 tuple(rows),
                 span,
+                known,
                 self.limits.square_root,
                 self.intercept,
                 residual,

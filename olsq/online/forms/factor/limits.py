@@ -45,3 +45,7 @@ LOST, FAST = 1e-5, 0.1
 # Coefficients from which the directions of a stream's first rows are carried from row to row within
 # a call: making them afresh for each is O(d^4) for the start of a stream.
 EXTENDED_FROM = 128
+
+# The share of the longest column's squares that must be outside of the space of the rows, for a
+# coefficient that no other reading calls determined: those do from 1 - 1e-8 of its own inside.
+UNKNOWN = 1e-7

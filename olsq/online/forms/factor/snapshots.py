@@ -1,6 +1,7 @@
 """Rows of a path that need care: the states after them are read together.
 
-Reading one takes some 100 microseconds, most of it NumPy's calls; learning one takes one.
+Reading one takes some 100 microseconds, most of it NumPy's calls; learning one takes one.  States
+whose coefficients the basis of the first rows gives are not kept: see :mod:`.careful`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from olsq.kernels import kernel
 from olsq.online.forms.counting import RANK, absorb_squares, record_counts
 from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
-from olsq.online.forms.factor.careful import make_start, take_carefully
+from olsq.online.forms.factor.careful import make_start, record_unknown, take_carefully
 from olsq.online.forms.factor.counters import is_sound
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import called, inline, rank_of
@@ -30,17 +31,23 @@ ROWS = 256  # of one stream among them
 
 
 class Snapshots(NamedTuple):
-    """States after n rows: F (n, d, d + m), D (n, d), columns (n, 2, d), spread (n, s, s)."""
+    """States after n rows: F (n, d, d + m), D (n, d), columns (n, 2, d), spread (n, s, s).
+
+    ``at`` (n,) are the rows of the trace that they belong to, -1 where none is kept.
+    """
 
     F: NDArray[np.float64]
     D: NDArray[np.float64]
     columns: NDArray[np.float64]
     spread: NDArray[np.float64]
+    at: NDArray[np.int64]
 
     @classmethod
     def empty(cls, n: int, m: int, d: int, sandwich: bool) -> Self:
         s = d if sandwich else 0
-        return cls(*(np.empty((n, *shape)) for shape in ((d, d + m), (d,), (2, d), (s, s))))
+        shapes = (d, d + m), (d,), (2, d), (s, s)
+        F, D, columns, spread = (np.empty((n, *shape)) for shape in shapes)
+        return cls(F, D, columns, spread, np.full(n, -1))
 
 
 def rows_at_once(d: int, streams: int = 1) -> int:
@@ -59,24 +66,32 @@ def copy_spread(spread, snapshots, place):
 
 
 @kernel(strict=True)
-def check_snapshots(snapshots, span, d, m):
-    """Check that the states after a span of rows have room."""
-    factors, pivots, lengths, spreads = snapshots
+def check_snapshots(snapshots, d, m):
+    """Check the shapes of room for states."""
+    factors, pivots, lengths, spreads, at = snapshots
     n = factors.shape[0]
     if factors.shape != (n, d, d + m) or pivots.shape != (n, d) or lengths.shape != (n, 2, d):
         raise ValueError("the shapes of the snapshots do not fit the state")
-    if spreads.shape != ((n, d, d) if spreads.shape[1] > 0 else (n, 0, 0)):
+    if spreads.shape != ((n, d, d) if spreads.shape[1] > 0 else (n, 0, 0)) or at.shape != (n,):
         raise ValueError("the shapes of the snapshots do not fit the state")
-    if span[1] - span[0] > n:
-        raise ValueError("the span of rows is longer than the shape of the snapshots")
+
+
+@kernel(forceinline=True, makes_arrays=True)
+def own_snapshots(snapshots, i, members):
+    """Return those of member i, of which each has as many."""
+    each = snapshots[0].shape[0] // members
+    factors, pivots, lengths, spreads, at = snapshots
+    own = slice(i * each, (i + 1) * each)
+    return factors[own], pivots[own], lengths[own], spreads[own], at[own]
 
 
 @called
-def keep(state, spread, snapshots, place):
-    """Copy a state to its place among the snapshots."""
+def keep(state, spread, snapshots, place, t):
+    """Copy the state after row t to its place among the snapshots."""
     F, D, columns, _, _ = state
-    factors, pivots, lengths, spreads = snapshots
+    factors, pivots, lengths, spreads, at = snapshots
     d, width = F.shape
+    at[place] = t
     for i in range(d):
         for k in range(width):
             factors[place, i, k] = F[i, k]
@@ -86,44 +101,48 @@ def keep(state, spread, snapshots, place):
 
 
 @inline
-def record_unsolved(state, t, share, trace):
-    """Write to the trace what is known after row t without a solution: loss, counts, and as
-    recursive residual what it is in units of the a-priori one.
+def record_unsolved(state, t, share, errors, trace):
+    """Write to the trace what is known after row t without a solution: loss, counts and the
+    recursive residual.
     """
     _, D, _, tally, loss = state
     for q in range(loss.shape[0]):
-        trace[2][t, q], trace[4][t, q] = loss[q], math.sqrt(share)
+        trace[2][t, q], trace[4][t, q] = loss[q], math.sqrt(share) * errors[t, q]
     record_counts(trace[3], t, tally, rank_of(D), 0.0)
 
 
 @kernel(strict=True, makes_arrays=True)
-def learn_with_care(form, rows, span, limits, intercept, errors, trace, snapshots):
-    """Absorb rows of a span one by one until the state is sound.
+def learn_with_care(form, rows, span, known, limits, intercept, errors, trace, snapshots):
+    """Absorb rows of a span one by one until the state is sound, or there is no room for it.
 
-    ``form`` = (state, spread).  Returns the first row left, how many coefficients were held, and
-    whether ``errors`` (n, m) lack those of the last row, which need the coefficients before it.
-    The state after each row is copied to the snapshots, and the trace receives what needs no
-    solution: :func:`record_unsolved`.
+    ``form`` = (state, spread); ``known`` says that ``errors`` (n, m) hold those of the first row.
+    Returns the first row left, how many coefficients were held, and whether that row was left
+    because its errors need the coefficients before it.  The trace receives the states after the
+    rows, of those among the snapshots what needs no solution: :func:`record_unsolved`.
     """
     state, spread = form
     check_call(state, rows, span, errors)
     _, D, columns, tally, loss = state
     X, _, gates, weights = rows
-    d, m, held, t, sound = D.shape[0], loss.shape[0], 0, span[0], False
+    d, m, held, t, place = D.shape[0], loss.shape[0], 0, span[0], 0
     check_trace(trace, X.shape[0], d, m)
     check_spread(spread, d, wants_sandwich(trace))
-    check_snapshots(snapshots, span, d, m)
-    start, lacking = make_start(d, m, 1 if intercept else 0), False
-    while t < span[1] and not sound and not lacking:
-        share, outcome = take_carefully(state, rows, t, limits, start, False, errors)
-        if outcome < 0:
-            lacking = True
-            share, outcome = take_carefully(state, rows, t, limits, start, True, errors)
+    check_snapshots(snapshots, d, m)
+    start, sound, lacking = make_start(d, m, 1 if intercept else 0), False, False
+    while t < span[1] and not sound and place < snapshots[0].shape[0]:
+        has_errors = known and t == span[0]
+        share, outcome = take_carefully(state, rows, t, limits, start, has_errors, errors)
+        lacking = outcome < 0
+        if lacking:
+            break
         held += outcome
         absorb_squares(spread, X, gates, weights, t, t + 1)
         sound = is_sound(D, columns, limits, tally)
-        keep(state, spread, snapshots, t - span[0])
-        record_unsolved(state, t, share, trace)
+        record_unsolved(state, t, share, errors, trace)
+        last = t + 1 == span[1]  # which has the bits that the state itself gives
+        if last or not record_unknown(state, start, t, trace):
+            keep(state, spread, snapshots, place, t)
+            place += 1
         t += 1
     return t, held, lacking
 
@@ -134,39 +153,35 @@ def take(
     span: tuple[int, int],
     errors: NDArray,
     trace: Trace,
-    absorb: Callable[[tuple[int, int], Snapshots], tuple[int, bool]],
+    absorb: Callable[[tuple[int, int], bool, Snapshots], tuple[int, bool]],
 ) -> int:
     """Take rows of a span until the state is sound; return the first row left.
 
-    ``absorb(span, snapshots)`` does it, as :func:`learn_with_care`, and returns that row and
-    whether the errors of the one before it are lacking.
+    ``absorb(span, known, snapshots)`` does it, as :func:`learn_with_care`, and returns that row and
+    whether its errors are lacking.
     """
-    m, d, start = form.loss.shape[0], form.D.shape[0], span[0]
-    stop = min(span[1], start + rows_at_once(d))
-    snapshots = Snapshots.empty(stop - start, m, d, form.spread.size > 0)
-    before = form.coefficients()
-    end, lacking = absorb((start, stop), snapshots)
-    read(snapshots, np.arange(end - start), trace, np.arange(start, end), form)
-    if lacking:
-        theta = before[None] if end - start == 1 else trace.coef[end - 2 : end - 1]
-        errors[end - 1] = rows.Y[end - 1] - predict(theta, rows.X[end - 1 : end])[0]
-    trace.recursive[start:end] *= errors[start:end]
-    return end
+    m, d, (t, stop) = form.loss.shape[0], form.D.shape[0], span
+    states = Snapshots.empty(min(stop - t, rows_at_once(d)), m, d, form.spread.size > 0)
+    lacking = False
+    while True:
+        states.at.fill(-1)
+        end, lacking = absorb((t, stop), lacking, states)
+        read(states, trace, form)
+        if not lacking:
+            return end
+        before = trace.coef[end - 1] if end > t else form.coefficients()
+        errors[end] = rows.Y[end] - predict(before[None], rows.X[end : end + 1])[0]
+        t = end
 
 
-def read(
-    snapshots: Snapshots,
-    places: NDArray[np.int64],
-    trace: Trace,
-    at: NDArray[np.int64],
-    like: FactorForm,
-) -> None:
-    """Write the solutions of snapshots at some ``places`` to the rows ``at`` of a trace, whose
-    losses and counts are there; ``like`` has what the states share.
+def read(snapshots: Snapshots, trace: Trace, like: FactorForm) -> None:
+    """Write the solutions of snapshots to their rows of a trace, whose losses and counts are there;
+    ``like`` has what the states share.
     """
+    places = np.flatnonzero(snapshots.at >= 0)
     for group in group_by_pivots(snapshots.D[places]):
-        F, D, columns, spread = (array[places[group]] for array in snapshots)
-        rows = at[group]
+        at, rows = places[group], snapshots.at[places[group]]
+        F, D, columns, spread = (array[at] for array in snapshots[:4])
         tally, loss = trace.counts[rows, :RANK], trace.loss[rows]
         arrays = {"F": F, "D": D, "columns": columns, "tally": tally, "loss": loss}
         trace.write(rows, replace(like, **arrays, spread=spread))
