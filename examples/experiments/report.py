@@ -198,7 +198,12 @@ model](language-models.md) at learning rate 3e-3, seed 0 (heads of 32).
         adaptive = f"{above(loss - spent['exact'], 5)} ({steps:.1f} steps)"
         correlation = f"{found['rank_correlation_gate_condition']:.2f}"
         rows.append([name, f"{spent['exact']:.4f}", *fixed, adaptive, correlation])
-        text += f"\n![Steps, tolerances, condition numbers: {name}](test-time-compute-{name.split()[-1]}.png)\n"
+        picture = f"test-time-compute-{name.split()[-1]}.png"
+        text += f"""
+**{name.capitalize()}:**
+
+![Steps, tolerances, condition numbers: {name}]({picture})
+"""
     if rows:
         head = ["model", "exact loss", "0 steps", "1 step", "3 steps", "5 steps", "to 1e-4"]
         head.append("correlation")
