@@ -17,7 +17,7 @@ _COMPILING = {"first_call", "kernels", "kernel_cache", "whole_kernels"}  # modul
 
 KERNELS = (
     "olsq: {door} waits until {name} and the kernels it needs are compiled, which happens once: "
-    "they are kept on disk. `olsq compile` compiles kernels ahead."
+    "they are kept on disk. `olsq compile --all` compiles kernels ahead."
 )
 PROGRAM = (
     "olsq: {door} waits until JAX has compiled {name} for these shapes, once per process. JAX "

@@ -19,10 +19,9 @@ import sys
 from collections.abc import Collection
 
 from ..support import machine
-from ..support.marked import replace_between
 from .prose import QUOTES
-from .registry import BY_NAME, ELSEWHERE, REPORTS, RESULTS, TYPED, Report, pages
-from .traced import DOCS, ROOT, TABLE, block, moved, tables_outside
+from .registry import BY_NAME, ELSEWHERE, REPORTS, RESULTS, TYPED, Report, pages, write_blocks
+from .traced import ROOT, TABLE, block, moved, tables_outside
 from .untied import gone
 
 
@@ -33,8 +32,8 @@ def check(report: Report) -> list[str]:
         return []
     wrong = []
     for (page, marker), text in report.blocks(found).items():
-        if text.strip() not in block(page, marker):
-            place = f"docs/{page}" + (f", {marker}" if marker else "")
+        if text.strip() != block(page, marker):
+            place = f"docs/{page}, {marker}"
             wrong.append(f"{report.name}: {place} is not what {report.results.name} says")
     return wrong
 
@@ -61,12 +60,10 @@ def quoted(names: Collection[str]) -> list[str]:
 
 def untraced() -> list[str]:
     """Tables of numbers that no report makes and that no other home is known for."""
-    places = [place for r in REPORTS if (stored := r.stored()) for place in r.blocks(stored)]
-    whole = {f"docs/{page}" for page, marker in places if marker is None}
     found = []
     for page in pages():
         name = str(page.relative_to(ROOT))
-        if name in whole or any(home in page.parts for home in ELSEWHERE):
+        if any(home in page.parts for home in ELSEWHERE):
             continue
         found += [f"{name}: {head}" for head in tables_outside(page)]
     return [table for table in found if table not in TYPED]
@@ -88,14 +85,10 @@ def run(report: Report) -> list[str]:
             raise
         return [f"{report.name}: {error}"]
     wrong = []
-    for place, text in report.blocks(report.stored()).items():
+    found = report.stored()
+    for place, text in report.blocks(found).items():
         wrong += moved(before[place] if before else block(*place), text, report.spread)
-        if place[1] is None:
-            (DOCS / place[0]).write_text(text.strip() + "\n", encoding="utf-8")
-        elif not report.printed and text.strip() in block(*place):
-            continue  # the script has written it, with the day's date beside it
-        else:
-            replace_between(DOCS / place[0], place[1], text)
+    write_blocks(report.name, found)
     return wrong + quoted([report.name])
 
 

@@ -10,7 +10,7 @@ from benchmarks.support.accelerators import DEVICES, SOLVES
 
 LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
-MANY = 1000  # kernels of the forward pass, from which a rule has a row
+MANY = 2000  # kernels of the forward pass, from which a rule has a row
 PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "kda", "momentum_delta", "kalman_delta",
              "mamba", "softmax")  # fmt: skip
 
@@ -131,7 +131,7 @@ def errors_list(stored: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str | None], str]:
+def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str], str]:
     """Texts of the page about what was measured on a device."""
     return {
         ("measurements/accelerators.md", "accelerator measured"): measured_table(stored),
@@ -139,7 +139,7 @@ def measured_blocks(stored: dict[str, Any]) -> dict[tuple[str, str | None], str]
     }
 
 
-def blocks(found: dict[str, Any]) -> dict[tuple[str, str | None], str]:
+def blocks(found: dict[str, Any]) -> dict[tuple[str, str], str]:
     """Texts of the page."""
     return {
         ("measurements/accelerators.md", "accelerator counts"): counts_table(found),

@@ -1,5 +1,5 @@
-"""Tables of the attention rules: the registry in docs/the-family.md, and the results of
-``attention_table.py`` in docs/measurements/sequences.md."""
+"""Tables and figures of the attention rules: the registry in docs/the-family.md, and the results
+of ``attention_table.py`` in docs/measurements/sequences.md."""
 
 from __future__ import annotations
 
@@ -12,37 +12,21 @@ import numpy as np
 import olsq
 from benchmarks.reports import attention_map
 from benchmarks.reports.sequence_report import table
-from benchmarks.support.marked import replace_between
 from olsq import attention
 from olsq.attention.registry import METHODS, OBJECTIVES, RULES
 from olsq.plot.labels import label_lines
 
-MEASURED = """
-{date}: {cpu}, {cores} cores, JAX {jax}.
-"""
-ERRORS = """
+MEASURED = "{date}: {cpu}, {cores} cores, JAX {jax}."
+ERRORS = """\
 The largest error of an output against the rule's float64 recurrence is at most {usual:.0e} of the
-largest output, but {others}.
-"""
+largest output, except for {others}."""
 WAYS = ("forward", "both")
+SIZES = {"K": 64, "V": 64, "T": 1024, "w": 256}  # at which a state is counted
 USUAL = 1e-6  # an error of an output that needs no mention
 
 
-def costs():
-    sizes = {"K": 64, "V": 64, "T": 1024, "w": 256}
-    for rule in RULES:
-        terms = (f"{round(c, 2):g}{product(term)}" for term, c in rule.flops.items())
-        yield rule, " + ".join(terms), rule.flop_count(**sizes), rule.state_size(**sizes)
-
-
-def product(term):
-    """A product of sizes as in a formula: K³, VK."""
-    powers = {1: "", 2: "²", 3: "³"}
-    return "".join(f"{size}{powers[term.count(size)]}" for size in dict.fromkeys(term))
-
-
 def map_of_rules():
-    """The two choices as a table: objectives down, methods across."""
+    """Return the two choices as a table: objectives down, methods across."""
     body = []
     for objective in OBJECTIVES:
         cells = []
@@ -50,13 +34,13 @@ def map_of_rules():
             inside = [f"`{r.name}`" for r in RULES if r.place == (objective, method)]
             cells.append(", ".join(inside))
         body.append([f"**{objective}**", *cells])
-    return table("| descends | " + " | ".join(METHODS) + " |", body)
+    return "\n".join(table("| descends | " + " | ".join(METHODS) + " |", body))
 
 
 def rows_of_rules():
-    """The registry as a table."""
+    """Return the registry as a table."""
     body = [[f"`{r.name}`", f"`{escape(r.recurrence)}`"] for r in RULES]
-    return table("| rule | per token |", body)
+    return "\n".join(table("| rule | per token |", body))
 
 
 def escape(text):
@@ -64,22 +48,18 @@ def escape(text):
 
 
 def costs_of_rules(cache):
-    """The counted and the measured costs of every rule, and the machine."""
-    head = "| rule | remembers | flops | forward / gla | with backward / gla | per token, ms |"
-    lines = [*table(head, list(cost_rows(cache))), errors_text(cache)]
-    return "\n".join([*lines, MEASURED.format(**cache["about"])]).strip()
+    """Return the sizes of the states, the measured costs of every rule, and the machine."""
+    head = "| rule | remembers | forward / gla | with backward / gla | per token, ms |"
+    costs = "\n".join(table(head, list(cost_rows(cache))))
+    return "\n\n".join([costs, errors_text(cache), MEASURED.format(**cache["about"])])
 
 
-def write(cache, docs):
-    """Put the tables into their pages, and draw the figures."""
-    one_shot(docs / "img/family-one-shot.png")
-    attention_map.main(docs / "img/family-map.png")
+def draw(cache, folder):
+    """Draw the figures of the attention rules."""
+    one_shot(folder / "family-one-shot.png")
+    attention_map.main(folder / "family-map.png")
     if any(k.startswith("growth|") for k in cache):
-        growth(cache, docs / "img/family-time.png")
-    replace_between(docs / "the-family.md", "map", "\n".join(map_of_rules()))
-    replace_between(docs / "the-family.md", "rules", "\n".join(rows_of_rules()))
-    page = docs / "measurements" / "sequences.md"
-    replace_between(page, "attention costs", costs_of_rules(cache))
+        growth(cache, folder / "family-time.png")
 
 
 def measured(cache, name):
@@ -89,18 +69,18 @@ def measured(cache, name):
 
 
 def cost_rows(cache):
-    """Yield the counted and the measured costs of every rule."""
-    for rule, formula, _, size in costs():
+    """Yield the size of every rule's state and its measured costs."""
+    for rule in RULES:
         found, step = measured(cache, rule.name), cache.get(f"step|{rule.name}")
         times = [f"{found[way]:.1f}" for way in WAYS]
         token = f"{step['ms']:.2f}" if step else ""
-        yield [f"`{rule.name}`", f"{size:,}", formula, *times, token]
+        yield [f"`{rule.name}`", f"{rule.state_size(**SIZES):,}", *times, token]
 
 
 def errors_text(cache):
     """State the largest usual error, and those of the rules that have more."""
     errors = {r.name: measured(cache, r.name)["error"] for r in RULES}
-    others = [f"{errors[n]:.0e} for `{n}`" for n in sorted(errors, key=errors.get)
+    others = [f"`{n}` ({errors[n]:.0e})" for n in sorted(errors, key=errors.get)
               if errors[n] > USUAL]  # fmt: skip
     usual = max(error for error in errors.values() if error <= USUAL)
     return ERRORS.format(usual=usual, others=", ".join(others))

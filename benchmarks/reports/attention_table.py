@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.reports.attention_report import write
+from benchmarks.reports.attention_report import draw
+from benchmarks.reports.registry import write_blocks
 from benchmarks.reports.sequence_table import SGEMM_FLOPS, about, sgemm, take_turns
 from benchmarks.suites.attention_inputs import arguments, one_head, runner, static
 from benchmarks.support.flops import matrix_flops
@@ -106,7 +107,6 @@ def main():
     parser.add_argument("--rules", default=",".join(NAMES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=4096, help="of speed")
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
     parser.add_argument("--cache", type=Path, default=Path("benchmarks/results/attention.json"))
     given = parser.parse_args()
     cache = json.loads(given.cache.read_text()) if given.cache.exists() else {}
@@ -122,7 +122,8 @@ def main():
             cache[key] = measure[kind](name, given.rounds)
             given.cache.write_text(json.dumps(cache, indent=1))
         print(f"{i + 1}/{len(todo)} {key} {cache[key]}", flush=True)
-    write(cache, given.docs)
+    draw(cache, Path("docs/img"))
+    write_blocks("attention", cache)
 
 
 if __name__ == "__main__":

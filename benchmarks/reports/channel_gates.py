@@ -22,14 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.reports.registry import write_blocks
 from benchmarks.suites.sequence_streams import unit
-from benchmarks.support import machine, marked
+from benchmarks.support import machine
 from olsq import attention
 from olsq.attention.recurrences.vector_solve import Systems, fade_keys, solve_by_iteration
 from olsq.reference import attention_solved
 
 RESULTS = Path(__file__).parents[1] / "results" / "channel_gates.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 Floats = NDArray[np.float64]
 
 # Regressions that drift.
@@ -211,7 +211,7 @@ def main() -> None:
     }  # fmt: skip
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     print(form_table(found["forms"]))
-    marked.replace_between(PAGE, "channel solves", solve_table(found["solves"], date))
+    write_blocks("channel_gates", found)
 
 
 if __name__ == "__main__":

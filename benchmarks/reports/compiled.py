@@ -28,10 +28,9 @@ from ..suites.compiled import loop
 from ..suites.peers import numpy_loop, padasip
 from ..suites.polars_expressions import expression, frame_of, query
 from ..support.machine import describe, sentence
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 RESULT = Path(__file__).parents[1] / "results" / "compiled.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 SIZES, ROWS, FEW, FILTERS = (4, 16), 20_000, 200, 1_000
 CONDITION = 1e6
 
@@ -193,7 +192,7 @@ def main() -> None:
     found = measure(parser.parse_args().rounds)
     stored = {"machine": describe(), "cases": found}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
-    replace_between(PAGE, "compiled", text(stored))
+    write_blocks("compiled", stored)
     print(table(found))
 
 

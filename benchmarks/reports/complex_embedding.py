@@ -24,10 +24,9 @@ from olsq.online.calls.call import embedded
 from olsq.online.rows import complex_rows
 
 from ..support.machine import describe, sentence
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 RESULT = Path(__file__).parents[1] / "results" / "complex_embedding.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 SIZES, ROWS, FORGET, RIDGE = (4, 8, 16, 32), 12_000, 0.99, 1e-3
 LABELS = {
     "native": "textbook recursion in complex128, Numba",
@@ -138,7 +137,7 @@ def main() -> None:
     stored = {"machine": describe(), "cases": found}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
     print(table(found))
-    replace_between(PAGE, "complex", text(stored))
+    write_blocks("complex_embedding", stored)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import olsq
+from benchmarks.reports.registry import write_blocks
 from benchmarks.suites.sequence_streams import unit
-from benchmarks.support import machine, marked
+from benchmarks.support import machine
 from olsq.forgetting import RandomWalk
 from olsq.reference import oracle_of
 
 RESULTS = Path(__file__).parents[1] / "results" / "filtered_rules.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 Floats = NDArray[np.float64]
 Stream = tuple[Floats, Floats]
 
@@ -198,7 +198,7 @@ def main() -> None:
         found["errors"].append(row)
         print(row, flush=True)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    marked.replace_between(PAGE, "filtered errors", error_table(found["errors"]))
+    write_blocks("filtered_rules", found)
     print(distance_table(found["distances"], found["date"]))
 
 

@@ -21,10 +21,9 @@ import tempfile
 from pathlib import Path
 
 from ..support import machine
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "measurements" / "speed.md"
 RESULTS = Path(__file__).parents[1] / "results" / "first_call.json"
 
 PROGRAM = """
@@ -179,20 +178,6 @@ def count_programs(name: str, checkout: Path) -> dict[str, dict[str, float]]:
     return {"plain": plain, "jitted": jitted}
 
 
-def programs_table(results: dict) -> str:
-    """The Markdown table of calls of JAX arrays, one program each."""
-    lines = [
-        "| first call | processor, s | in `jax.jit`, s | again, ms | in `jax.jit`, ms |",
-        "|---|---|---|---|---|",
-    ]
-    for name, by_version in results["calls"].items():
-        plain, jitted = (by_version["after"][how] for how in ("plain", "jitted"))
-        cells = f"{plain['seconds']:.1f} | {jitted['seconds']:.1f}"
-        cells += f" | {plain['ms']:.2f} | {jitted['ms']:.2f}"
-        lines.append(f"| {name} | {cells} |")
-    return "\n".join(lines)
-
-
 def report_programs(only: str | None, before: Path | None) -> None:
     """Measure calls of JAX arrays, of an older version too if there is one, store and show.
 
@@ -210,7 +195,6 @@ def report_programs(only: str | None, before: Path | None) -> None:
     if only is None:
         results = {"machine": machine.describe(), "calls": calls}
         PROGRAMS_RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        replace_between(PAGE, "first programs", programs_table(results))
 
 
 def main() -> None:
@@ -234,7 +218,7 @@ def main() -> None:
     else:
         results |= {"machine": machine.describe(), "calls": calls}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    replace_between(PAGE, "first call", table(results))
+    write_blocks("first_call", results)
 
 
 if __name__ == "__main__":

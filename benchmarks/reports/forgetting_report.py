@@ -11,11 +11,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from ..support.machine import sentence
-from ..support.marked import replace_between
 from .forgetting_streams import PHASE, PHASES
 from .numerics_figures import BLUE, DOCS, GREY, STYLE
+from .registry import write_blocks
 
-PAGE = DOCS / "measurements" / "rows.md"
 FIGURE = DOCS / "img" / "forgetting.png"
 USUAL = "Exponential(.99)"
 PEERS = ("padasip", "filterpy")
@@ -56,8 +55,9 @@ def time_text(result: dict) -> str:
     return (
         f"A row of a block takes {factor['block']:.2f} us with a factor, {walk['block']:.2f} us "
         f"with `RandomWalk`, and {min(blocks):.2f} to {max(blocks):.2f} us with the other "
-        f"strategies; `step` takes {factor['row']:.1f}, {walk['row']:.1f}, and {min(rows):.1f} to "
-        f"{max(rows):.1f} us, padasip {padasip} and filterpy {filterpy}."
+        f"strategies. `step` takes {factor['row']:.1f} us with a factor, {walk['row']:.1f} us with "
+        f"`RandomWalk`, and {min(rows):.1f} to {max(rows):.1f} us with the others; padasip takes "
+        f"{padasip} and filterpy {filterpy}."
     )
 
 
@@ -114,6 +114,5 @@ def tables(result: dict) -> dict[str, str]:
 
 def write_page(result: dict) -> None:
     """Rewrite the marked parts of the page and its figure."""
-    for name, text in tables(result).items():
-        replace_between(PAGE, name, text)
+    write_blocks("forgetting", result)
     draw(result)

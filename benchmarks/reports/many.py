@@ -20,10 +20,9 @@ import numpy as np
 import olsq
 
 from ..support.machine import describe, sentence
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 RESULT = Path(__file__).parents[1] / "results" / "many.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 FILTERS, D, FORGET = 10_000, 8, 0.99
 GROUPS, ROWS = 5_000, 40
 LEARNED = 30  # rows before a filter's time is taken: they determine its coefficients
@@ -152,7 +151,7 @@ def main() -> None:
     found = measure(parser.parse_args().rounds)
     stored = {"machine": describe(), "cases": found}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
-    replace_between(PAGE, "many", text(stored))
+    write_blocks("many", stored)
     print(table(found))
 
 

@@ -262,13 +262,11 @@ def text(found: dict[str, list[float]]) -> str:
 
 def main() -> None:
     """Measure, store and rewrite the page."""
-    from ..support.marked import replace_between
-    from .registry import RESULTS
-    from .traced import DOCS
+    from .registry import RESULTS, write_blocks
 
     found = measure()
     (RESULTS / "nist.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    replace_between(DOCS / "measurements" / "accuracy.md", "nist", text(found))
+    write_blocks("nist", found)
 
 
 if __name__ == "__main__":

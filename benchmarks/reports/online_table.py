@@ -24,7 +24,7 @@ from ..suites import streams
 from ..support import machine
 from ..support.peers import available
 from ..support.speed_methods import FORGET, METHODS, RIDGE, Method, window_for
-from .speed_report import write
+from .registry import write_blocks
 
 RESULTS = Path(__file__).parents[1] / "results" / "speed.json"
 SIZES = (4, 16, 64, 256)
@@ -135,7 +135,7 @@ def main() -> None:
     if not options.quick:
         results = {"machine": machine.describe(), "records": records}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        write(results)
+        write_blocks("speed", results)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from ..support.machine import describe, sentence
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 RESULT = Path(__file__).parents[1] / "results" / "panels.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 D, PERIODS, BLOCK = 4, 100, 10  # regressors, rows of a group, rows of a group in a block
 SIZES = 10_000, 100_000  # groups
 COLUMNS = [f"x{j}" for j in range(D)]
@@ -203,7 +202,7 @@ def main() -> None:
         return
     stored = {"machine": describe(), "cases": measure(options.rounds)}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
-    replace_between(PAGE, "panels", text(stored))
+    write_blocks("panels", stored)
     print(table(stored["cases"]))
 
 

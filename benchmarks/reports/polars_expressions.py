@@ -17,11 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..support.machine import describe, sentence
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 RESULT = Path(__file__).parents[1] / "results" / "polars_expressions.json"
 SHOWN = 8  # regressors; the results have 2 too
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 GROUPS = 1, 1_000, 10_000
 CASES = [
     (method, output)
@@ -121,7 +120,7 @@ def main() -> None:
 
     stored = {"machine": describe(), "cases": cases}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
-    replace_between(PAGE, "polars", text(stored))
+    write_blocks("polars_expressions", stored)
     print(table(cases))
 
 

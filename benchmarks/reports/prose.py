@@ -130,6 +130,9 @@ QUOTES = (
     Quote(SEQUENCES, "differ by {} % at K = 4, {} % at K = 16 and {} % at K = 64", "filtered_rules",
           lambda s: [100 * row["`information=1`"] for row in s["distances"]
                      if row["keys"] == "any direction"]),
+    Quote(SEQUENCES, "a token takes {} steps to 1e-4 and {} to 1e-7 with gates of 0.999, and {} "
+          "and {} with gates of 0.7.", "sequence",
+          lambda s: [*s["decoding|0.999"], *s["decoding|0.7"]], 0.1),
     Quote(SEQUENCES, "Errors are at most {} with both", "sequence_gates",
           lambda s: [max(max(row[4:6]) for row in s["rows"])]),
     Quote(SEQUENCES, "a solve takes {} to {} times the processor time of `1 + steps` passes of "
@@ -138,6 +141,10 @@ QUOTES = (
           "textbook recursion by {} and {}.", "compiled",
           lambda s: [s["cases"][d][n]["error"] for n in ("compiled", "hand")
                      for d in ("4", "16")]),
+    Quote(SPEED, "takes {} s of processor time with `attention.gla`, {} s with "
+          "`attention.mesa` and {} s with `online_lstsq`", "first_programs",
+          lambda s: [s["calls"][name]["after"]["plain"]["seconds"]
+                     for name in ("`attention.gla`", "`attention.mesa`", "`online_lstsq`, JAX")]),
     Quote(SPEED, "on a {} GB file of {} million rows and {} columns", "cli_memory",
           lambda s: [s["file"]["bytes"] / 1e9, s["file"]["rows"] / 1e6, s["file"]["columns"]],
           0.02),
@@ -191,8 +198,8 @@ QUOTES = (
           lambda s: [1e3 * s["devices"][n]["ttt_linear"]["gradient"]["cpu_seconds"] for n in "81"]),
     Quote(SCALING, "within {} standard errors of the truth", "dask_rows",
           lambda s: [s["rows"]["largest_error_in_stderr"]], 0.02),
-    Quote(SCALING, "is within {} % of the formula. Arithmetic alone was short by a factor of {} "
-          "to {}.", "dask_rows", short, 0.1),
+    Quote(SCALING, "is within {} % of the formula. A prediction from arithmetic alone is too "
+          "low by a factor of {} to {}.", "dask_rows", short, 0.1),
     Quote(SCALING, "Four workers are {} times as fast as one at d = 16 and {} times at d = 256.",
           "dask_rows",
           lambda s: [row(s, "workers", d=d, workers=1)["busiest_worker_seconds"]

@@ -9,7 +9,6 @@ have a 0 at every 500th.  The sides take turns.
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -21,12 +20,12 @@ import numpy as np
 
 import olsq
 from benchmarks.reports.numpy_solvers import alternate
+from benchmarks.reports.registry import write_blocks
 from benchmarks.suites.sequence_streams import make
-from benchmarks.support import machine, marked
+from benchmarks.support import machine
 from olsq.reference import sequence as reference
 
 RESULTS = Path(__file__).parents[1] / "results" / "sequence_gates.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "sequences.md"
 HEADS, LENGTH, WIDTH = 8, 2048, 64
 GATES = (0.3, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0, "mixed", "resets")
 RIDGES = (1.0, 0.01)
@@ -88,11 +87,9 @@ def main() -> None:
             ours, plain = alternate(*runs)
             rows.append([ridge, kind, ours, plain, *errors])
             print(*rows[-1], flush=True)
-    RESULTS.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
-    date = datetime.date.today().isoformat()
-    note = "Errors are those of an output, relative to the largest."
-    text = f"{table(rows)}\n\nBest of 7, taken in turn; {date}. {note}"
-    marked.replace_between(PAGE, "gates", text)
+    found = {"machine": machine.describe(), "rows": rows}
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    write_blocks("sequence_gates", found)
 
 
 if __name__ == "__main__":

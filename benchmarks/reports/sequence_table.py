@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import olsq
-from benchmarks.reports.sequence_report import write
+from benchmarks.reports.registry import write_blocks
 from benchmarks.suites.sequence_streams import STREAMS, errors, exact, make
 from benchmarks.support import machine
 from benchmarks.support.flops import matrix_flops
@@ -203,7 +203,6 @@ def main():
     parser.add_argument(
         "what", nargs="+", choices=["speed", "memory", "growth", "small", "iterations", "decoding"]
     )
-    parser.add_argument("--out", default="docs/measurements/sequences.md")
     parser.add_argument("--cache", default="benchmarks/results/sequence.json")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="d 64 and T 2048 only")
@@ -241,7 +240,7 @@ def main():
             cache[key] = job()
             path.write_text(json.dumps(cache))
             print(key, cache[key], flush=True)
-    write(cache, options.out)
+    write_blocks("sequence", cache)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ..support import machine
-from ..support.marked import replace_between
 
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "speed.md"
 PEERS = ("numba", "padasip", "river", "filterpy", "statsmodels", "polars-ols")
 LEFT_OUT = (  # of the page; the JSON has them
     *("traffic: read and write P", "NumPy loop", "river, no forgetting"),
@@ -63,9 +59,3 @@ def tables(results: dict) -> dict[str, str]:
         "machine": machine.sentence(results["machine"], *PEERS),
         "times": times([r for r in records if r["method"] not in LEFT_OUT], 1),
     }
-
-
-def write(results: dict) -> None:
-    """Rewrite the marked parts of the page."""
-    for name, text in tables(results).items():
-        replace_between(PAGE, name, text)

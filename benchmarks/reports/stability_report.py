@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..support import machine
-from ..support.marked import replace_between
 from ..support.peers import OLSQ, PEERS
 from ..support.stability_cases import CONDITIONS, special_cases, table_name
 from . import rolling_drift
-from .numerics_figures import DOCS, draw
+from .numerics_figures import draw
+from .registry import write_blocks
 
-PAGE = DOCS / "measurements" / "accuracy.md"
 SHOWN_FORGETS = [0.99, 1.0]  # the page's; the others fail after proportionally many rows
 FLOAT32_METHODS = [*OLSQ, *(name for name in PEERS if "textbook" in name)]
 
@@ -84,6 +83,5 @@ def tables(results: dict) -> dict[str, str]:
 
 def write(results: dict) -> None:
     """Rewrite the marked parts of the page and its figures."""
-    for name, text in tables(results).items():
-        replace_between(PAGE, name, text)
+    write_blocks("stability", results)
     draw()

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ..support.machine import describe, sentence
-from ..support.marked import replace_between
 from .polars_expressions import least
+from .registry import write_blocks
 
 RESULT = Path(__file__).parents[1] / "results" / "time_varying.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 SIZES = ((200, 2), (2_000, 4), (20_000, 8), (100_000, 8))
 MANY = 10_000  # rows from which one round is enough
 MOST_FITTED = 20_000  # by statsmodels, whose fit of 100,000 rows did not end in 10 minutes
@@ -116,7 +115,7 @@ def main() -> None:
     cases = [measure(n, d, options.rounds) for n, d in SIZES]
     stored = {"machine": describe(), "cases": cases}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
-    replace_between(PAGE, "time varying", text(stored))
+    write_blocks("time_varying", stored)
     print(table(cases))
 
 

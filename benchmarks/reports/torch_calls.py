@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 from ..support.machine import describe, sentence
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 RESULT = Path(__file__).parents[1] / "results" / "torch_calls.json"
-PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "rows.md"
 BATCH, TIME, HEADS, SIZE = 1, 680, 4, 32  # 3 arrays of 0.35 MB in float32
 RULES: dict[str, dict[str, Any]] = {"mesa": {"ridge": 0.5}}
 
@@ -121,7 +120,7 @@ def main() -> None:
     facts["torch"] = torch.__version__
     stored = {"machine": facts, "cases": found}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
-    replace_between(PAGE, "torch", text(stored))
+    write_blocks("torch_calls", stored)
 
 
 if __name__ == "__main__":

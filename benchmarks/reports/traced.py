@@ -12,8 +12,8 @@ BLOCK = re.compile(r"<!-- ([\w ,-]+):begin -->(.*?)<!-- \1:end -->", re.S)
 TABLE = re.compile(r"(?:^\|.*\n)+", re.M)
 
 
-def block(page: str, marker: str | None) -> str:
-    """The text between two markers of a page of ``docs/``; None: the whole page.
+def block(page: str, marker: str) -> str:
+    """The text between two markers of a page of ``docs/``.
 
     Raises
     ------
@@ -21,8 +21,6 @@ def block(page: str, marker: str | None) -> str:
         If the page has no such markers.
     """
     text = (DOCS / page).read_text(encoding="utf-8")
-    if marker is None:
-        return text.strip()
     for name, body in BLOCK.findall(text):
         if name == marker:
             return body.strip()

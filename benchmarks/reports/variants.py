@@ -23,7 +23,7 @@ import numpy as np
 import olsq
 
 from ..support.machine import describe, sentence
-from ..support.marked import replace_between
+from .registry import write_blocks
 
 RESULT = Path(__file__).parents[1] / "results" / "variants.json"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -283,7 +283,7 @@ def main() -> None:
         found = measure(seeds)
     stored = {"machine": describe(), "methods": found}
     RESULT.write_text(json.dumps(stored, indent=1) + "\n")
-    replace_between(DOCS / "measurements" / "rows.md", "variants", text(stored))
+    write_blocks("variants", stored)
     figure(found)
 
 

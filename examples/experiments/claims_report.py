@@ -20,18 +20,16 @@ from task_training import RESULTS, load_results
 INTRO = """\
 # Claims of the papers, tested
 
-For readers of the papers: each claim that could be tested on two cores, and whether its criterion
-was met. Of these claims,
+For readers of the papers: which of their claims were met on two cores.
 """
 ABOUT = """
 B is chapter 2 of J. von Oswald's thesis ("Transformers learn in-context by gradient descent"), C
 chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet (von Oswald et al.
 2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test* means
-that there were too few data or seeds, or that the model was too small, for the criterion to say
-what the claim says. Criteria were set before the runs, except for B3, B4, C5, E2 and E3. Each
-script says first what is smaller than in the paper; the JSON files in the folder of this page have
-the measured values and the number of runs. Forget gates of D start at one half, as in the paper,
-unless the row says otherwise.
+that data, seeds or models were too small to decide the claim. Criteria were set before the runs,
+except for B3, B4, C5, E2 and E3. Each script says first what is smaller than in the paper; the JSON
+files beside this page have the measured values. Forget gates of D start at one half, as in the
+paper, unless the row says otherwise.
 
 """
 
@@ -51,10 +49,8 @@ class Row(NamedTuple):
 IDENTITIES = """\
 ## Exact identities
 
-Tests in `tests/icl` hold these in float64, to 1e-6 or better, or to three standard errors where
-they sample: the thesis' propositions 1 and 3, its equations 2.12, 2.16 to 2.21, 3.5, 3.8 to 3.19,
-3.34 and 3.44 to 3.57 and section 3.7.3.2; MesaNet's equations 17 to 24; Sander's propositions 2 to
-8 and lemma 3, with proposition 4 corrected.
+Tests in `tests/icl` check the papers' formulas in float64, to 1e-6 or better, or to three standard
+errors where they sample. Sander's proposition 4 is tested as corrected there.
 
 """
 # Figures that are on no other page, and the paper's that they repeat.
@@ -188,8 +184,8 @@ def training_rows() -> Iterator[Row]:
 
 def bounds_row() -> Row:
     return Row(
-        "D6", "keys of norm 1 and a ridge of at least .25 bound the condition number; the cap "
-        ".9975 bounds H (MesaNet, F.5)",
+        "D6", "keys of norm 1 and a ridge of at least 0.25 bound the condition number; the cap "
+        "0.9975 bounds H (MesaNet, F.5)",
         "kappa <= (max ridge + t_eff) / min ridge as a property; the cap bounds H by 400 at "
         "strength 1 only: by sqrt(200² + 201 t) at strengths that may vary",
         "analytic bound holds", True, "../../tests/nn/test_conditioning.py",
@@ -221,7 +217,7 @@ def population_rows() -> Iterator[Row]:
         "E4", "positional encodings, smoother for larger µ (figure 6)",
         "p_T " + " / ".join(f"{p['p_T']:.3f}" for p in places) + ", roughness "
         + " / ".join(f"{r:.4f}" for r in rough),
-        "p_T within 5 % of .456 / .288 / .206 / .141, roughness falls",
+        "p_T within 5 % of 0.456 / 0.288 / 0.206 / 0.141, roughness falls",
         off < 0.05 and bool(np.all(np.diff(rough) < 0)), "sander_population.py",
         "the text's 'close to 1' for the masked coefficient does not hold, in the authors' stored "
         "arrays either",

@@ -167,7 +167,7 @@ def control_claims(results: dict[str, Any]) -> dict[str, Claim]:
                 for n, v in results["extremes"].items()
             )
             + ": median and range of draws",
-            "printed values within 15 % of the range, but the smallest of 10 samples",
+            "printed values within 15 % of the range, except for the smallest of 10 samples",
             all(inside),
         ),
         "B5, optimised": Claim(

@@ -56,12 +56,11 @@ def section(results: dict[str, Any]) -> str:
 ## Language models of 3M parameters
 
 `python examples/experiments/language_models_3m.py`, {when}. Four blocks of width 256, 4 heads
-of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {tokens:.1f}M tokens, ten
-times those of the models above, five times through the novels. Losses are nats per byte; "the last
-positions" are {first:,} to {last:,}. One seed of each: the spread between seeds is
-unknown. **The gates start differently**: those of `mesa` near .99, those of `gla`,
-`gated_delta` and `mamba2` at one half. `softmax` has no short convolution;
-`softmax, convolution` has the others'.{untrained(search, runs)}
+of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens ({tokens:.1f}M tokens).
+Losses are nats per byte; "the last positions" are {first:,} to {last:,}. One seed of each: the
+spread between seeds is unknown. **The gates start differently**: those of `mesa` near 0.99, those
+of `gla`, `gated_delta` and `mamba2` at one half. `softmax` has no short
+convolution.{untrained(search, runs)}
 
 ![Loss over training, and by position against softmax with a convolution](language-models-3m.png)
 

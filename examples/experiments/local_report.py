@@ -21,14 +21,14 @@ from solving_found import (
 )
 from solving_report import effect_of
 from solving_tasks import TASKS
-from tables import table
 
 CONVOLVED = ", convolution"
 QUESTIONS = {
-    "softmax": "a line against a mean",
-    "parallax": "solved against learned",
-    "global": "local against global",
+    "softmax": "`local_linear` compared with `softmax` (a line against a mean)",
+    "parallax": "`local_linear` compared with `parallax` (a solved against a learned direction)",
+    "global": "the best local regression compared with the best global one (`mesa`, its variants)",
 }
+WORDS = ("lower", "higher", "no difference", "inconclusive", "undecided", "not run yet")
 
 
 def estimators_section(results: dict[str, Any]) -> str:
@@ -89,21 +89,6 @@ def word_of(name: str, found: Comparison | str) -> str:
     return "lower" if found.ratio < 1 else "higher"
 
 
-def cell_of(name: str, found: Comparison | str) -> str:
-    """Verdict with its effect and what it rests on."""
-    if isinstance(found, str):
-        return found
-    word, effect = word_of(name, found), effect_of(name, found)
-    if word == "undecided":
-        seeds = min(len(row.runs) for row in found)
-        return f"undecided ({seeds} of {len(SEEDS)} seeds: {effect})"
-    if word == "no difference":
-        return word
-    if word == "inconclusive":
-        return f"{word} ({effect})"
-    return f"**{effect}**"
-
-
 def verdicts(results: dict[str, Any]) -> dict[str, dict[str, Comparison | str]]:
     """Every comparison of every task."""
     return {
@@ -115,18 +100,35 @@ def verdicts(results: dict[str, Any]) -> dict[str, dict[str, Comparison | str]]:
 def trained_section(results: dict[str, Any]) -> str:
     """Trained mixers: local linear attention, softmax, Parallax and global regressions."""
     found = verdicts(results)
-    said = {name: [cell_of(name, row[rival]) for rival in QUESTIONS] for name, row in found.items()}
-    shown = {name: cells for name, cells in said.items() if any("**" in cell for cell in cells)}
-    rows = [[title_of(name), *cells] for name, cells in shown.items()]
-    heads = ["task", *QUESTIONS.values()]
+    lines = [
+        f"- {question}: {counts_of({name: row[rival] for name, row in found.items()})}"
+        for rival, question in QUESTIONS.items()
+    ]
+    wins = [name for name, row in found.items() if word_of(name, row["global"]) == "lower"]
+    titles = "; ".join(title_of(name) for name in wins)
     return f"""
 ## Trained local regressions
 
-{table(heads, rows)}
-Error of `local_linear` compared with `softmax` (a line against a mean) and with `parallax` (a solved against a learned direction); in the last
-column, of the best local regression compared with the best global one (`mesa` and its variants). {len(SEEDS)} seeds each. The other
-{len(said) - len(shown)} tasks show no difference or are inconclusive.
-"""  # noqa: E501
+Error in the {len(found)} tasks, {len(SEEDS)} seeds each:
+
+{chr(10).join(lines)}
+
+Local regressions have the lower error in: {titles}.
+"""
+
+
+def counts_of(found: dict[str, Comparison | str]) -> str:
+    """In how many tasks each verdict was found, and the range of the effects."""
+    by_word: dict[str, list[str]] = {}
+    for name, comparison in found.items():
+        by_word.setdefault(word_of(name, comparison), []).append(name)
+    said = []
+    for word, names in sorted(by_word.items(), key=lambda item: WORDS.index(item[0])):
+        effects = [effect_of(name, found[name]) for name in names]
+        shares = sorted(int(e.split()[0]) for e in effects if e.endswith(("lower", "higher")))
+        span = f" (by {shares[0]} to {shares[-1]} %)" if word in WORDS[:2] and shares else ""
+        said.append(f"{word} in {len(names)}{span}")
+    return ", ".join(said) + "."
 
 
 def answer(results: dict[str, Any]) -> str:

@@ -55,17 +55,15 @@ SECTION = """
 
 Users of flash-linear-attention report that its MesaNet trains to NaN ([issue
 1187](https://github.com/fla-org/flash-linear-attention/issues/1187)): its states are stored in float16, and rounding makes the matrix
-indefinite that its 30 steps of conjugate gradient solve with. Here the same model is trained with the package's exact solver, with 30
-steps in float32, and with an imitation of that kernel: states at the borders of chunks rounded to float16, and 30 steps. Gates start so
-that they remember 1.5 sequences.
+of its systems indefinite. Here the same model is trained with the exact solver, with 30 steps of conjugate gradient in float32, and with
+30 steps from states that are rounded to float16 at the borders of chunks. Gates start so that they remember 1.5 sequences.
 
 {table}
 
 ![Loss and largest gradient along training for three ways to solve](stable-training.png)
 
-In float32 nothing breaks. With float16 states each of the three seeds has a step at 8,192 tokens whose loss or gradient is not finite,
-and without the trainer's guard, which skips such a step, the run would end there. At 2,048 tokens all seeds end with a higher loss. The
-imitation leaves out what else that kernel does; the library itself was not run.
+In float32 nothing breaks. With float16 states each of the three seeds has a step at 8,192 tokens whose loss or gradient is not finite;
+the trainer skips such steps. At 2,048 tokens all seeds end with a higher loss. The library itself was not run.
 
 Two blocks of width 128, two heads of 64, rate 0.003, 8,192 tokens per batch, clipping at 1, text with a run of one byte as above.
 `python examples/experiments/stable_training.py`, and with `--length 8192 --steps 1000`, {date}, one H200.

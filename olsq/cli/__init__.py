@@ -1,6 +1,6 @@
 """The command ``olsq``: demo, fit, predict, compile.
 
-Needs ``pip install "online-least-squares[cli]"``.
+Needs the extra ``cli``.
 """
 
 from __future__ import annotations

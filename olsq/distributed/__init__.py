@@ -1,7 +1,7 @@
 """Least squares on Dask arrays and data frames, on many machines or larger than memory.
 
 Every partition is reduced to a state of d^2 numbers, states merge in order along a tree, and the
-result is that of one machine.  Needs Dask: ``pip install "online-least-squares[dask]"``.
+result is that of one machine.  Needs the extra ``dask``.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from olsq.online.rows.inputs import not_fitted
 class Formula:
     """``y ~ x + lag(y) + center(z):C(g)``: targets and regressors of every block of a frame.
 
-    Needs the extra ``formulas``: ``pip install "online-least-squares[formulas]"``.
+    Needs the extra ``formulas``.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ MOST_HARMONICS = 10_000  # of all periods together; those of a year of hours are
 
 
 class Fourier(TimedBuilder):
-    """``sin(2 pi k t / period)`` and ``cos(2 pi k t / period)`` for k = 1 .. order.
+    """Seasons: ``sin(2 pi k t / period)`` and ``cos(2 pi k t / period)`` for k from 1 to order.
 
     Parameters
     ----------

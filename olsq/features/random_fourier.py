@@ -18,7 +18,7 @@ KERNELS = ("rbf", "laplacian")
 
 
 class RandomFourier(FeatureBuilder):
-    """``sqrt(2 / n) cos(w_k^T x + b_k)`` for k = 1 .. n, whose products approximate a kernel.
+    """Random features ``sqrt(2 / n) cos(w_k^T x + b_k)``, whose products approximate a kernel.
 
     With frequencies w drawn from the kernel's Fourier transform and b uniform, the mean of
     ``phi(a) . phi(b)`` is ``k(a, b)``, and its standard deviation at most ``sqrt(2 / n)``.  A

@@ -2,7 +2,7 @@
 
 A mixer is a layer ``y = layer(x)`` or ``y, state = layer(x, state=...)`` over (batch, time, dim);
 :class:`LanguageModel` stacks blocks of mixers and gated MLPs.
-Needs ``pip install "online-least-squares[nn]"``.
+Needs the extra ``nn``.
 """
 
 import importlib as _importlib

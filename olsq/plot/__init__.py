@@ -1,7 +1,7 @@
 """Figures of time-varying regressions: coefficient paths, one-step-ahead residuals, CUSUM.
 
 matplotlib is imported inside the functions that draw, so importing this module (or olsq) does not
-load it; install it with ``pip install "online-least-squares[plot]"``.  ``cusum`` needs NumPy only.
+load it.  It comes with the extra ``plot``; ``cusum`` needs NumPy only.
 """
 
 from olsq.plot.breaks import plot_break_test, plot_cusum_squares

@@ -283,7 +283,7 @@ def few_shot_regression(
 
 
 def interleave(data: FewShot, *, separator: ArrayLike | None = None) -> NDArray:
-    """Return one token sequence x1, y1, x2, y2, ... for each task, float64 (n, 2 N, d).
+    """Return the pairs of each task as one token sequence (x1, y1, x2, y2), float64 (n, 2 N, d).
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 What scikit-learn's ``check_estimator`` is to estimators, :func:`check_solver` is to solvers of
 whole sequences, :func:`check_rule` to attention rules and :func:`check_estimator_stream` to
-streaming estimators.  Needs ``pip install "online-least-squares[testing]"``.
+streaming estimators.  Needs the extra ``testing``.
 """
 
 try:

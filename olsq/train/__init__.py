@@ -1,7 +1,6 @@
 """Training language models: text, batches, AdamW, evaluation, and checkpoints that resume exactly.
 
-Needs ``pip install "online-least-squares[nn]"``.  ``examples/train_text.py`` trains from the
-terminal.
+Needs the extra ``nn``.  ``examples/train_text.py`` trains from the terminal.
 """
 
 try:

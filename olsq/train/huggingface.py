@@ -33,7 +33,7 @@ class HuggingFaceTokenizer:
     Raises
     ------
     ImportError
-        If the library is not installed: ``pip install "online-least-squares[tokenizers]"``.
+        If the library is not installed (extra ``tokenizers``).
     ValueError
         If the text is no tokenizer.
 

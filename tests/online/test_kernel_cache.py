@@ -276,7 +276,7 @@ def test_who_waits_is_told_once_per_function(tmp_path, how):
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     begin = "olsq logs " if how else "olsq: "
-    kernels = "compiled, which happens once: they are kept on disk. `olsq compile` compiles"
+    kernels = "compiled, which happens once: they are kept on disk. `olsq compile --all` compiles"
     lines = done.stderr.splitlines()
     waits = "fit waits until one", "predict waits until three", "Filter waits until", "four waits"
     for line, waiting in zip(lines, waits, strict=True):
