@@ -65,7 +65,7 @@ def main(path: Path = PICTURE) -> None:
     x = np.sort(rng.uniform(0, QUERY, ROWS))
     y = curve(x) + NOISE * rng.standard_normal(ROWS)
     grid = np.linspace(0, QUERY, 200)
-    figure, axes = plt.subplots(2, 2, figsize=(9, 8.2), sharex=True, sharey=True)
+    figure, axes = plt.subplots(2, 2, figsize=(8.36, 8.2), sharex=True, sharey=True)
     for row, where in enumerate(("global", "local")):
         for column, what in enumerate(("constant", "linear")):
             ax, weight = axes[row, column], weights(x, where)
