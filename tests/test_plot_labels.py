@@ -83,3 +83,14 @@ def test_labels_of_points_keep_clear(axes):
     assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes(labels))
     dots = [axes.transData.transform(point[:2]) for point in points]
     assert not any(box.contains(*dot) for box in boxes(labels) for dot in dots)
+
+
+def test_names_of_a_crowd_stand_apart_and_are_linked(axes):
+    rng = np.random.default_rng(3)
+    points = [(4 + 2 * rng.random(), 0.5, f"estimator {i}", "k") for i in range(14)]
+    line = axes.text(1.0, 0.53, "a line of the least error", fontsize=8)
+    labels = label_points(axes, points)
+    axes.figure.draw_without_rendering()
+    assert [label.get_text() for label in labels] == [name for *_, name, _ in points]
+    assert apart(boxes([line, *labels]))
+    assert any(label.arrow_patch for label in labels)

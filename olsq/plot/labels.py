@@ -127,7 +127,7 @@ def spread(
 def label_points(
     ax: Axes, points: Sequence[tuple[float, float, str, Any]], *, fontsize: float = 8.0
 ) -> list[Any]:
-    """Write a name beside each point, where it covers neither a point nor another name.
+    """Write a name beside each point, where it covers neither a point nor other words.
 
     Parameters
     ----------
@@ -145,34 +145,34 @@ def label_points(
 
     Notes
     -----
-    Each takes the best of 16 places around its point, two distances in eight directions: the one
-    that covers least, the nearer of equals.
+    Each takes the best of 48 places around its point, six distances in eight directions: the one
+    that covers least, the nearest of equals.  A stroke links a name that is far to its point.
     """
     figure = _laid_out(ax)
     scale = figure.dpi / 72.0
     dots = [ax.transData.transform((x, y)) for x, y, *_ in points]
     reach = 4 * scale  # half of what a usual dot takes
     taken = [(x - reach, y - reach, x + reach, y + reach) for x, y in dots]
+    taken += [other.get_window_extent().extents for other in ax.texts if other.get_text()]
     frame = ax.get_window_extent()
     drawn = []
     for (x, y, name, colour), (left, low) in zip(points, dots, strict=True):
         if not name:
             continue
-        text = ax.annotate(
-            name,
-            (x, y),
-            (0, 0),
-            textcoords="offset points",
-            fontsize=fontsize,
-            color=colour,
-            ha="left",
-            va="bottom",
-            annotation_clip=False,
-        )
-        size = text.get_window_extent()
+        look: dict[str, Any] = {
+            "textcoords": "offset points",
+            "fontsize": fontsize,
+            "color": colour,
+            "ha": "left",
+            "va": "bottom",
+            "annotation_clip": False,
+        }
+        probe = ax.annotate(name, (x, y), (0, 0), **look)
+        size = probe.get_window_extent()
+        probe.remove()
         wide, tall = size.width, size.height
         choices = []
-        for far in (5.0, 14.0):
+        for far in DISTANCES:
             for across, up in DIRECTIONS:
                 gap = far * scale
                 corner = (
@@ -183,13 +183,24 @@ def label_points(
                 outside = wide * tall - _overlap(box, (frame.x0, frame.y0, frame.x1, frame.y1))
                 covered = sum(_overlap(box, other) for other in taken) + outside
                 choices.append((round(covered), far, len(choices), corner, box))
-        *_, corner, box = min(choices)
-        text.set_position(((corner[0] - left) / scale, (corner[1] - low) / scale))
+        _, far, _, corner, box = min(choices)
+        if far > LINKED_FROM:
+            near = np.clip((left, low), box[:2], box[2:])  # of its box
+            look["arrowprops"] = {
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.5,
+                "relpos": tuple((near - corner) / (wide, tall)),
+                "shrinkA": 0,
+                "shrinkB": 3,
+            }
+        offset = (corner[0] - left) / scale, (corner[1] - low) / scale
+        drawn.append(ax.annotate(name, (x, y), offset, **look))
         taken.append(box)
-        drawn.append(text)
     return drawn
 
 
+DISTANCES, LINKED_FROM = (5.0, 14.0, 24.0, 36.0, 50.0, 66.0), 20.0  # of a name, in points
 DIRECTIONS = ((1, 0), (0, 1), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
