@@ -112,7 +112,7 @@ def test_a_missing_extra_is_named(module, absent, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, absent, None)
     with pytest.raises(ImportError) as caught:
         importlib.import_module(module)
-    hint = f'pip install "online-least-squares[{extra}]"'
+    hint = f'pip install ".[{extra}]" in a checkout of olsq'
     assert str(caught.value) == f"{module} needs {absent}: {hint}"
 
 
@@ -127,14 +127,16 @@ def test_the_version_is_said_without_the_command_line_s_extra(monkeypatch, capsy
     with pytest.raises(SystemExit) as left:
         main(["fit", "--version"])
     assert left.value.code == 1
-    hint = 'typer is not installed; the command line needs pip install "online-least-squares[cli]"'
+    hint = (
+        'typer is not installed; the command line needs pip install ".[cli]" in a checkout of olsq'
+    )
     assert hint in capsys.readouterr().err
 
 
 def test_plots_name_their_extra(monkeypatch):
     path = olsq.coefficient_path([[1.0], [2.0], [3.0]], [1.0, 3.0, 2.0])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'plots need matplotlib: pip install "online-least-'):
+    with pytest.raises(ImportError, match=r'plots need matplotlib: pip install "\.\[plot\]"'):
         path.plot()
 
 

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(0)
         print(
             f"olsq: {error.name} is not installed; the command line needs "
-            'pip install "online-least-squares[cli]"',
+            'pip install ".[cli]" in a checkout of olsq',
             file=sys.stderr,
         )
         sys.exit(1)

@@ -11,7 +11,7 @@ import importlib.util
 if importlib.util.find_spec("dask") is None:  # pragma: no cover
     raise ImportError(
         "olsq.distributed needs Dask, which is not installed: pip install "
-        '"online-least-squares[dask]"'
+        '".[dask]" in a checkout of olsq'
     )
 
 from olsq.distributed.fitting import fit, predict

@@ -142,7 +142,7 @@ class Formula:
             from formulaic.errors import FactorEvaluationError
         except ImportError:
             raise ImportError(
-                "Formula needs formulaic: pip install 'online-least-squares[formulas]'"
+                'Formula needs formulaic: pip install ".[formulas]" in a checkout of olsq'
             ) from None
         parsed: Any = formulaic.Formula(self.formula)  # pyright: ignore[reportAbstractUsage]
         if isinstance(getattr(parsed, "lhs", None), tuple):

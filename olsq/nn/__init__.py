@@ -13,7 +13,7 @@ try:
     import safetensors as _safetensors  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f'olsq.nn needs {error.name}: pip install "online-least-squares[nn]"', name=error.name
+        f'olsq.nn needs {error.name}: pip install ".[nn]" in a checkout of olsq', name=error.name
     ) from error
 
 from olsq.nn.base import Mixer as Mixer

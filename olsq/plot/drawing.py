@@ -67,7 +67,7 @@ def house_style():
         import matplotlib as mpl
     except ImportError as error:
         raise ImportError(
-            'plots need matplotlib: pip install "online-least-squares[plot]"', name=error.name
+            'plots need matplotlib: pip install ".[plot]" in a checkout of olsq', name=error.name
         ) from error
     return mpl.rc_context(STYLE)
 

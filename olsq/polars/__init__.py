@@ -9,7 +9,7 @@ try:
     import polars as _polars  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f'olsq.polars needs {error.name}: pip install "online-least-squares[polars]"',
+        f'olsq.polars needs {error.name}: pip install ".[polars]" in a checkout of olsq',
         name=error.name,
     ) from error
 

@@ -9,7 +9,7 @@ try:
     import hypothesis as _hypothesis  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f'olsq.testing needs {error.name}: pip install "online-least-squares[testing]"',
+        f'olsq.testing needs {error.name}: pip install ".[testing]" in a checkout of olsq',
         name=error.name,
     ) from error
 

@@ -12,7 +12,7 @@ try:
     import torch.autograd as _autograd  # noqa: F401 # pyright: ignore[reportMissingImports]
 except ImportError as error:
     raise ImportError(
-        'olsq.torch needs torch: pip install "online-least-squares[torch]"', name="torch"
+        'olsq.torch needs torch: pip install ".[torch]" in a checkout of olsq', name="torch"
     ) from error
 
 from olsq.torch.calls import TABLE, wrap

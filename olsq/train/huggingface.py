@@ -49,7 +49,7 @@ class HuggingFaceTokenizer:
         except ImportError as error:
             raise ImportError(
                 "a tokenizer.json needs the library tokenizers: "
-                'pip install "online-least-squares[tokenizers]"',
+                'pip install ".[tokenizers]" in a checkout of olsq',
                 name=error.name,
             ) from error
         try:

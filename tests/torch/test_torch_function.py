@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip(
-    "torch.autograd", reason='needs PyTorch: pip install "online-least-squares[torch]"'
+    "torch.autograd", reason='needs PyTorch: pip install ".[torch]" in a checkout of olsq'
 )
 torch = pytest.importorskip("torch")
 import jax  # noqa: E402
