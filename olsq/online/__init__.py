@@ -9,7 +9,7 @@ from olsq.online.loading import load
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.fama_macbeth import fama_macbeth
 from olsq.online.many.grouped import GroupedLeastSquares
-from olsq.online.many.panels import PanelFit
+from olsq.online.many.panel_fit import PanelFit
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.pieces.merging import merge

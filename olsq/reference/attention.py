@@ -306,43 +306,6 @@ def preconditioned_delta(
     return stacked(out, v.shape[1]), (S, a)
 
 
-def kalman_delta(
-    q,
-    k,
-    v,
-    *,
-    forget=None,
-    log_forget=None,
-    weight=None,
-    drift=0.0,
-    information=None,
-    initial_precision=1.0,
-    isotropic=False,
-    state=None,
-):
-    """Run z = a^2 / c + omega, S = S diag(a), S = S + (v - S k) g^T with g = z k / (r + z . k^2),
-    and c = 1 / z + info k^2 / r, r = 1 / weight; means over the dimensions if isotropic.
-    """
-    q, k, v = f64(q, k, v)
-    a, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
-    omega, width = per_token(drift, len(q)), k.shape[1]
-    info = width if information is None else information
-    S, p = initial_state(state, (v.shape[1], width), (1 if isotropic else width,))
-    if state is None:
-        p = p + 1 / initial_precision
-    out = []
-    for t in range(len(q)):
-        square, learned = a[t] ** 2 * np.ones(width), info * beta[t] * k[t] ** 2
-        if isotropic:
-            square, learned = square.mean(), learned.mean()
-        z = square * p + omega[t]
-        S = S * a[t]
-        S = S + np.outer(v[t] - S @ k[t], beta[t] * z * k[t] / (1 + beta[t] * (z * k[t]) @ k[t]))
-        p = z / (1 + learned * z)
-        out.append(S @ q[t])
-    return stacked(out, v.shape[1]), (S, p)
-
-
 def momentum_delta(
     q,
     k,

@@ -28,9 +28,9 @@ from olsq.tuning.checks import (
     read_stamps,
     units_of_time,
 )
-from olsq.tuning.mixture import RULES, mix_experts
+from olsq.tuning.mixture import RULES, in_user_units, mix_experts
 from olsq.tuning.objective import ForecastLoss
-from olsq.tuning.result import Curve, Mixture, Tuning
+from olsq.tuning.result import Curve, Tuning
 
 MIXTURE_MEMORIES = 12
 EXPECTED_PASSES = 170  # 145 to 230 with "gradient", over streams of 24 and 25 regressors
@@ -341,7 +341,7 @@ def _by_mixture(
     if outside:
         words += f"; {outside} targets lie outside y_range and were clipped to it in the losses"
     tuned = _build_result(problem, memories, ridges, at._replace(message=words), shape)
-    return tuned._replace(mixture=_to_user_units(problem, mixture, single))
+    return tuned._replace(mixture=in_user_units(problem, mixture, single))
 
 
 def _build_result(
@@ -371,30 +371,6 @@ def _build_result(
         path,
         best.at_bound,
         best.message,
-    )
-
-
-def _to_user_units(problem: ForecastLoss, mixture: Mixture, single: bool) -> Mixture:
-    y_unit, w_unit = problem.loss_unit // 2, problem.weight_unit
-    with np.errstate(over="ignore", under="ignore"):
-        losses = {
-            name: np.ldexp(getattr(mixture, name), problem.loss_unit + w_unit)
-            for name in ("expert_loss", "loss", "regret", "regret_bound")
-        }
-        ends = {
-            name: np.ldexp(getattr(mixture, name), y_unit) for name in ("prediction", "y_range")
-        }
-    mixture = mixture._replace(ridge=problem.reported_ridge(mixture.ridge), **losses, **ends)
-    if not single:
-        return mixture
-    return mixture._replace(
-        prediction=mixture.prediction[:, 0],
-        weights=mixture.weights[:, 0],
-        expert_loss=mixture.expert_loss[0],
-        loss=float(losses["loss"][0]),
-        regret=float(losses["regret"][0]),
-        regret_bound=float(losses["regret_bound"][0]),
-        y_range=mixture.y_range[0],
     )
 
 

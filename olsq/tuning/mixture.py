@@ -162,3 +162,28 @@ def aggregate(experts, target, weight, low, high, eta, averaging, prediction, sh
         if rate > 0:
             for k in range(K):
                 logs[k] -= rate * (experts[t, k] - target[t]) ** 2
+
+
+def in_user_units(problem: ForecastLoss, mixture: Mixture, single: bool) -> Mixture:
+    """Convert a mixture of scaled data to the user's units; ``single`` for one target."""
+    y_unit, w_unit = problem.loss_unit // 2, problem.weight_unit
+    with np.errstate(over="ignore", under="ignore"):
+        losses = {
+            name: np.ldexp(getattr(mixture, name), problem.loss_unit + w_unit)
+            for name in ("expert_loss", "loss", "regret", "regret_bound")
+        }
+        ends = {
+            name: np.ldexp(getattr(mixture, name), y_unit) for name in ("prediction", "y_range")
+        }
+    mixture = mixture._replace(ridge=problem.reported_ridge(mixture.ridge), **losses, **ends)
+    if not single:
+        return mixture
+    return mixture._replace(
+        prediction=mixture.prediction[:, 0],
+        weights=mixture.weights[:, 0],
+        expert_loss=mixture.expert_loss[0],
+        loss=float(losses["loss"][0]),
+        regret=float(losses["regret"][0]),
+        regret_bound=float(losses["regret_bound"][0]),
+        y_range=mixture.y_range[0],
+    )

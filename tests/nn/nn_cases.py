@@ -157,7 +157,7 @@ ROWS = [
         counted(3, lambda d, h, k, v: through(h * k, d, v) + h + through(h * v, d, v) + 2 * h),
         curved_by_itself, centred),
     Row("momentum_delta", oracle.momentum_delta, counted(4, lambda d, h, k, v: h), driven),
-    Row("kalman_delta", oracle.kalman_delta, counted(1, lambda d, h, k, v: 2 * through(h * k, d, v)
+    Row("kalman_delta", solved.kalman_delta, counted(1, lambda d, h, k, v: 2 * through(h * k, d, v)
         + through(h * v, d, v) + 2 * h), filtered, started),
     Row("hawk", oracle.rg_lru, of_hawk),
     Row("ttt_linear", solved.ttt_linear,
@@ -196,7 +196,7 @@ VARIANTS = [
         options={"separate_gates": True, "negative_eigenvalues": True}),
     Row("preconditioned_delta", oracle.preconditioned_delta, counted(), curved,
         name="preconditioned kda", options={"vector_gates": True}),
-    Row("kalman_delta", oracle.kalman_delta, counted(), filtered, started,
+    Row("kalman_delta", solved.kalman_delta, counted(), filtered, started,
         option(isotropic="isotropic"), name="kalman_delta isotropic",
         options={"isotropic": True, "output_gate": False}),
     Row("delta", oracle.delta, counted(1), strength, name="delta wide values",

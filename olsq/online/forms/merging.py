@@ -11,7 +11,8 @@ from olsq.online.forms.counting import DECAY, absorb_squares, count_row, noise_l
 from olsq.online.forms.factor.counters import count_squares
 from olsq.online.forms.factor.edges import check_state
 from olsq.online.forms.factor.form import FactorForm
-from olsq.online.forms.factor.kernels import absorb_carefully, find_noise, load_row
+from olsq.online.forms.factor.kernels import load_row
+from olsq.online.forms.factor.noise import absorb_carefully, find_noise
 from olsq.online.forms.lapack import dpstrf, dtrmm, inverse_of_triangle
 from olsq.online.forms.rows import forgotten
 

@@ -45,8 +45,6 @@ from olsq.online.rows.options import (
     check_forget,
     check_noise_variance,
     check_weight,
-    forget_from_half_life,
-    forget_or_half_life,
     without_missing,
 )
 
@@ -334,24 +332,6 @@ class FilterBank(BankMaking, BankUncertainty):
         path.finish(0, GroupRows(pairs.order, pairs.begins, pairs.ends))
         replace_second_residuals(pairs, before, path, residual)
         self._residual = complex_rows.combine_rows(clip_to(residual, self._dtype)).reshape(shape)
-
-    def _forget(self, which: Any) -> NDArray:
-        """Return the bank's own factors: a number, or one for each of the filters ``which``."""
-        lengths = {"forget": self.forget, "half_life": self.half_life}
-        for name, value in lengths.items():
-            if np.ndim(value) and np.shape(value) != (int(self.n),):
-                raise ValueError(
-                    f"{name} must be a number or one number per filter ({self.n}), got an array "
-                    f"of shape {np.shape(value)}"
-                )
-        if np.ndim(self.half_life):
-            forget_or_half_life(self.forget, 1.0)  # refuses both
-            half_lives = real_array(self.half_life, "half_life").tolist()
-            gates = np.array([forget_from_half_life(length) for length in half_lives])
-        else:
-            factors = forget_or_half_life(self.forget, self.half_life, in_time=False)
-            gates = check_forget(factors)
-        return gates if which is None or gates.ndim == 0 else gates[which]
 
     def grow(self, more: int) -> Self:
         """Add ``more`` filters that have seen no row after the existing ones, which changes ``n``.

@@ -12,7 +12,8 @@ from olsq.online.estimators.inference import scaled_covariance
 from olsq.online.forms.counting import RANK
 from olsq.online.inference.robust import bartlett_products
 from olsq.online.many.grouped import GroupedLeastSquares
-from olsq.online.many.panels import Panel, PanelFit, panel_fit
+from olsq.online.many.panel_fit import PanelFit, panel_fit
+from olsq.online.many.panels import Panel
 
 
 def fama_macbeth(

@@ -14,7 +14,8 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.by_key import ByKey, of_groups
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.labels import known_key
-from olsq.online.many.panels import PanelFit, fit_panel
+from olsq.online.many.panel_fit import PanelFit
+from olsq.online.many.panels import fit_panel
 from olsq.online.rows.durations import half_life_duration
 
 

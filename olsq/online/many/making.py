@@ -15,7 +15,12 @@ from olsq.online.many.rows import check_number
 from olsq.online.many.state import BankState, Kind
 from olsq.online.parameters import FilterParameters
 from olsq.online.rows import inputs
-from olsq.online.rows.options import check_noise_variance
+from olsq.online.rows.options import (
+    check_forget,
+    check_noise_variance,
+    forget_from_half_life,
+    forget_or_half_life,
+)
 
 
 class BankMaking(FilterParameters):
@@ -27,8 +32,22 @@ class BankMaking(FilterParameters):
     n_features: int | None
 
     def _forget(self, which: Any) -> NDArray:
-        """Return the factors of the filters ``which``; see the subclass."""
-        raise NotImplementedError
+        """Return the bank's own factors: a number, or one for each of the filters ``which``."""
+        lengths = {"forget": self.forget, "half_life": self.half_life}
+        for name, value in lengths.items():
+            if np.ndim(value) and np.shape(value) != (int(self.n),):
+                raise ValueError(
+                    f"{name} must be a number or one number per filter ({self.n}), got an array "
+                    f"of shape {np.shape(value)}"
+                )
+        if np.ndim(self.half_life):
+            forget_or_half_life(self.forget, 1.0)  # refuses both
+            half_lives = real_array(self.half_life, "half_life").tolist()
+            gates = np.array([forget_from_half_life(length) for length in half_lives])
+        else:
+            factors = forget_or_half_life(self.forget, self.half_life, in_time=False)
+            gates = check_forget(factors)
+        return gates if which is None or gates.ndim == 0 else gates[which]
 
     def _check_parameters(self) -> None:
         check_number(self.n, "n")

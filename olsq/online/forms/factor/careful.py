@@ -18,16 +18,9 @@ from olsq.online.forms.counting import absorb_squares, count_row, noise_level
 from olsq.online.forms.edges import check_spread
 from olsq.online.forms.factor.counters import count_squares, is_sound
 from olsq.online.forms.factor.edges import check_call
-from olsq.online.forms.factor.kernels import (
-    absorb_carefully,
-    absorb_row,
-    called,
-    clear_row,
-    find_noise,
-    inline,
-    load_row,
-)
+from olsq.online.forms.factor.kernels import absorb_row, called, clear_row, inline, load_row
 from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, UNKNOWN, WILDEST
+from olsq.online.forms.factor.noise import absorb_carefully, find_noise
 from olsq.online.forms.factor.solving import solve
 
 SMALLEST_PART = 1e-8  # of a row of U, that must be outside of the span of those before it

@@ -23,16 +23,15 @@ from olsq.online.forms.factor.counters import is_sound
 from olsq.online.forms.factor.edges import check_call, check_state
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.factor.kernels import (
-    absorb_carefully,
     absorb_from,
     called,
     copy_state,
-    find_noise,
     inline,
     load_row,
     subtract_row,
 )
 from olsq.online.forms.factor.learning import learn_sound, make_room
+from olsq.online.forms.factor.noise import absorb_carefully, find_noise
 from olsq.online.forms.factor.path import is_determined, record_row
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows, Trace

@@ -7,15 +7,8 @@ import numpy as np
 from olsq.online.forms.counting import count_row, noise_level
 from olsq.online.forms.factor.careful import hold, needs_hold
 from olsq.online.forms.factor.counters import count_squares, is_sound
-from olsq.online.forms.factor.kernels import (
-    absorb_carefully,
-    absorb_row,
-    called,
-    find_noise,
-    inline,
-    load_row,
-    subtract_row,
-)
+from olsq.online.forms.factor.kernels import absorb_row, called, inline, load_row, subtract_row
+from olsq.online.forms.factor.noise import absorb_carefully, find_noise
 
 
 @called
