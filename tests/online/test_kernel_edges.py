@@ -95,8 +95,8 @@ def calls(traced):
             ]  # fmt: skip
             taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, False))
             yield rolling.roll_path_unsettled, [
-                factor(0.0), window, arriving, span, False, roundings, False, residual, record,
-                taken,
+                factor(0.0), window, arriving, span, roundings, False, residual, record,
+                (taken, False),
             ]  # fmt: skip
         else:
             yield rolling.roll, [factor(), window, arriving, span, roundings, True, residual]
@@ -110,7 +110,7 @@ def calls(traced):
     if traced:
         taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, True))
         yield factor_snapshots.learn_with_care, [
-            (factor(0.0), spread), rows(), span, False, roundings, False, residual, robust, taken,
+            (factor(0.0), spread), rows(), span, roundings, False, residual, robust, (taken, False),
         ]  # fmt: skip
     else:
         yield careful.learn_carefully, [

@@ -183,7 +183,7 @@ def learn_path_carefully(state, turns, rows, limits, intercept, residual, trace,
         form, (squares,) = form_of(state, f), spread_of(spread, f)
         own, span = snapshots.own_snapshots(states, i, members.shape[0]), (begin, ends[i])
         t, count, known[i] = snapshots.learn_with_care(
-            (form, squares), rows, span, known[i], limits, intercept, residual, trace, own
+            (form, squares), rows, span, limits, intercept, residual, trace, (own, known[i])
         )
         held[f] += count
         seen[f] += count_samples(rows[3], begin, t)

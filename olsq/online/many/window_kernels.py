@@ -161,7 +161,7 @@ def roll_members_unsettled(
         own, span = own_snapshots(states_kept, i, len(members)), (position[i], ends[i])
         room.start[2][0] = -1
         position[i], known[i] = take_with_care(
-            state, window, rows, span, known[i], limits, room, errors, trace, own
+            state, window, rows, span, limits, room, errors, trace, (own, known[i])
         )
 
 

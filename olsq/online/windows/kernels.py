@@ -218,9 +218,9 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
 
 
 @called
-def take_with_care(state, window, rows, span, known, limits, room, errors, trace, snapshots):
+def take_with_care(state, window, rows, span, limits, room, errors, trace, after):
     """Do :func:`roll_path_unsettled`, whose arguments have been checked."""
-    t, place, settled = span[0], 0, False
+    (snapshots, known), t, place, settled = after, span[0], 0, False
     while t < span[1] and not settled and place < snapshots[0].shape[0]:
         has_errors = known and t == span[0]
         share, outcome = take_unsettled(state, window, rows, t, limits, has_errors, room, errors)
@@ -320,20 +320,18 @@ def roll_unsettled(state, window, rows, t, limits, intercept, errors):
 
 
 @kernel(strict=True, makes_arrays=True)
-def roll_path_unsettled(
-    state, window, rows, span, known, limits, intercept, errors, trace, snapshots
-):
+def roll_path_unsettled(state, window, rows, span, limits, intercept, errors, trace, after):
     """Take rows of a span, the first of which is not settled, until one is, or there is no room.
 
     Returns the first row not taken, and whether that is because its errors need the coefficients
-    before it, as :func:`olsq.online.forms.factor.snapshots.learn_with_care`.
+    before it.  ``after`` is that of :func:`olsq.online.forms.factor.snapshots.learn_with_care`.
     """
     window, rows = WindowArrays(*window), Arriving(*rows)
     d, m = state[1].shape[0], state[4].shape[0]
     check_window(state, window, rows, span, errors, trace)
-    check_snapshots(snapshots, d, m)
+    check_snapshots(after[0], d, m)
     room = make_room(d, m, intercept)
-    return take_with_care(state, window, rows, span, known, limits, room, errors, trace, snapshots)
+    return take_with_care(state, window, rows, span, limits, room, errors, trace, after)
 
 
 @kernel(strict=True, makes_arrays=True)

@@ -165,7 +165,7 @@ class RollingWindow(Ring):
         def with_care(
             span: tuple[int, int], known: bool, states: snapshots.Snapshots
         ) -> tuple[int, bool]:
-            how = known, limits, intercept, residual, trace.arrays, tuple(states)
+            how = limits, intercept, residual, trace.arrays, (tuple(states), known)
             return kernels.roll_path_unsettled(state, window, arriving, span, *how)
 
         while t < stop:

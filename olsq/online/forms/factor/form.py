@@ -177,12 +177,11 @@ class FactorForm(Form):
                 (self.in_kernels, self.spread_in_kernels),
                 tuple(rows),
                 span,
-                known,
                 self.limits.square_root,
                 self.intercept,
                 residual,
                 arrays,
-                tuple(states),
+                (tuple(states), known),
             )
             self.held += held
             return end, lacking

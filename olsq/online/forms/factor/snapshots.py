@@ -112,15 +112,16 @@ def record_unsolved(state, t, share, errors, trace):
 
 
 @kernel(strict=True, makes_arrays=True)
-def learn_with_care(form, rows, span, known, limits, intercept, errors, trace, snapshots):
+def learn_with_care(form, rows, span, limits, intercept, errors, trace, after):
     """Absorb rows of a span one by one until the state is sound, or there is no room for it.
 
-    ``form`` = (state, spread); ``known`` says that ``errors`` (n, m) hold those of the first row.
-    Returns the first row left, how many coefficients were held, and whether that row was left
-    because its errors need the coefficients before it.  The trace receives the states after the
-    rows, of those among the snapshots what needs no solution: :func:`record_unsolved`.
+    ``form`` = (state, spread); ``after`` = (snapshots, known), and ``known`` says that ``errors``
+    (n, m) hold those of the first row.  Returns the first row left, how many coefficients were
+    held, and whether that row was left because its errors need the coefficients before it.  The
+    trace receives the states after the rows, of those among the snapshots what needs no solution:
+    :func:`record_unsolved`.
     """
-    state, spread = form
+    (state, spread), (snapshots, known) = form, after
     check_call(state, rows, span, errors)
     _, D, columns, tally, loss = state
     X, _, gates, weights = rows
