@@ -226,7 +226,7 @@ def accelerator(found: dict) -> Blocks:
 def accelerator_counts(found: dict) -> Blocks:
     from .accelerator_page import blocks
 
-    unshown = "flash-linear|olsq (mesa, (factors|everything)|mesa cg|kda|momentum|kalman_|mamba)"
+    unshown = "olsq (mesa, (factors|everything)|mesa cg|kda|momentum|kalman_|mamba)"
     shown = {place: without(text, unshown) for place, text in blocks(found).items()}
     counts, prediction = (
         ("measurements/accelerators.md", f"accelerator {name}") for name in ("counts", "prediction")
