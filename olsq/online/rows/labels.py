@@ -68,8 +68,9 @@ def same_label(label: Any) -> Any:
     if isinstance(label, datetime.date) and getattr(label, "tzinfo", None) is None:
         exact = getattr(label, "to_datetime64", None)
         return np.datetime64(label) if exact is None else exact()
-    if type(label).__name__ == "Period" and label.freqstr == "D":  # pandas'
-        return label.to_timestamp().to_datetime64()
+    period: Any = label
+    if type(label).__name__ == "Period" and period.freqstr == "D":  # pandas'
+        return period.to_timestamp().to_datetime64()
     return plain_label(label)
 
 
