@@ -9,6 +9,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
 SHOWN_AFTER = 2.0  # seconds, after which a user begins to wonder
 LINE_SECONDS = 10.0  # between the lines where there is no terminal
 Item = TypeVar("Item")
+_callers_showing = 0  # calls in progress that show how far they are, and those within them
+
+
+@contextmanager
+def silent_calls() -> Iterator[None]:
+    """Show no progress of the calls within, whose caller shows its own."""
+    global _callers_showing
+    _callers_showing += 1
+    try:
+        yield
+    finally:
+        _callers_showing -= 1
 
 
 def make_progress(console: Console, *columns: ProgressColumn) -> Progress:
@@ -64,10 +77,12 @@ class PassProgress:
         if self._bar is not None:
             self._bar.stop()
 
-    def advance(self) -> None:
-        """Count one more pass."""
-        self._passes += 1
-        if self._bar is None and (time.perf_counter() < self._next_line or sys.stderr is None):
+    def advance(self, passes: int = 1) -> None:
+        """Count more passes."""
+        self._passes += passes
+        if _callers_showing or sys.stderr is None:
+            return
+        if self._bar is None and time.perf_counter() < self._next_line:
             return
         if self._bar is None and not self._start_bar():
             self._next_line = time.perf_counter() + LINE_SECONDS

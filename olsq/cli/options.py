@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Callable
@@ -18,14 +17,15 @@ from olsq.online.rows.durations import parse_duration
 
 # A name in quotation marks, as in CSV, or one without; what follows an equals sign are levels.
 QUOTED = r'"(?:[^"]|"")*"'
+CELLS = re.compile(rf"\s*({QUOTED}|[^,]*?)\s*(?:,|\Z)")
 WITH_LEVELS = re.compile(rf"\s*({QUOTED}|[^=]*?)\s*=(.*)", re.DOTALL)
 TIME_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ns|us|ms|s|sec|m|min|h|H|d|D|w|W|M|Q|y|Y)\w*")
 
 
 def split_names(parts: list[str] | None) -> tuple[str, ...]:
     """Split names at commas, of one option or several; as in CSV, "a,b" is one name."""
-    cells = csv.reader(parts or (), skipinitialspace=True)
-    return tuple(name.strip() for row in cells for name in row if name.strip())
+    cells = (cell for part in parts or () for cell in CELLS.findall(part))
+    return tuple(name for name in map(unquoted, cells) if name)
 
 
 def unquoted(text: str | None) -> str | None:

@@ -9,7 +9,7 @@ from rich.progress import ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from olsq import first_call
-from olsq.progress import make_progress
+from olsq.progress import make_progress, silent_calls
 
 LINE_SECONDS = 10.0
 
@@ -38,6 +38,7 @@ class RowProgress:
     def __init__(self, console: Console, first: int) -> None:
         self._console = console
         self._counted: tuple[float, int] | None = None  # time and rows of the last line
+        self._silence = silent_calls()
         percentage = TextColumn("{task.percentage:>3.0f}%")
         self._progress = make_progress(console, percentage, _RateColumn())
         self._task = self._progress.add_task(
@@ -45,12 +46,14 @@ class RowProgress:
         )
 
     def __enter__(self) -> RowProgress:
+        self._silence.__enter__()
         if not self._progress.disable:
             first_call.say_nothing()  # the bar does
             self._progress.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._silence.__exit__(None, None, None)
         if not self._progress.disable:  # older versions of Rich would print an empty line
             self._progress.stop()
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from olsq.arrays.reals import real_array
 from olsq.distributed.work import Work
 from olsq.online import CoefficientPath
-from olsq.online.known_rows import HeldRows, estimates_of, predict_from
+from olsq.online.known_rows import HeldRows, estimates_of, or_without, predict_from
 from olsq.online.pieces.pieces import PieceRows
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.times import check_kind, read_times_in_any_order, times_or_index
@@ -48,6 +48,7 @@ class Forecasting:
     work: Work
     horizon: Any
     length: int | Duration
+    without: float  # what coefficients are before the first estimate
 
     def path(self, before: Any, *blocks: Any) -> OpenPath:
         """Compute the path over a partition's rows, after the state of all rows before it."""
@@ -59,6 +60,7 @@ class Forecasting:
         held, values = HeldRows(self.length), estimates_of(path)
         times = self._times(rows) if groups else None
         at_origin, begun = held.extend(groups, values, times)
+        at_origin = or_without(at_origin, begun, self.without)
         path = _with_forecasts(path, np.arange(rows.n)[begun], X[begun], y[begun], at_origin[begun])
         firsts = {label: members[~begun[members]] for label, members in groups.items()}
         places = np.concatenate([*firsts.values(), np.empty(0, np.int64)])
@@ -80,7 +82,7 @@ class Forecasting:
         rows, n = part.open, len(part.open.places)
         unknown = np.full((n, estimates_of(part.path).shape[1]), np.nan)
         at_origin, begun = held.extend(rows.groups, unknown, rows.times)
-        at_origin[~begun] = 0.0  # the coefficients before the first row
+        at_origin = or_without(at_origin, begun, self.without)
         return _with_forecasts(part.path, rows.places, rows.X, rows.y, at_origin)
 
     def _times(self, rows: PieceRows) -> NDArray | None:

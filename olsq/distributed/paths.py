@@ -242,7 +242,8 @@ def coefficient_path(
     graph, levels = state_tree(job, table.blocks, token)
     before = add_states_before(graph, levels, job.without_prior().merged, token)
     name = f"path-{token}"
-    forecasting = None if length == 1 else Forecasting(job, horizon, length)
+    without = 0.0 if parameters.get("min_samples") is None else np.nan
+    forecasting = None if length == 1 else Forecasting(job, horizon, length, without)
     work = job.path if forecasting is None else forecasting.path
     if reread:
         second = second_pass_tasks(work, before, table.blocks, table.dependencies)

@@ -17,7 +17,7 @@ from olsq.features.parameters import described
 from olsq.features.table import Table, check_kind, choose_kind, make_frame, read_table
 from olsq.online.conventions import Parameters
 from olsq.online.files import format as files
-from olsq.online.rows.frames import names_or_numbers
+from olsq.online.rows.frames import names_or_numbers, with_numpy_dates
 from olsq.online.rows.inputs import check_feature_names, check_size, feature_names, not_fitted
 
 State = dict[str, Any]
@@ -276,7 +276,7 @@ class FeatureBuilder(Parameters):
         from olsq.features.look_back import is_dates_index, read_row_times  # which has builders
 
         for rows in (X, y):
-            index = getattr(rows, "index", None)
+            index = with_numpy_dates(getattr(rows, "index", None))
             times = index if times is None and is_dates_index(index) else times
         if times is None:
             return None

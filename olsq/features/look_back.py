@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from olsq.arrays.reals import real_array
 from olsq.features.times import missing, stamps
 from olsq.online.rows.durations import DATES, NUMBERS, Duration, any_duration, is_duration
+from olsq.online.rows.frames import with_numpy_dates
 
 NO_ROW = -1
 _DAYS = re.compile(r"(\s*[\d.]+\s*(d|days?|w|weeks?)\s*)+", re.IGNORECASE)
@@ -102,6 +103,7 @@ def read_row_times(times: Any) -> RowTimes:
 
     Raises ValueError for text and for what is more than one column.
     """
+    times = with_numpy_dates(times)
     if type(times).__name__ == "PeriodIndex":
         times = times.to_timestamp()
     if hasattr(times, "to_series") and hasattr(times, "tz"):

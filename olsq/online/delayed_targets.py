@@ -98,7 +98,7 @@ class DelayedTargets:
         -------
         prediction : number or array (m,)
             As ``estimator.step`` predicts: 0, or the prior's, while nothing is known.  NaN where x
-            has a missing value.
+            has a missing value, and where fewer rows count than ``min_samples`` asks for.
         std : number or array (m,)
             Only with ``return_std``: known when the row comes; inf while the rows learned so far do
             not determine it.
@@ -122,9 +122,14 @@ class DelayedTargets:
                 )
         for _ in due:
             self._learn_oldest()
-        prediction: Any = 0.0 if np.isfinite(complex_rows.complex_array(X, "x")).all() else np.nan
+        hidden = getattr(self.estimator, "min_samples", None) is not None
+        missing = not np.isfinite(complex_rows.complex_array(X, "x")).all()
+        prediction: Any = np.nan if hidden or missing else 0.0
         if self.estimator._has_estimate():
-            prediction = self.estimator._predict_or_zero(X)
+            if hidden:
+                prediction = np.asarray(self.estimator.predict(X))[0]
+            else:
+                prediction = self.estimator._predict_or_zero(X)
             prediction = prediction if np.ndim(prediction) else prediction.item()
         if return_std:
             std = self.estimator._deviation_before(X, sample_weight)

@@ -22,7 +22,13 @@ from olsq.arrays.reals import real_array
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.student import check_level, half_widths
 from olsq.online.inference.robust import bartlett_products
-from olsq.online.known_rows import NO_ROW, check_horizon, fewest_rows, last_known_rows
+from olsq.online.known_rows import (
+    NO_ROW,
+    check_horizon,
+    fewest_rows,
+    last_known_rows,
+    or_without,
+)
 from olsq.online.many.labels import rows_of_groups, taken_out
 from olsq.online.paths.path import CoefficientPath, predict_each
 from olsq.online.rows.complex_rows import complex_array, holds_complex
@@ -89,15 +95,23 @@ def path_with_horizon(
     if (source == NO_ROW).all():
         raise longer_than_data(horizon)
     dtypes = complex_array if holds_complex(X) or holds_complex(y) else real_array
-    path = with_errors_from(path, dtypes(regressors, "X"), dtypes(y, "y"), source)
+    without = 0.0 if options["min_samples"] is None else np.nan
+    path = with_errors_from(path, dtypes(regressors, "X"), dtypes(y, "y"), source, without)
     return path.labelled(path.labels._replace(forecast_from=source))
 
 
 def with_errors_from(
-    path: CoefficientPath, X: NDArray, y: NDArray, source: NDArray[np.int64]
+    path: CoefficientPath,
+    X: NDArray,
+    y: NDArray,
+    source: NDArray[np.int64],
+    without: float = 0.0,
 ) -> CoefficientPath:
-    """Return the path with the errors of forecasts by the coefficients after rows ``source``."""
-    residual = y.reshape(path.residual.shape) - predictions_from(path, X, source)
+    """Return the path with the errors of forecasts by the coefficients after rows ``source``.
+
+    ``without`` as in :func:`predictions_from`.
+    """
+    residual = y.reshape(path.residual.shape) - predictions_from(path, X, source, without)
     residual = np.where(np.isnan(path.residual), np.nan, residual).astype(path.residual.dtype)
     return path._replace(residual=residual)
 
@@ -110,15 +124,20 @@ def longer_than_data(horizon: Any) -> ValueError:
     )
 
 
-def predictions_from(path: CoefficientPath, X: NDArray, source: NDArray[np.int64]) -> NDArray[Any]:
+def predictions_from(
+    path: CoefficientPath, X: NDArray, source: NDArray[np.int64], without: float = 0.0
+) -> NDArray[Any]:
     """Predict rows X (n, d) with the coefficients after rows ``source`` (n,).
 
-    Where there is no such row, with those before the first, which are 0.  NaN where X is.
+    Where there is no such row, or no estimate after it (no row in its window), coefficients are
+    ``without``.  NaN where X is.
     """
-    begun = (source != NO_ROW).reshape(-1, *[1] * (path.residual.ndim - 1))
+    begun = source != NO_ROW
+    coef, intercept = (
+        or_without(array[source], begun, without) for array in (path.coef, path.intercept)
+    )
     with np.errstate(invalid="ignore"):
-        fitted = predict_each(path.coef[source], path.intercept[source], X)
-    return np.where(begun, fitted, 0.0)
+        return predict_each(coef, intercept, X)
 
 
 def _groups_of(path: CoefficientPath) -> list[NDArray[np.int64]]:

@@ -87,6 +87,15 @@ def predict_from(estimates: NDArray[np.float64], X: NDArray) -> NDArray[np.float
     return predict_each(coef, estimates[:, m * d :], X)
 
 
+def or_without(estimates: NDArray, begun: NDArray[np.bool_], without: float) -> NDArray:
+    """Replace estimates (n, ...) that are not known by ``without``: NaN, or of rows not ``begun``.
+
+    Without ``min_samples`` that is 0, as a first row is predicted; with it they are hidden, NaN.
+    """
+    known = begun.reshape(-1, *[1] * (estimates.ndim - 1)) & ~np.isnan(estimates)
+    return np.where(known, estimates, without)
+
+
 class Held(NamedTuple):
     """Values (r, k), and times (r,) or None, of the last rows of a group."""
 

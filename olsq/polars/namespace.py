@@ -66,11 +66,10 @@ class LeastSquares:
     -----
     Every method works in ``select``, ``with_columns``, ``over``, ``group_by(...).agg`` and lazy
     frames, whose schemas are known before they run.  All groups of a query go through one call of
-    compiled loops, except windows in time, weights under a window and rows that fade in one, which
-    make an estimator for each group, at half a millisecond.  The streaming engine takes the
-    expressions too, but gathers all rows of a group (without groups: all rows) first.  Sort the
-    rows of a group by time before, or say so with ``over("group", order_by="time")``.  No
-    derivatives.
+    compiled loops, except with ``ridge_mode="fixed"`` and strategies of :mod:`olsq.forgetting`,
+    which compute one group after another.  The streaming engine takes the expressions too, but
+    gathers all rows of a group (without groups: all rows) first.  Sort the rows of a group by time
+    before, or say so with ``over("group", order_by="time")``.  No derivatives.
 
     Examples
     --------

@@ -120,7 +120,11 @@ class Regression:
         prediction = np.empty(len(rows.y))
         with np.errstate(invalid="ignore", over="ignore"):
             prediction[1:] = predict_each(path.coef[:-1], path.intercept[:-1], rows.X[1:])
-        prediction[rows.begins()] = np.nan if self.options.get("min_samples") else 0.0
+        without = 0.0 if self.options.get("min_samples") is None else np.nan
+        prediction[rows.begins()] = without
+        unknown = np.flatnonzero(np.isnan(prediction))
+        if unknown.size and without == 0.0:  # no row in the window
+            prediction[unknown[np.isnan(path.coef[unknown - 1]).any(axis=1)]] = without
         prediction[~np.isfinite(rows.X).all(axis=1)] = np.nan
         return prediction
 

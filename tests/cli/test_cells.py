@@ -308,12 +308,17 @@ def test_quoted_names_take_levels(name, levels, tmp_path, olsq_command):
     assert olsq_command("fit", data, "--resume", "--state", state)[0] == 0
 
 
-@pytest.mark.parametrize("option", ["--by", "--weight", "--time", "--target", "--exclude"])
-def test_every_option_takes_a_quoted_name(option, tmp_path, olsq_command):
+@pytest.mark.parametrize("name", ["a,b", " a", 'a "b" ', "a=b"])
+@pytest.mark.parametrize(
+    "option",
+    ["--by", "--weight", "--time", "--target", "--exclude", "--features", "--categorical"],
+)
+def test_every_option_takes_a_quoted_name(option, name, tmp_path, olsq_command):
     rows = [f"{1 + i},{i % 5},{i % 7}" for i in range(30)]
-    (tmp_path / "d.csv").write_text("\n".join(['"a,b",x,y', *rows]) + "\n")
+    quoted = '"' + name.replace('"', '""') + '"'
+    (tmp_path / "d.csv").write_text("\n".join([f"{quoted},x,y", *rows]) + "\n")
     target = () if option == "--target" else ("--target", "y")
-    code, _, err = olsq_command("fit", tmp_path / "d.csv", *target, option, '"a,b"')
+    code, _, err = olsq_command("fit", tmp_path / "d.csv", *target, option, quoted)
     assert (code, err) == (0, "")
 
 

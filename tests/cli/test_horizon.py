@@ -172,6 +172,25 @@ def test_states_that_count_no_rows_of_groups_are_refused(folder, olsq_command):
     assert "was written by another version of olsq fit: start again" in err
 
 
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("options", [
+    {"window": 40, "min_samples": 30}, {"min_samples": 30}, {"window": 3, "window_of": "positions"},
+], ids=str)  # fmt: skip
+def test_forecasts_without_an_estimate_spoil_no_score(options, by, frame, folder, olsq_command):
+    """They are those of a path: none below min_samples, and 0 where a window is empty."""
+    more = [part for name, v in options.items() for part in ("--" + name.replace("_", "-"), v)]
+    code, text, err = olsq_command(*command(folder, "o", 3, by, *more))
+    assert (code, err) == (0, "")
+    assert "nan" not in text
+    table = pl.read_csv(folder / "o.csv")
+    X, Y, weight, group = arrays(frame)
+    given = {"sample_weight": weight, "fit_intercept": True, "horizon": 3, **options}
+    path = olsq.coefficient_path(X, Y, by=group if by else None, **given)
+    found = table[["residual_y", "residual_z"]].to_numpy()
+    np.testing.assert_allclose(found, path.residual, atol=1e-8)
+    assert table["lower_y"].tail(60).is_not_null().any()
+
+
 def test_scores_do_not_need_an_output(folder, olsq_command):
     texts = []
     for more in ((), ("--out", folder / "o.csv")):

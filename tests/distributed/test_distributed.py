@@ -227,6 +227,19 @@ def test_forecasts_of_a_horizon_are_those_of_one_machine(horizon, parameters, by
     )
 
 
+@pytest.mark.parametrize("options", [
+    {"window": 4}, {"window": 4, "min_samples": 3}, {"window": 4, "window_of": "positions"},
+    {"min_samples": 3}, {},
+], ids=str)  # fmt: skip
+def test_forecasts_that_rest_on_no_row_are_those_of_one_machine(options):
+    """The first target is missing, and so are those of a whole partition."""
+    X, y, _ = stream(7)
+    y[0], y[sum(CUTS[:1]) : sum(CUTS[:2])] = np.nan, np.nan
+    one = olsq.coefficient_path(X, y, horizon=3, **options)
+    assert_same_path(distributed.coefficient_path(cut(X), cut(y), horizon=3, **options), one)
+    assert np.isnan(one.residual[3]) == ("min_samples" in options)
+
+
 def test_forecasts_of_frames_by_names_of_columns():
     X, y, _ = stream(3)
     days = pd.date_range("2026-01-01", periods=N, name="day")

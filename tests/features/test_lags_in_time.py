@@ -109,6 +109,13 @@ def test_times_are_a_column_an_index_or_given(zone):
         np.testing.assert_array_equal(both, expected)
     indexed = pd.DataFrame({"x": series})
     np.testing.assert_array_equal(Lags(**options).fit_transform(indexed), expected)
+    for unit in ("ns", "s"):
+        of_arrow = pd.Series(series.index).astype(pd.ArrowDtype(pa.timestamp(unit, zone)))
+        named = indexed.set_axis(pd.Index(of_arrow))
+        np.testing.assert_array_equal(Lags(**options).fit_transform(named), expected)
+        for times in (of_arrow, named.index):
+            found = Lags(**options).partial_transform(indexed, times=times)
+            np.testing.assert_array_equal(found, expected)
     given = Lags(**options).fit_transform(indexed.reset_index(drop=True), times=series.index)
     np.testing.assert_array_equal(given, expected)
     array = Lags(options["lags"], of=0).fit_transform(indexed.to_numpy(), times=list(series.index))

@@ -465,3 +465,30 @@ def test_fields_with_a_prefix_are_unnested_beside_the_columns_of_their_names():
     table = frame.group_by("g", maintain_order=True).agg(each, pl.col("a").last()).unnest("y")
     assert table.columns == ["g", "beta_a", "a"]
     assert table["beta_a"].round(9).to_list() == [3.0, 0.0]
+
+
+@pytest.mark.parametrize("fewest", [None, 1, 2])
+def test_a_prediction_that_rests_on_no_row_is_0_and_with_min_samples_null(fewest):
+    """In windows that have no row yet, or none any more, as residuals have it."""
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(24)
+    y[[0, 1, 8, 9, 10, 11, 12]] = np.nan
+    frame = pl.DataFrame({"a": rng.standard_normal(24), "y": y, "g": [1, 2] * 12}).fill_nan(None)
+    for groups in (False, True):
+        for of in ({}, {"window_of": "positions"}):
+            whole = pl.col("y").olsq
+            prediction, residual, coef = (
+                whole.rolling("a", window=3, min_samples=fewest, output=output, **of)
+                for output in ("prediction", "residual", "coef")
+            )
+            if groups:
+                prediction, residual, coef = (e.over("g") for e in (prediction, residual, coef))
+            table = frame.with_columns(p=prediction, r=residual, b=coef.struct.field("a"))
+            before = table["b"].shift(1 + groups)
+            unknown = before.is_null()
+            expected = (before * table["a"]).fill_null(0.0 if fewest is None else np.nan)
+            np.testing.assert_allclose(table["p"].fill_null(np.nan), expected, atol=1e-12)
+            assert unknown.sum() > 1 + groups
+            if fewest is None:
+                gap = (table["y"] - table["p"] - table["r"]).drop_nulls().abs().max()
+                assert gap < 1e-12

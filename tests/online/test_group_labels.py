@@ -255,6 +255,7 @@ DATES = {
     "days": lambda days: days,
     "nanoseconds": lambda days: days.astype("datetime64[ns]"),
     "Timestamp": lambda days: list(pd.to_datetime(days)),
+    "periods": lambda days: pd.PeriodIndex(days, freq="D"),
     "pandas": lambda days: pd.Series(pd.to_datetime(days)),
     "Polars": pl.Series,
     "Arrow": pa.array,

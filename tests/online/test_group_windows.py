@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
+from olsq.online.paths import collector
 from olsq.online.paths.arrays import RowStatistics
 
 
@@ -94,3 +95,17 @@ def test_robust_errors_of_each_group_are_those_alone(options, kind, m):
     np.testing.assert_allclose(
         bare.coef, path.coef, rtol=1e-8, atol=1e-9 * np.nanmax(abs(path.coef))
     )
+
+
+@pytest.mark.parametrize("options", [{"window": 20}, {"window": 1.5}, {"window": 30, "by": None}])
+@pytest.mark.parametrize("kind", ["HC2", "HAC"])
+def test_robust_errors_of_pieces_are_those_of_all_rows(monkeypatch, kind, options):
+    """Pieces end within groups and windows, and change no bit."""
+    X, y, by = table(4)
+    times = np.sort(np.random.default_rng(1).uniform(0, 30, len(X)))
+    options = {"by": by, "cov": kind, "times": times} | options
+    whole = olsq.coefficient_path(X, y, **options)
+    for work in (1.0, 5e3, 4e4):
+        monkeypatch.setattr(collector, "PIECE_WORK", work)
+        pieces = olsq.coefficient_path(X, y, **options)
+        np.testing.assert_array_equal(pieces.stderr, whole.stderr)

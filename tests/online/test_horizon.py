@@ -525,6 +525,52 @@ def test_delayed_targets_forecast_as_paths_do(rows, name, horizon):
     assert rows_later.estimator.n_samples_seen_ == learned.sum()
 
 
+@pytest.mark.parametrize("horizon", [2, 3])
+@pytest.mark.parametrize("fewest", [None, 1, 3])
+@pytest.mark.parametrize("window", [4, 4.0, "positions", None])
+def test_a_forecast_that_rests_on_no_row_is_0_and_with_min_samples_none(window, fewest, horizon):
+    """While nothing has been learned, and where a window has become empty, in every door."""
+    rng = np.random.default_rng(0)
+    X, n = rng.standard_normal((40, 1)), 40
+    y = 2 * X[:, 0] + rng.standard_normal(n)
+    y[:2], y[20:28] = np.nan, np.nan
+    times = np.arange(n) + np.where(np.arange(n) >= 33, 50.0, 0.0)
+    timed = isinstance(window, float)
+    options = {} if window is None else {"window": window}
+    options |= {"times": times} if timed else {}
+    if window == "positions":
+        options = {"window": 4, "window_of": window}
+    given = {"min_samples": fewest} if window is not None else {}
+    expected = np.full(n, np.nan)
+    for t in range(n):
+        est = olsq.RecursiveLeastSquares(fit_intercept=False)
+        rolling = {name: v for name, v in options.items() if name != "times"}
+        if window is not None:
+            est = olsq.RollingLeastSquares(fit_intercept=False, **rolling, **given)
+        known = slice(max(t - horizon + 1, 0))
+        if t >= horizon:
+            stamps = times[known] if timed else None
+            est.partial_fit(X[known], y[known], times=stamps)
+        learned = np.isfinite(y[known]).sum() >= (fewest or 1)
+        if est._has_estimate() and learned:
+            expected[t] = est.predict(X[t : t + 1])[0]
+        elif fewest is None:
+            expected[t] = 0.0
+    usable = np.isfinite(y)
+    for by in (None, np.zeros(n)):
+        path = olsq.coefficient_path(X, y, horizon=horizon, by=by, min_samples=fewest, **options)
+        np.testing.assert_allclose((y - path.residual)[usable], expected[usable], atol=1e-12)
+    if window is None and fewest is not None:
+        return
+    est = olsq.RecursiveLeastSquares(fit_intercept=False)
+    if window is not None:
+        est = olsq.RollingLeastSquares(fit_intercept=False, **rolling, **given)
+    later, found = olsq.DelayedTargets(est, horizon=horizon), np.empty(n)
+    for t in range(n):
+        found[t], _ = later.step(X[t], y[t], time=times[t] if timed else None)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 def test_targets_that_come_later_are_learned_when_they_come(rows):
     X, y, _ = rows
     est, live = olsq.RecursiveLeastSquares(forget=0.98), olsq.RecursiveLeastSquares(forget=0.98)

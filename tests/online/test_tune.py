@@ -561,6 +561,9 @@ LONG_CALLS = {
     "a path by key": (
         lambda: olsq.coefficient_path(TUNED, TUNED[:, 0], by=KEYS, ridge_mode="fixed"), "groups",
     ),
+    "robust errors by key": (
+        lambda: olsq.coefficient_path(TUNED, TUNED[:, 0], by=KEYS, window=9, cov="HAC"), "rows",
+    ),
 }  # fmt: skip
 
 
@@ -586,3 +589,12 @@ def test_a_long_call_shows_its_progress(monkeypatch, capsys, call, stream, after
     if stream is io.StringIO:
         assert shown.count("\n") == shows
     assert capsys.readouterr().out == ""
+
+
+def test_calls_within_one_that_shows_its_progress_are_silent(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
+    with progress.silent_calls():
+        LONG_CALLS["gradient"][0]()
+    assert capsys.readouterr().err == ""
+    LONG_CALLS["gradient"][0]()
+    assert "passes" in capsys.readouterr().err

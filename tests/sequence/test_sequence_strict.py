@@ -99,6 +99,22 @@ def test_a_time_axis_of_any_length(row, mode):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("gates", [{"forget": 0.9}, {"log_forget": -0.1}], ids=str)
+def test_one_gate_along_a_time_axis_of_any_length(gates):
+    batch, length = export.symbolic_shape("b, t")
+    x = jax.ShapeDtypeStruct((batch, length, D), jnp.float32)
+    for solver in (None, olsq.ConjugateGradient(), olsq.ChunkExact(corrections=64)):
+        f = jax.jit(
+            lambda x, s=solver: olsq.online_lstsq(x, x, x, ridge=1.0, solver=s, **gates).value
+        )
+        assert export.export(f)(x).out_avals[0].shape == (batch, length, D)
+    rough = olsq.ChunkExact(corrections=1, chunk=64)
+    f = jax.jit(lambda x: olsq.online_lstsq(x, x, x, ridge=1.0, solver=rough, **gates).value)
+    with pytest.warns(RuntimeWarning, match="within a chunk of 64"):
+        export.export(f)(x)
+
+
+@pytest.mark.full
 def test_local_regression_of_any_length():
     batch, length = export.symbolic_shape("b, t")
     x = jax.ShapeDtypeStruct((batch, length, D), jnp.float32)

@@ -89,11 +89,15 @@ class Forecaster:
         Of the intervals.
     n_coefs : int
         Coefficients of a target, with the intercept.
+    min_samples : int, optional
+        Rows that a forecast must rest on; without it those that rest on none are 0.
     """
 
-    def __init__(self, horizon: Any, level: float, n_coefs: int) -> None:
+    def __init__(
+        self, horizon: Any, level: float, n_coefs: int, min_samples: int | None = None
+    ) -> None:
         length = check_horizon(horizon)
-        self._level, self._n_coefs = level, n_coefs
+        self._level, self._n_coefs, self._min_samples = level, n_coefs, min_samples
         self._held = {"estimates": HeldRows(length), "errors": HeldRows(length)}
 
     def forecast(
@@ -116,14 +120,18 @@ class Forecaster:
         at_origin, _ = self._held["estimates"].extend(by_code, values, times)
         origin, estimates = np.split(at_origin, [after.shape[1]], axis=1)
         fitted = predict_from(estimates, X)
-        # Before anything is known coefficients are 0, where there is a row to learn.
-        begun = origin[:, LEARNED] > 0
-        fitted[~begun] = np.where(used[~begun], 0.0, np.nan)[:, None]
+        # Before anything is known, and while no row is in the window, coefficients are 0, where
+        # there is a row to learn.
+        known = origin[:, LEARNED] >= (self._min_samples or 1)
+        known &= ~np.isnan(estimates).any(axis=1)
+        zero = used & (self._min_samples is None)
+        fitted[~known] = np.where(zero[~known], 0.0, np.nan)[:, None]
         residual = np.where(used[:, None], y - fitted, np.nan)
 
         with np.errstate(divide="ignore", invalid="ignore"):
             overlap = after[:, ROWS] - origin[:, ROWS]
-            scored = used & (origin[:, LEARNED] >= fewest_rows(self._n_coefs, 1) * overlap)
+            scored = used & (known | zero)
+            scored &= origin[:, LEARNED] >= fewest_rows(self._n_coefs, 1) * overlap
             errors = self._sum_squares(residual, scored, groups)
             squares, _ = self._held["errors"].extend(by_code, errors, times)
             freedom = squares[:, m] / overlap

@@ -68,7 +68,9 @@ class Results:
         self.traces = [Trace(names) for _ in targets if traced]
         self.forecaster: Forecaster | None = None
         if options.forecasts:
-            self.forecaster = Forecaster(options.horizon, options.level, len(names))
+            self.forecaster = Forecaster(
+                options.horizon, options.level, len(names), options.min_samples
+            )
         bounded = "interval" in options.columns and not options.forecasts
         self.intervals = [Intervals(options, len(names)) for _ in targets if bounded]
         if notes is not None:

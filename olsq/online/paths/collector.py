@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from olsq.online.paths.goodness import (
 from olsq.online.paths.goodness_kernels import fill_own_residuals, rises_evenly
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows
+from olsq.progress import PassProgress
 
 
 class Degrees:
@@ -191,6 +193,9 @@ KINDS = {
 }
 
 
+PIECE_WORK = 2e8  # multiplications between two moments at which a long call can show progress
+
+
 def newey_west_lags(n: int) -> int:
     """Return Newey and West's (1994) number of lags for n rows, ``floor(4 (n / 100)^(2/9))``."""
     return int(4.0 * (n / 100.0) ** (2.0 / 9.0))
@@ -214,23 +219,35 @@ class RobustErrors(NamedTuple):
         """Replace the standard errors of a finished path; the path's rows are those of Y and
         X (n, k) from ``skip`` on.
         """
-        order = inside.order
+        order, n = inside.order, inside.order.size
         Y, gates, weights = (
             read_only(np.ascontiguousarray(a[order], np.float64))
             for a in (Y, inside.gates, inside.weights)
         )
+        X, oldest = read_only(np.ascontiguousarray(X[order])), np.maximum(inside.oldest, 0)
         of_path = order[skip:] - skip
-        stderr = collector.stderr[of_path]
-        robust_kernels.fill_robust_errors(
-            (read_only(np.arange(order.size)), Y, gates, weights),
-            read_only(np.ascontiguousarray(X[order])),
-            inside.oldest,
-            skip,
-            read_only(collector.coef[of_path].astype(np.float64)),
-            read_only(ridge),
-            (KINDS[self.kind], -1 if self.lags is None else self.lags),
-            stderr,
-        )
+        stderr, coef = collector.stderr[of_path], collector.coef[of_path].astype(np.float64)
+        settings = KINDS[self.kind], -1 if self.lags is None else self.lags
+        work = np.cumsum((np.arange(n) - oldest + 1.0)[skip:]) * X.shape[1] ** 2
+        pieces = np.arange(1, work[-1] // PIECE_WORK + 1) if work.size else []
+        inner = np.searchsorted(work, np.multiply(pieces, PIECE_WORK), side="right")
+        bounds = [0, *np.unique(inner[(inner > 0) & (inner < work.size)]).tolist(), work.size]
+        with PassProgress("robust standard errors", work.size, "rows") as progress:
+            for begin, end in pairwise(bounds):
+                # Each row's errors depend on the rows of its window alone.
+                first = int(oldest[skip + begin : skip + end].min(initial=n))
+                used = slice(first, skip + end)
+                robust_kernels.fill_robust_errors(
+                    (read_only(np.arange(n)[used]), Y[used], gates[used], weights[used]),
+                    X[used],
+                    oldest[used] - first,
+                    skip + begin - first,
+                    read_only(coef[begin:end]),
+                    read_only(ridge),
+                    settings,
+                    stderr[begin:end],
+                )
+                progress.advance(end - begin)
         collector.stderr[of_path] = stderr
 
 

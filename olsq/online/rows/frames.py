@@ -167,10 +167,8 @@ def dates_of_index(index: Any) -> NDArray | None:
     """Return an index of dates or periods as datetime64 (n,), in UTC if zoned; one of lengths of
     time as timedelta64; else None.
     """
+    index = with_numpy_dates(index)
     kind = type(index).__name__
-    if kind == "Index" and hasattr(index.dtype, "pyarrow_dtype"):
-        index = _numpy_dates(index)
-        kind = type(index).__name__
     if kind == "TimedeltaIndex":
         return index.to_numpy()
     if kind == "PeriodIndex":
@@ -180,8 +178,10 @@ def dates_of_index(index: Any) -> NDArray | None:
     return (index if index.tz is None else index.tz_convert(None)).to_numpy()
 
 
-def _numpy_dates(index: Any) -> Any:
+def with_numpy_dates(index: Any) -> Any:
     """Return an index of Arrow's dates or lengths of time as one of NumPy's; others as they are."""
+    if type(index).__name__ != "Index" or not hasattr(index.dtype, "pyarrow_dtype"):
+        return index
     import pandas as pd
 
     name = str(index.dtype)

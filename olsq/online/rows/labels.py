@@ -56,7 +56,7 @@ def none_where(values: NDArray, missing: NDArray[np.bool_]) -> NDArray:
 def same_label(label: Any) -> Any:
     """Return what labels that are the same have in common, whichever library they are of.
 
-    datetime64 for dates without a time zone, timedelta64 for lengths of time.
+    datetime64 for days and dates without a time zone, timedelta64 for lengths of time.
     """
     if type(label) in QUICK:
         return label
@@ -68,6 +68,9 @@ def same_label(label: Any) -> Any:
     if isinstance(label, datetime.date) and getattr(label, "tzinfo", None) is None:
         exact = getattr(label, "to_datetime64", None)
         return np.datetime64(label) if exact is None else exact()
+    period: Any = label
+    if type(label).__name__ == "Period" and period.freqstr == "D":  # pandas'
+        return period.to_timestamp().to_datetime64()
     return plain_label(label)
 
 

@@ -100,8 +100,12 @@ def review_gates(solver: Solver, forget: Any, log_forget: Any, shape: tuple[int,
     if given is None:
         return
 
+    # Along a symbol of jax.export known gates are all the same: one stream, or chunk, shows them.
+    length: Any = shape[-1] if isinstance(shape[-1], int) else solver.chunk
+    sizes = *(n if isinstance(n, int) else 1 for n in shape[:-1]), length
+
     def review(gates: NDArray[Any]) -> None:
-        gates = np.broadcast_to(gates, shape).astype(np.float64).reshape(-1, shape[-1])
+        gates = np.broadcast_to(gates, sizes).astype(np.float64).reshape(-1, length)
         if log_forget is None:
             solver.review(np.log(np.where(gates == 0, 1, gates)), gates)
         else:
