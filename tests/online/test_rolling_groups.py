@@ -236,3 +236,27 @@ def test_without_a_label_there_are_no_groups_and_an_answer():
         with pytest.raises(ValueError, match="features"):
             groups.partial_fit(X[:, :1], target, by=by)
         np.testing.assert_array_equal(groups.partial_fit(X, target, by=by).coef_, known.coef_)
+
+
+@pytest.mark.parametrize("options", [{}, {"missing": "skip_target"}, {"fit_intercept": False}])
+@pytest.mark.parametrize("make", [olsq.GroupedLeastSquares, olsq.GroupedRollingLeastSquares])
+def test_r_squared_is_that_of_the_summaries_of_the_groups(make, options):
+    if make is olsq.GroupedRollingLeastSquares:
+        options = options | {"window": 15}
+    elif "missing" in options:
+        options = {}
+    rng = np.random.default_rng(5)
+    X, keys = rng.standard_normal((90, 2)), rng.integers(0, 4, 90)
+    Y = np.stack([X @ [1.0, 2.0] + rng.standard_normal(90), 3 + rng.standard_normal(90)], 1)
+    Y[keys == 2], Y[keys == 1, 1] = np.nan, np.nan
+    for y in (Y, Y[:, 0]):
+        groups = make(**options).partial_fit(X, y, by=keys)
+        got = groups.r_squared_.reshape(len(groups), -1)
+        for i, key in enumerate(groups.keys()):
+            if key == 2 or (key == 1 and y.ndim == 2 and "missing" not in options):
+                assert np.isnan(got[i]).all()
+                continue
+            summary = groups[key].summary()
+            np.testing.assert_array_equal(got[i], [fit.r_squared for fit in summary.fits])
+            if key != 1:
+                assert 0 <= got[i].min() < got[i].max() < 1 or got.shape[1] == 1

@@ -244,6 +244,20 @@ class ByKey(Estimator):
     rank_ = of_groups("rank_", 0)
     determined_ = of_groups("determined_", 0)
 
+    @property
+    def r_squared_(self) -> NDArray[np.float64]:
+        """R squared (groups,) or (groups, m), that of ``summary()`` of every group alone; NaN where
+        there is no estimate.  O(d^3) per group, about a millisecond.
+        """
+        coef = self.coef_
+        found = np.full(coef.shape[:-1], np.nan)
+        for i, key in enumerate(self.keys()):
+            known = ~np.isnan(coef[i]).any(axis=-1)
+            if known.any():
+                values = [fit.r_squared for fit in self[key].summary().fits]
+                found[i] = np.where(known, values if found.ndim == 2 else values[0], np.nan)
+        return found
+
     def predict(self, X: ArrayLike, *, by: Any) -> NDArray:
         """Predict (n,) or (n, m), each row by the coefficients of its group.
 

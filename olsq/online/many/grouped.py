@@ -49,6 +49,8 @@ class GroupedLeastSquares(FilterParameters, GroupReading):
     coef_, intercept_, n_samples_seen_, sigma2_, coef_stderr_, intercept_stderr_, rank_,
     determined_, n_held_ : arrays, groups first
         As in :class:`FilterBank`.
+    r_squared_ : array (groups,) or (groups, m)
+        As in their summaries: about a millisecond per group.
     residual_ : array (n,) or (n, m)
         A-priori residuals of the last call's rows, NaN in skipped ones.
     n_features_in_, feature_names_in_, metadata_

@@ -49,6 +49,8 @@ class GroupedRollingLeastSquares(WindowParameters, ByKey):
     coef_, intercept_, sigma2_, coef_stderr_, intercept_stderr_, rank_, determined_ : arrays
         As in :class:`RollingLeastSquares`, groups first; NaN (rank 0) for groups without an
         estimate.
+    r_squared_ : array (groups,) or (groups, m)
+        As in their summaries: about a millisecond per group.
     n_samples_seen_ : array (groups,)
     residual_ : array (n,) or (n, m)
         A-priori residuals of the last call's rows, NaN in skipped ones.
