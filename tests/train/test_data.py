@@ -220,7 +220,7 @@ def test_a_tokenizer_json_is_read_by_its_library(tmp_path):
 def test_a_missing_library_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     (tmp_path / "t.json").write_text("{}")
-    with pytest.raises(ImportError, match=r'pip install "online-least-squares\[tokenizers\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[tokenizers\]"'):
         make_tokenizer(str(tmp_path / "t.json"), b"")
 
 

@@ -142,5 +142,5 @@ def test_a_tokenizer_of_hugging_face_refuses_what_it_cannot_read(monkeypatch):
     with pytest.raises(ValueError, match=r"tokens must be one sequence, got shape \(1, 1\)"):
         words.decode([[0]])
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ImportError, match=r'pip install "online-least-squares\[tokenizers\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[tokenizers\]"'):
         of("{}")
