@@ -154,7 +154,7 @@ def calls(traced):
             after = [False, residual, record, (taken, np.zeros(2, bool))]
             if kernel is stacked.roll_members_path:
                 after = [residual, record, np.zeros(2, bool)]
-            yield kernel, [given[:5], *windows, turns, arriving, roundings, *after]
+            yield kernel, [(given[:5], *windows), turns, arriving, roundings, *after]
         return
     yield counting.learn_logs, [np.zeros(2), turns, np.ones(N), np.ones(N)]
     yield bank.learn, [two, turns, rows(), roundings, residual]
@@ -164,7 +164,7 @@ def calls(traced):
     yield bank.take_known, [unknown, turns, rows(), roundings, True, residual]
     windows, arriving = members_windows(rows())
     yield stacked.roll_members, [
-        two[:5], *windows, turns, arriving, roundings, False, residual,
+        (two[:5], *windows), turns, arriving, roundings, False, residual,
     ]  # fmt: skip
     first, slots, _, place, *_ = windows[1]
     held = first, slots, place, np.arange(2.0 * WINDOW)

@@ -63,8 +63,9 @@ def state_of(states, f):
 
 
 @kernel(strict=True, makes_arrays=True)
-def check_windows(states, rings, windows, turns, rows, errors, trace):
+def check_windows(stack, turns, rows, errors, trace):
     """Check the arrays of members, and the rows that come to each."""
+    states, rings, windows = stack
     F, D, columns, tally, loss = states
     first, slots, faded, place, ridge, bounds, squares, counts, fading = windows
     members, position, ends = turns
@@ -95,18 +96,19 @@ def check_windows(states, rings, windows, turns, rows, errors, trace):
 
 
 @kernel(strict=True, makes_arrays=True)
-def roll_members(states, rings, windows, turns, rows, limits, intercept, errors):
+def roll_members(stack, turns, rows, limits, intercept, errors):
     """Take rows ``position[i]`` to ``ends[i]`` into the window of ``members[i]``, for each i.
 
-    ``states`` = (F, D, columns, tally, loss), ``windows`` = (first, slots, faded, place, ridge,
-    bounds, squares, counts, fading), members first; ``rings`` = (X, Y, weights, fades), in which a
-    member has the slots from ``first`` on; ``turns`` = (members, position, ends).  The others are
-    those of :func:`olsq.online.windows.kernels.roll`.  Each position moves to the first row that
-    was not taken.
+    ``stack`` = (states, rings, windows), members first: ``states`` = (F, D, columns, tally, loss),
+    ``windows`` = (first, slots, faded, place, ridge, bounds, squares, counts, fading), and
+    ``rings`` = (X, Y, weights, fades), in which a member has the slots from ``first`` on.
+    ``turns`` = (members, position, ends).  The others are those of
+    :func:`olsq.online.windows.kernels.roll`.  Each position moves to the first row that was not
+    taken.
     """
-    members, position, ends = turns
+    (states, rings, windows), (members, position, ends) = stack, turns
     rows = Arriving(*rows)
-    check_windows(states, rings, windows, turns, rows, errors, None)
+    check_windows(stack, turns, rows, errors, None)
     room = make_room(states[1].shape[1], states[4].shape[1], intercept)
     for i in range(members.shape[0]):
         state, window = state_of(states, members[i]), window_of(rings, windows, members[i])
@@ -116,14 +118,14 @@ def roll_members(states, rings, windows, turns, rows, limits, intercept, errors)
 
 
 @kernel(strict=True, makes_arrays=True)
-def roll_members_path(states, rings, windows, turns, rows, limits, errors, trace, written):
+def roll_members_path(stack, turns, rows, limits, errors, trace, written):
     """Do :func:`olsq.online.windows.kernels.roll_path` for every member.
 
     ``written[i]`` is False where the state after a member's last row taken was not written.
     """
-    members, position, ends = turns
+    (states, rings, windows), (members, position, ends) = stack, turns
     rows = Arriving(*rows)
-    check_windows(states, rings, windows, turns, rows, errors, trace)
+    check_windows(stack, turns, rows, errors, trace)
     if written.shape != members.shape:
         raise ValueError("the shape of written does not fit the members")
     d, m = states[1].shape[1], states[4].shape[1]
@@ -138,27 +140,25 @@ def roll_members_path(states, rings, windows, turns, rows, limits, errors, trace
 
 
 @kernel(strict=True, makes_arrays=True)
-def roll_members_unsettled(
-    states, rings, windows, turns, rows, limits, intercept, errors, trace, after
-):
+def roll_members_unsettled(stack, turns, rows, limits, intercept, errors, trace, after):
     """Do :func:`olsq.online.windows.kernels.roll_path_unsettled` for every member.
 
     ``after`` = (snapshots, known): as many snapshots for each member, one's after the other's;
     ``known[i]`` says whether its first row's errors are known, and receives whether those of the
     first row left are lacking.
     """
-    members, position, ends = turns
-    states_kept, known = after
+    (states, rings, windows), (members, position, ends) = stack, turns
+    kept, known = after
     rows = Arriving(*rows)
-    check_windows(states, rings, windows, turns, rows, errors, trace)
+    check_windows(stack, turns, rows, errors, trace)
     if known.shape != members.shape:
         raise ValueError("the shape of known does not fit the members")
     d, m = states[1].shape[1], states[4].shape[1]
-    check_snapshots(states_kept, d, m)
+    check_snapshots(kept, d, m)
     room = make_room(d, m, intercept)
     for i in range(members.shape[0]):
         state, window = state_of(states, members[i]), window_of(rings, windows, members[i])
-        own, span = own_snapshots(states_kept, i, len(members)), (position[i], ends[i])
+        own, span = own_snapshots(kept, i, len(members)), (position[i], ends[i])
         room.start[2][0] = -1
         position[i], known[i] = take_with_care(
             state, window, rows, span, limits, room, errors, trace, (own, known[i])

@@ -309,7 +309,7 @@ class WindowStack:
 
     @property
     def _in_kernels(self) -> tuple[Any, ...]:
-        """States, rings and windows as kernels take them."""
+        """The stack as kernels take it: states, rings and windows."""
         rings = self.X, self.Y, self.weights, NO_FADES if self.fades is None else self.fades
         windows = self.first, self.slots, self.faded, self.place, self.state.ridge
         windows = *windows, self.bounds, self.squares, self.counts, self.fading
@@ -322,7 +322,7 @@ class WindowStack:
         members, position, ends = turns
         how = self.kind.limits.square_root, self.kind.intercept, errors
         arriving = *rows, leaving, NO_ROWS
-        window_kernels.roll_members(*self._in_kernels, (members, position, ends), arriving, *how)
+        window_kernels.roll_members(self._in_kernels, (members, position, ends), arriving, *how)
         none = Trace.none(self.state.n_targets, self.state.n_coefs)
         for i in np.flatnonzero(position < ends).tolist():  # they need coefficients of minimum norm
             window = self.window(int(members[i]), view=True)
@@ -341,17 +341,17 @@ class WindowStack:
         (n, m), state, kind = rows.Y.shape, self.state, self.kind
         trace, limits = Trace.empty(n, m, state.n_coefs, **path.wants), kind.limits.square_root
         samples = np.zeros(n, np.int64)
-        arrays, arriving = self._in_kernels, (*rows, leaving, samples)
+        stack, arriving = self._in_kernels, (*rows, leaving, samples)
 
         def with_care(turn: Turns, *after: Any) -> None:
             how = limits, kind.intercept, errors, trace.arrays, after
-            window_kernels.roll_members_unsettled(*arrays, turn, arriving, *how)
+            window_kernels.roll_members_unsettled(stack, turn, arriving, *how)
 
         members, position, ends = turns[0], turns[1].copy(), turns[2]
         while members.size:
             turn, written = (members, position, ends), np.empty(members.size, np.bool_)
             how = limits, errors, trace.arrays, written
-            window_kernels.roll_members_path(*arrays, turn, arriving, *how)
+            window_kernels.roll_members_path(stack, turn, arriving, *how)
             if not written.all():
                 state.write(trace, position[~written] - 1, members[~written], kind)
             stopped = position < ends
