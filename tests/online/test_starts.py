@@ -184,6 +184,21 @@ def test_paths_of_first_rows_are_what_estimators_say(kind, intercept, window):
             assert_allclose(got, expected, rtol=1e-6, err_msg=f"row {t}")
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+def test_first_rows_of_many_coefficients_are_what_estimators_say(intercept):
+    """Of so many the directions of the rows are carried along, also over rows without a new one."""
+    X, y = stream("plain", 140, 130, 3)
+    X[20], X[60:62], y[20] = X[4], X[7], y[4]
+    options = {"fit_intercept": intercept, "noise_variance": 1.0}
+    path, est = olsq.coefficient_path(X, y, **options), olsq.RecursiveLeastSquares(**options)
+    for t in range(len(X)):
+        est.partial_fit(X[t : t + 1], y[t : t + 1])
+        if t % 20 in (0, 1, 2) or t > 125:
+            atol = 1e-10 * np.abs(est.coef_).max()
+            assert_allclose(path.coef[t], est.coef_, rtol=1e-8, atol=atol, err_msg=f"row {t}")
+            assert_allclose(path.stderr[t], est.coef_stderr_, rtol=1e-6, err_msg=f"row {t}")
+
+
 WIDE = 60  # coefficients, from 48 on a path carries its variances along
 
 

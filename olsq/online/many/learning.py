@@ -183,8 +183,8 @@ def take_path_carefully(
         absorb((members[left], at, ends[left]), tuple(states), lacking)
         snapshots.read(states, trace, state.form(members[0], kind))
         position[left] = at
-        first, left = left[lacking & (at == begins)], left[lacking]
-        at, lacking = at[lacking], lacking[lacking]
+        was_read = ((at > begins) & np.isin(at - 1, states.at))[lacking]  # as in snapshots.take
+        left, at, lacking = left[lacking], at[lacking], lacking[lacking]
         before = trace.coef[at - 1]
-        before[np.isin(left, first)] = state.theta(members[first], kind)
+        before[~was_read] = state.theta(members[left[~was_read]], kind)
         residual[at] = rows.Y[at] - predict(before, rows.X[at])

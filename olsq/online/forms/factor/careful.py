@@ -149,55 +149,67 @@ def find_error(F, D, columns, start, w, error):
 
 
 @called
-def record_unknown(state, start, t, trace):
-    """Write the coefficients after row t to a trace, by the basis, and infinite variances.
+def may_be_determined(F, columns, start):
+    """Test whether the rows may determine a coefficient; False is certain.
 
-    Returns False, and has written nothing of use, where that is not for certain what the state
-    says: where the basis is not its own, and where a coefficient may be determined.  The squared
-    distance of e_j from the space of the rows, in units of the columns, is at least that in raw
-    units times the ratio of the column's squares to the largest; an intercept may shorten it by
-    the factor d + 1, since no mean is larger than its column's root mean square.
+    They do where e_j lies in their space.  Its squared distance from it, in units of the columns'
+    lengths, is at least that in raw units times the ratio of the column's squares to the largest.
+    An intercept may shorten it by the factor d + 1, since no mean is larger than the root mean
+    square of its column.
+    """
+    first, basis, count = start
+    s = basis.shape[0]
+    inside, longest = np.zeros(s), 0.0  # squares of the part of e_j in the space
+    for k in range(first, first + s):
+        longest = max(longest, columns[0, k])
+    for i in range(count[0]):
+        for k in range(s):
+            inside[k] += basis[i, k] * basis[i, k]
+    least = UNKNOWN * longest * (1 + first * (s + 1))
+    for k in range(s):
+        size = columns[0, first + k]
+        if size > 0 and not (1 - inside[k]) * size > least:
+            return True
+    if first == 0:
+        return False
+    mean, outside = F[0, 1 : 1 + s].copy(), 0.0  # an intercept's row has it beside 1
+    for i in range(count[0]):
+        part = 0.0
+        for k in range(s):
+            part += basis[i, k] * F[0, 1 + k]
+        for k in range(s):
+            mean[k] -= part * basis[i, k]
+    for k in range(s):
+        outside += mean[k] * mean[k]
+    return not outside * columns[0, 0] > least
+
+
+@called
+def record_unknown(state, start, t, trace):
+    """Write the coefficients of minimum norm, by the basis, and infinite variances to row t of a
+    trace.
+
+    Returns False, with nothing written, where the state has to be read in another way: where the
+    basis is not its own, or a coefficient may be determined.
     """
     F, D, columns, _, _ = state
     first, basis, count = start
     coefs, diags = trace[0], trace[1]
-    d, s, m = D.shape[0], basis.shape[0], coefs.shape[1]
-    known, largest = 0, 0.0
+    d, s, known = D.shape[0], basis.shape[0], 0
     for k in range(first, d):
         known += 1 if D[k] > 0 else 0
-        largest = max(largest, columns[0, k])
     if count[0] != known or trace[5].shape[0] > 0 or (first == 1 and D[0] == 0):
         return False
     if count[1] == 0:
         renew_targets(F, D, basis, count)
-        if count[0] < 0:
-            return False
-    inside, mean, outside = np.zeros(s), np.zeros(s), 0.0  # |Q e_j|^2; an intercept's mean row
-    for q in range(m):
+    if count[0] < 0 or may_be_determined(F, columns, start):
+        return False
+    for q in range(coefs.shape[1]):
         coefs[t, q] = 0.0
-    for i in range(known):
-        share = 0.0
-        for k in range(s):
-            inside[k] += basis[i, k] * basis[i, k]
-        for q in range(m):
+        for i in range(known):
             for k in range(s):
                 coefs[t, q, first + k] += basis[i, s + q] * basis[i, k]
         if first == 1:
-            for k in range(s):
-                share += basis[i, k] * F[0, 1 + k]
-            for k in range(s):
-                mean[k] += share * basis[i, k]
-    least = UNKNOWN * largest * (1 + first * d)
-    for k in range(s):
-        size = columns[0, first + k]
-        if size > 0 and not (1 - inside[k]) * size > least:
-            return False
-    if first == 1:
-        for k in range(s):
-            outside += (F[0, 1 + k] - mean[k]) ** 2
-        if not outside * columns[0, 0] > least:
-            return False
-        for q in range(m):
             coefs[t, q, 0] = F[0, d + q]
             for k in range(1, d):
                 coefs[t, q, 0] -= F[0, k] * coefs[t, q, k]

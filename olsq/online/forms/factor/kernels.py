@@ -1,4 +1,4 @@
-"""The recursion of the one factor: a row, four rows, and rows whose columns depend on one another.
+"""The recursion of the one factor: a row and four rows.
 
 The state of a stream is ``F = [U T]`` (d, d + m) with U unit upper triangular, the pivots D (d,),
 and the loss (m,)::
@@ -315,9 +315,6 @@ def absorb_four(F, D, loss, rows, t, scratch, errors, history):
                 F[j, k] = fma(gj, v, share * f) if share < STEEP else fma(gj, u, f)
         left[r] = weight
         write_errors(W[r], loss, gate, weight, errors[t + r])
-
-
-# -- rows whose columns may depend on one another -----------------------------------------------
 
 
 @inline

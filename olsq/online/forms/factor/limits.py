@@ -46,6 +46,6 @@ LOST, FAST = 1e-5, 0.1
 # a call: making them afresh for each is O(d^4) for the start of a stream.
 EXTENDED_FROM = 128
 
-# The share of the longest column's squares that must be outside of the space of the rows, for a
-# coefficient that no other reading calls determined: those do from 1 - 1e-8 of its own inside.
+# The least squared distance of e_j from the space of the rows, in units of the columns' lengths, at
+# which coefficient j is unknown for certain: readings call it determined at distances below 1e-8.
 UNKNOWN = 1e-7

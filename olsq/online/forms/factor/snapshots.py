@@ -170,7 +170,9 @@ def take(
         read(states, trace, form)
         if not lacking:
             return end
-        before = trace.coef[end - 1] if end > t else form.coefficients()
+        # Read from the state, as in a call that begins here: by the basis bits may differ.
+        was_read = end > t and (states.at == end - 1).any()
+        before = trace.coef[end - 1] if was_read else form.coefficients()
         errors[end] = rows.Y[end] - predict(before[None], rows.X[end : end + 1])[0]
         t = end
 
