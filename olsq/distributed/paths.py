@@ -39,7 +39,7 @@ from olsq.online import coefficient_path as whole_path
 from olsq.online.forms.student import check_level
 from olsq.online.horizon import longer_than_data
 from olsq.online.inference.robust import errors_in_window, refuse_maxlags
-from olsq.online.known_rows import HeldRows, check_horizon
+from olsq.online.known_rows import HeldRows, check_horizon, without_estimate
 from olsq.online.pieces import pieces
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.times import times_or_index
@@ -242,7 +242,7 @@ def coefficient_path(
     graph, levels = state_tree(job, table.blocks, token)
     before = add_states_before(graph, levels, job.without_prior().merged, token)
     name = f"path-{token}"
-    without = 0.0 if parameters.get("min_samples") is None else np.nan
+    without = without_estimate(parameters.get("min_samples"))
     forecasting = None if length == 1 else Forecasting(job, horizon, length, without)
     work = job.path if forecasting is None else forecasting.path
     if reread:

@@ -28,6 +28,7 @@ from olsq.online.known_rows import (
     fewest_rows,
     last_known_rows,
     or_without,
+    without_estimate,
 )
 from olsq.online.many.labels import rows_of_groups, taken_out
 from olsq.online.paths.path import CoefficientPath, predict_each
@@ -95,7 +96,7 @@ def path_with_horizon(
     if (source == NO_ROW).all():
         raise longer_than_data(horizon)
     dtypes = complex_array if holds_complex(X) or holds_complex(y) else real_array
-    without = 0.0 if options["min_samples"] is None else np.nan
+    without = without_estimate(options["min_samples"])
     path = with_errors_from(path, dtypes(regressors, "X"), dtypes(y, "y"), source, without)
     return path.labelled(path.labels._replace(forecast_from=source))
 

@@ -87,11 +87,15 @@ def predict_from(estimates: NDArray[np.float64], X: NDArray) -> NDArray[np.float
     return predict_each(coef, estimates[:, m * d :], X)
 
 
-def or_without(estimates: NDArray, begun: NDArray[np.bool_], without: float) -> NDArray:
-    """Replace estimates (n, ...) that are not known by ``without``: NaN, or of rows not ``begun``.
-
-    Without ``min_samples`` that is 0, as a first row is predicted; with it they are hidden, NaN.
+def without_estimate(min_samples: int | None) -> float:
+    """Return what coefficients are while there is no estimate: 0, as a first row is predicted, or
+    NaN where ``min_samples`` hides them.
     """
+    return 0.0 if min_samples is None else np.nan
+
+
+def or_without(estimates: NDArray, begun: NDArray[np.bool_], without: float) -> NDArray:
+    """Replace estimates (n, ...) that are NaN, or of rows not ``begun``, by ``without``."""
     known = begun.reshape(-1, *[1] * (estimates.ndim - 1)) & ~np.isnan(estimates)
     return np.where(known, estimates, without)
 

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from olsq.online import CoefficientPath, coefficient_path
+from olsq.online.known_rows import or_without, without_estimate
 from olsq.online.many.group_fits import fit_groups, predict_groups
 from olsq.online.paths.path import predict_each
 
@@ -118,13 +119,14 @@ class Regression:
         ``RecursiveLeastSquares.step`` does, unless a number of samples must be in the window.
         """
         prediction = np.empty(len(rows.y))
+        without = without_estimate(self.options.get("min_samples"))
+        follows = np.ones(max(len(rows.y) - 1, 0), np.bool_)
+        coef, intercept = (
+            or_without(a[:-1], follows, without) for a in (path.coef, path.intercept)
+        )
         with np.errstate(invalid="ignore", over="ignore"):
-            prediction[1:] = predict_each(path.coef[:-1], path.intercept[:-1], rows.X[1:])
-        without = 0.0 if self.options.get("min_samples") is None else np.nan
+            prediction[1:] = predict_each(coef, intercept, rows.X[1:])
         prediction[rows.begins()] = without
-        unknown = np.flatnonzero(np.isnan(prediction))
-        if unknown.size and without == 0.0:  # no row in the window
-            prediction[unknown[np.isnan(path.coef[unknown - 1]).any(axis=1)]] = without
         prediction[~np.isfinite(rows.X).all(axis=1)] = np.nan
         return prediction
 
