@@ -78,7 +78,7 @@ class PassProgress:
             self._bar.stop()
 
     def advance(self, passes: int = 1) -> None:
-        """Count more passes."""
+        """Count so many more passes, and show them if it is time."""
         self._passes += passes
         if _callers_showing or sys.stderr is None:
             return

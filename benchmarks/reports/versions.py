@@ -62,6 +62,14 @@ def first_rows(d: int) -> Run:
     return lambda: olsq.RecursiveLeastSquares(fit_intercept=False).fit(X, y)
 
 
+def path_of_first_rows(d: int, **options: Any) -> Run:
+    """Return the path of the d rows after which d coefficients are determined."""
+    import olsq
+
+    X, y = data(d, d)
+    return lambda: olsq.coefficient_path(X, y, **options)
+
+
 def calls_of(rows: int, method: str = "partial_fit", targets: int = 0, window: int = 0) -> Run:
     """Feed 1,000 calls of so many rows of 4 regressors."""
     import olsq
@@ -238,6 +246,9 @@ CASES: dict[str, Callable[[], Run]] = {
     "robust, d 4": lambda: robust(4, 10_000),
     "robust, d 64": lambda: robust(64, 1_000),
     "within groups, d 16": lambda: within(16, 4_000),
+    "path of the first 16 rows, d 16": lambda: path_of_first_rows(16),
+    "path of the first 256 rows, d 256": lambda: path_of_first_rows(256),
+    "path of a window's first 256 rows": lambda: path_of_first_rows(256, window=1000),
     "paths of 200 windows by group": lambda: path_of_groups(100, window=60),
     "paths of 200 windows of time by group": lambda: path_of_groups(100, window=60.0),
 }

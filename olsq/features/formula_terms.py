@@ -1,4 +1,4 @@
-"""What the terms of a formula use: variables, lags, levels, and the rows that have no value."""
+"""Terms of a formula: the variables, lags and levels they use, and the rows without a value."""
 
 from __future__ import annotations
 

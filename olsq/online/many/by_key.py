@@ -249,14 +249,15 @@ class ByKey(Estimator):
         """R squared (groups,) or (groups, m), that of ``summary()`` of every group alone; NaN where
         there is no estimate.  O(d^3) per group, about a millisecond.
         """
-        coef = self.coef_
-        found = np.full(coef.shape[:-1], np.nan)
-        for i, key in enumerate(self.keys()):
-            known = ~np.isnan(coef[i]).any(axis=-1)
-            if known.any():
-                values = [fit.r_squared for fit in self[key].summary().fits]
-                found[i] = np.where(known, values if found.ndim == 2 else values[0], np.nan)
-        return found
+        with self._locked():
+            coef = self.coef_
+            shares = np.full(coef.shape[:-1], np.nan)
+            for i, key in enumerate(self.keys()):
+                estimated = ~np.isnan(coef[i]).any(axis=-1)
+                if estimated.any():
+                    values = [fit.r_squared for fit in self[key].summary().fits]
+                    shares[i] = np.where(estimated, values if coef.ndim == 3 else values[0], np.nan)
+            return shares
 
     def predict(self, X: ArrayLike, *, by: Any) -> NDArray:
         """Predict (n,) or (n, m), each row by the coefficients of its group.

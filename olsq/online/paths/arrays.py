@@ -1,4 +1,4 @@
-"""What a coefficient path holds: its arrays, the statistics of its rows, and their labels."""
+"""The arrays of a coefficient path, the statistics of its rows, and their labels."""
 
 from __future__ import annotations
 
