@@ -57,7 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             file=sys.stderr,
         )
         sys.exit(1)
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+    code = run(sys.argv[1:] if arguments is None else list(arguments))
+    # A KeyboardInterrupt that passes through ``exec`` of a text (a library that makes a named tuple
+    # while it is imported, say) leaves a mark in CPython, by which ``python -m olsq.cli`` would die
+    # of the signal although the interrupt was caught.  The next ``exec`` of a text takes it away.
+    exec("")
+    sys.exit(code)
 
 
 def _open_closed_streams() -> None:

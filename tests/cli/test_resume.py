@@ -3,6 +3,8 @@
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -13,7 +15,7 @@ import olsq
 from olsq.cli.sources.csv import CsvSource
 from tests.tiers import nightly
 
-from .conftest import csv_text, make_rows, start
+from .conftest import csv_text, environment, make_rows, start
 
 OPTIONS = ("--target", "y", "--forget", "0.99", "--chunk-rows", "100", "--checkpoint-every", "0")
 PATIENCE = 120.0  # seconds; the first run in a fresh environment compiles the kernels
@@ -237,6 +239,31 @@ def test_interrupt_without_state_says_that_nothing_was_saved(tmp_path):
     assert code == 130
     assert "nothing was saved (--state FILE saves)" in err
     assert not list(tmp_path.iterdir())
+
+
+INTERRUPTED = """
+import signal
+from olsq.cli import main
+from olsq.cli.sources.csv import CsvSource
+
+def chunks(source):
+    exec("signal.raise_signal(signal.SIGINT)")
+    yield
+
+CsvSource.chunks = chunks
+main(["fit", "data.csv", "--target", "y"])
+"""
+
+
+def test_interrupt_within_an_exec_ends_with_its_exit_code(tmp_path):
+    """CPython marks such an interrupt as not caught, and ``python -m`` ended by the signal."""
+    (tmp_path / "data.csv").write_text(csv_text(*make_rows(300)))
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted"], cwd=tmp_path, env=environment(), capture_output=True
+    )
+    assert done.returncode == 130, done.stderr
+    assert b"stopped after row 0" in done.stderr
 
 
 def test_a_state_keeps_the_ridge_it_began_with(tmp_path, olsq_command):
