@@ -135,6 +135,16 @@ def pytest_runtest_setup(item):
             keep_programs(item.config)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Trace the programs of docstrings for this device alone: see ``one_target``."""
+    platform = sys.modules.get("olsq.sequence.jax.platform")
+    if platform is None or not isinstance(item, pytest.DoctestItem):
+        return (yield)
+    with platform.tuned_for(platform.target()):
+        return (yield)
+
+
 def pytest_runtest_logfinish(nodeid, location):
     global _finished
     _finished += 1

@@ -25,7 +25,7 @@ def one_target():
     """Trace programs for this device alone.
 
     For any device, as without it, two programs are traced where they differ and one is compiled.
-    Tests of numbers need the one; examples in docstrings and tests of programs have both.
+    Tests of numbers need the one, as have examples in docstrings; tests of programs have both.
     """
     from olsq.sequence.jax.platform import target, tuned_for
 

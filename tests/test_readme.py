@@ -15,6 +15,7 @@ README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", README, re.S | re.M)
 
 
+@pytest.mark.usefixtures("one_target")
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_a_block_runs_alone_and_prints_what_is_shown(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

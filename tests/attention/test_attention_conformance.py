@@ -27,6 +27,8 @@ from tests.tiers import RECURRENCES, leading, once_a_rule
 pytestmark = pytest.mark.usefixtures("one_target")
 
 each_rule = once_a_rule(ROWS)
+# A quick run has short streams of every rule in test_attention_derivatives.
+each_recurrence = leading(ROWS, RECURRENCES, others=pytest.mark.full)
 HALF = 64
 # First tokens of segments: in the first chunk, a token alone, at and after the chunk's edge.
 STARTS = (0, 7, 30, 31, 64, 66, 101)
@@ -66,7 +68,7 @@ def changed(arrays, **changes):
     return {**arrays, **changes}
 
 
-@once_a_rule(ROWS, others=pytest.mark.full)
+@each_recurrence
 def test_float64_is_the_oracle(row):
     arrays, prior, _, got = whole(row)
     assert got[0].dtype == np.float64
@@ -207,7 +209,7 @@ def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(
         assert error(a, b) < 1e-11
 
 
-@each_rule
+@each_recurrence
 def test_what_is_not_finite(row):
     arrays, _, state, (clean, clean_end) = whole(row)
     spoilt = {n: a.copy() for n, a in arrays.items()}
@@ -240,7 +242,7 @@ def test_what_is_not_finite(row):
 
 
 @pytest.mark.full
-@each_rule
+@leading(ROWS, RECURRENCES)
 def test_a_gate_that_is_nan_loses_what_follows(row):
     if row.forget is None:
         return
@@ -295,7 +297,7 @@ def test_a_state_may_be_stored_in_any_precision(row, dtype):
 
 
 @pytest.mark.full
-@leading(ROWS)
+@leading(ROWS, RECURRENCES)
 def test_no_tokens(row):
     arrays, _, state, _ = whole(row)
     o, end = compiled(row)(window(row, arrays, 0), state)

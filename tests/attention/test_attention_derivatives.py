@@ -21,8 +21,7 @@ from attention_cases import (
 )
 from attention_draws import KINDS, B, H
 
-from olsq.sequence.jax.platform import target, tuned_for
-from tests.tiers import RECURRENCES, once_a_rule
+from tests.tiers import leading, once_a_rule
 
 each_rule = once_a_rule(ROWS)
 FIRST = {row.rule: row for row in reversed(ROWS)}
@@ -133,8 +132,8 @@ def differences(row, arrays, before, up):
     return found
 
 
-@pytest.mark.slow
-@each_rule
+@leading(ROWS, {"linear", "gated_delta"})
+@pytest.mark.full
 def test_derivatives_are_those_of_the_oracle(row):
     arrays, before = setting(row)
     up = upstream(row, arrays, before, np.random.default_rng(2))
@@ -184,51 +183,43 @@ def test_gradients_know_nothing_of_a_future_that_is_not_finite(row):
             assert np.abs(x - y).max() <= 1e-9 * max(np.abs(y).max(), 1e-300), n
 
 
+@pytest.mark.usefixtures("one_target")
 @pytest.mark.parametrize("row", FIRST.values(), ids=FIRST)
-def test_a_rule_has_its_value_gradient_step_and_state(row):
-    """All that a rule is asked for, in one program: what a quick run has of every rule."""
-    arrays, _ = arrays_of(row, T, seed=1)
+def test_a_rule_has_its_value_gradient_and_step(row):
+    """In one program, which is what a quick run has of every rule beside its long streams."""
+    arrays, _ = arrays_of(row, T + 1, seed=1)
+    tokens = window(row, arrays, T)
     oracle = [[exact(row, arrays, b, h) for h in range(H)] for b in range(B)]
+    before = [[exact(row, tokens, b, h) for h in range(H)] for b in range(B)]
     up = np.random.default_rng(2).normal(size=(B, T, H, oracle[0][0][0].shape[-1]))
     up[[b for b in range(B) if b not in row.smooth]] = 0
-    names, split = timed(row, arrays), 2
+    names = timed(row, arrays)
+    one = {n: a[:, T] if n in names else a for n, a in arrays.items()}
 
-    def everything(arrays):
-        def outputs(arrays):
-            o, *end = forward(row, arrays, {})
-            return o, end
-
-        o, pull, end = jax.vjp(outputs, arrays, has_aux=True)
+    def everything(tokens, one):
+        o, pull, end = jax.vjp(lambda tokens: call(row, tokens), tokens, has_aux=True)
         (gradients,) = pull(up)
         if not row.causal:
-            return o, end, gradients, [], None, end
-        state, tokens = None, []
-        for t in range(split):
-            token = {n: a[:, t] if n in names else a for n, a in arrays.items()}
-            y, state = call(row, token, state, step=True)
-            tokens.append(y)
-        rest, last = call(row, window(row, arrays, split, T), state)
-        return o, end, gradients, tokens, rest, compared(row, last)
+            return o, compared(row, end), gradients, None, ()
+        y, last = call(row, one, end, step=True)
+        return o, compared(row, end), gradients, y, compared(row, last)
 
-    # For this device alone, which traces half as much; one rule of each recurrence for any.
-    with tuned_for(None if str(row) in RECURRENCES else target()):
-        o, end, gradients, tokens, rest, last = quick(everything)(arrays)
+    o, end, gradients, y, last = quick(everything)(tokens, one)
     for b, kind in enumerate(KINDS):
         for h in range(H):
-            want, fields = oracle[b][h]
+            want, fields = before[b][h]
             assert error(o[b, :, h], want) < 1e-11, kind
             for mine, field in zip(end, fields, strict=False):
                 assert error(mine[b, h], field) < 1e-11, kind
-    for t, y in enumerate(tokens):
-        assert error(y, o[:, t]) < 1e-11, t
-    if row.causal:
-        assert error(rest, o[:, split:]) < 1e-11
-    for mine, field in zip(last, end, strict=True):
-        assert error(mine, field) < 1e-11
+            if row.causal:
+                want, fields = oracle[b][h]
+                assert error(y[b, h], want[T]) < 1e-11, kind
+                for mine, field in zip(last, fields, strict=False):
+                    assert error(mine[b, h], field) < 1e-11, kind
 
     rng, expected, size = np.random.default_rng(3), 0.0, 0.0
     moved = {1: {}, -1: {}}
-    for n, x in arrays.items():
+    for n, x in tokens.items():
         # Weights and gates of 0 stay: those below 0 are another problem.
         direction = 1e-5 * np.where(np.isinf(x), 0, x) * rng.normal(size=x.shape)
         for sign in moved:

@@ -77,6 +77,7 @@ def test_a_rule_and_its_step_are_decorated(name):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("one_target")
 @leading(ROWS, RECURRENCES)
 def test_a_call_is_one_program(row, compiled):
     """Also of one token; other values of its arguments are the same program, and are checked."""
@@ -164,6 +165,7 @@ def test_what_selects_a_program(compiled):
         attention.gla(x, x, x, forgot=0.5)
 
 
+@pytest.mark.usefixtures("one_target")
 def test_a_question_about_gates_is_asked_at_every_call(compiled):
     """Also by the solver that a rule hands its gates to: fixed corrections warn."""
     x = np.random.default_rng(0).standard_normal((1, 40, 1, 2)).astype(np.float32)

@@ -103,6 +103,7 @@ def test_step_sizes_of_delta_rules_are_gradient_flow_and_projection(stream, size
         close(state[i, h], want, 1e-9)
 
 
+@pytest.mark.full
 def test_mesa_discounted_is_online_newton(stream):
     """MesaNet eq. 24: a step along H^{-1} k where delta steps along k."""
     q, k, v = (np.asarray(x)[0, :, 0] for x in qkv(stream))

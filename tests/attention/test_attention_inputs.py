@@ -13,6 +13,8 @@ from olsq.reference import attention_solved
 from tests.unreal import KINDS
 from tests.versions import in_one_program, quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 3
 PLAIN = ("forget", "log_forget", "weight", "input_gate", "recurrence_gate", "step")

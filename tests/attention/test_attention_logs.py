@@ -27,7 +27,13 @@ for _row in ROWS:
         FIRST.setdefault((_row.rule, "vector" in _row.name, _row.weight == "log_weight"), _row)
 # The others' gates are handled by the recurrence of one of these.
 SHARED = {"mamba2", "gla", "gated_delta_product", "momentum_delta", "rwkv7", "mesa_discounted"}
+FEW = {"gla vector": (), "gsa": pytest.mark.full, "mesa_channel": pytest.mark.full}
 each_rule = leading(FIRST.values(), LEADING - SHARED)
+# A quick run has the cheapest; `--all` also gates that are vectors: of slots, and beside a solve.
+few_rules = pytest.mark.parametrize("row", [
+    pytest.param(row, id=str(row), marks=FEW.get(str(row), pytest.mark.slow))
+    for row in FIRST.values()
+])  # fmt: skip
 CHANGES: dict[str, dict[str, Any]] = {
     "mesa_window": {"options": {"window": 512}, "window": 512},  # a window that sees far
     "forgetting": {"mine": {}},
@@ -61,8 +67,7 @@ def compare(row, t, logs, tolerance):
         assert error(mine[0, 0], right) < tolerance
 
 
-@pytest.mark.full
-@each_rule
+@few_rules
 def test_logs_near_0_add_up_as_logs(row):
     """As factors, gates of 1 - 1e-5 lose 2e-5 to 1e-4 of the memory over 4,096 tokens."""
     t = 512 if row.rule == "mesa_window" else 4096
@@ -145,8 +150,7 @@ def test_a_derivative_in_a_log_is_that_of_the_factor():
 MASKS = -1e4, -1e9, -1e10, -1e12, -1e20, float(np.finfo(np.float32).min)
 
 
-@pytest.mark.full
-@each_rule
+@few_rules
 def test_a_log_below_what_exp_can_hold_is_a_reset(row):
     """Masks use finite numbers: outputs and gradients are those of -inf, and 0 at the gate."""
     row = replace(row, **CHANGES.get(str(row), {}))

@@ -28,6 +28,8 @@ from olsq.sequence.jax.pieces import (
 )
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 N, T, K, V, PIECES = 3, 24, 4, 3, 4
 
 

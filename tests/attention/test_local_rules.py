@@ -11,6 +11,8 @@ import olsq
 from olsq import attention
 from tests.versions import InOneProgram, in_one_program, quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 B, T, H, K, V = 1, 11, 2, 3, 2
 
 compiled = InOneProgram(attention)
@@ -161,9 +163,10 @@ def test_what_is_refused(given):
     with pytest.raises(ValueError, match=r"direction has shape.*\(batch, time, heads, dim\)"):
         attention.parallax(q, k, v, direction=x[..., :2])
     _, full = rule(q, k, v, ridge=1.0)
+    _, windowed = jax.eval_shape(lambda: rule(q, k, v, ridge=1.0, window=4))
     with pytest.raises(ValueError, match="state is full"):
         rule(q, k, v, ridge=1.0, state=full)
-    for window, state in ((4, full), (None, rule(q, k, v, ridge=1.0, window=4)[1])):
+    for window, state in ((4, full), (None, windowed)):
         with pytest.raises(TypeError, match="state must be a"):
             rule(q, k, v, ridge=1.0, window=window, state=state)
     step = jax.jit(lambda q, state: rule(q, k, v, ridge=1.0, state=state)[0])

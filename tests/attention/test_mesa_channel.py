@@ -12,6 +12,8 @@ from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.reference import attention_solved as solved
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 N, T, K = 24, 40, 6
 MOST = 20.0  # error in units of a token's own condition number times eps
 
@@ -104,6 +106,7 @@ def test_without_gates_it_is_mesa_and_with_a_ridge_that_fades_the_estimator():
     np.testing.assert_allclose(state.matrix[0, 0], est.coef_, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.full
 def test_a_key_whose_square_overflows_is_lost_and_spoils_nothing_before_it():
     q, k, v, w = draw()
     empty = np.zeros((1, 1, 4, 4))

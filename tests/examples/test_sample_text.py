@@ -16,6 +16,8 @@ import olsq.nn
 from olsq.train import BytePairTokenizer, ByteTokenizer, Log, load_run
 from olsq.train.checkpoint import write_checkpoint
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 PROMPT = "To be"
 
 

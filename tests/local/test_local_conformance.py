@@ -12,7 +12,7 @@ import olsq
 from olsq.local.jax import solve as in_jax
 from olsq.reference import local as oracle
 
-pytestmark = pytest.mark.usefixtures("small_blocks")
+pytestmark = pytest.mark.usefixtures("small_blocks", "one_target")
 SOLVES = {"numpy": olsq.local_lstsq, "jax": in_jax.local_lstsq}
 rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 backends = pytest.mark.parametrize("backend", SOLVES)

@@ -11,7 +11,7 @@ from local_cases import ARRAYS, ROWS
 from olsq.local.jax.solve import local_lstsq
 from tests.versions import fast
 
-pytestmark = pytest.mark.usefixtures("small_blocks")
+pytestmark = pytest.mark.usefixtures("small_blocks", "one_target")
 
 
 def dense(row, made, segments):

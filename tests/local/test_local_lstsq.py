@@ -14,6 +14,8 @@ import olsq
 from olsq.local.jax.solve import local_lstsq as in_jax
 from olsq.local.jax.solve import read_along
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 RNG = np.random.default_rng(0)
 K, Q = RNG.standard_normal((2, 3, 20, 5))
 V = RNG.standard_normal((3, 20, 2))

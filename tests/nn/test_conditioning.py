@@ -6,12 +6,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olsq import nn
 from olsq.nn.gated import RIDGE_FLOOR
 from tests.tiers import examples
+
+pytestmark = pytest.mark.usefixtures("one_target")
 
 T, DIM, HEADS, K = 200, 12, 2, 6
 CAP = 1 - nn.solved.FORGET_BOUND

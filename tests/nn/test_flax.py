@@ -19,6 +19,8 @@ from flax import nnx
 import olsq
 import olsq.nn
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 flax = importlib.import_module("olsq.nn.flax")
 
 TOKENS = jnp.array([[3, 1, 4, 1, 5, 2]])

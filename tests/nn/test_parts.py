@@ -25,6 +25,8 @@ from olsq import nn
 from olsq.nn.gated import Ridge
 from olsq.nn.parts import LowRank, Shift, rotate, scale_to_unit
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 KEY = jax.random.key(3)
 TINY = 2e-6
 

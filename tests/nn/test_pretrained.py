@@ -18,6 +18,8 @@ from olsq.nn.kinds import named_arrays
 from olsq.nn.vocabulary import tokenizer_json
 from olsq.train import BytePairTokenizer, ByteTokenizer, tokenizer_from_dict
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 GLA = {
     "vector_gates": True, "weighted": False, "normalise": False, "feature_map": "identity",
     "convolution": False, "output_gate": True, "norm_eps": 4e-6,

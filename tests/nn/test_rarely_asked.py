@@ -9,6 +9,8 @@ import pytest
 from olsq import attention, nn
 from olsq.nn.gated import Gated
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(1, 3, 8)).astype(np.float32)

@@ -12,6 +12,8 @@ import olsq
 from olsq import nn
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 TOKENS = jnp.array([[3, 1, 4, 1, 5, 2]])
 CHEAP = olsq.ConjugateGradient(max_steps=3)
 
@@ -87,11 +89,11 @@ def test_solvers_change_and_come_back_from_files(tmp_path):
 
 
 def test_reports_are_asked_for():
-    found = nn.diagnose(model_of("fitted", "doubled"), TOKENS, every=3)
+    found = nn.diagnose(model_of("fitted", "doubled").with_solver(CHEAP), TOKENS, every=3)
     assert list(found) == [1]
     assert found[1].condition.shape == (1, 2, 2)
     with pytest.raises(ValueError, match="no Mesa layer to report on"):
-        nn.diagnose(model_of("fitted"), TOKENS)
+        nn.diagnose(model_of("fitted").with_solver(CHEAP), TOKENS)
 
 
 def test_shards_are_told():

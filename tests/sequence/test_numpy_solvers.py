@@ -31,6 +31,8 @@ from olsq.sequence import DecodeState, merge_moments, start_decoding
 from olsq.sequence import jax as in_jax
 from olsq.testing import check_solver
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 ROWS = pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
 SLOW = pytest.mark.slow
 # 4,000 terms of Neumann's series take a second a stream: the discounted problem runs them here.

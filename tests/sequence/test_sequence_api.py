@@ -12,6 +12,9 @@ import olsq
 from olsq.reference import sequence as oracle
 from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.sequence.jax.platform import target, tuned_for
+from tests.tiers import nightly
+
+pytestmark = pytest.mark.usefixtures("one_target")
 
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, 2, 3, 20, D)))
@@ -62,7 +65,6 @@ def test_short_and_empty_streams(length, mode):
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("one_target")
 def test_leading_axes_broadcast_and_log_gates_are_gates():
     gates = RNG.uniform(0.8, 1, (3, 20))
     one = online_lstsq(K[0, 0], V, Q, forget=gates, ridge=0.5)
@@ -74,7 +76,6 @@ def test_leading_axes_broadcast_and_log_gates_are_gates():
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("one_target")
 def test_inputs_under_scan_and_jit():
     def layer(state, kvq):
         sol = online_lstsq(*kvq, forget=0.95, ridge=0.5, state=state)
@@ -185,9 +186,9 @@ def test_solvers_that_do_not_say_have_chunks_that_suit_the_width(d, chunk):
     assert program(None) == program(olsq.ChunkExact(chunk=chunk)) != program(olsq.ChunkExact(16))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_target")
-@pytest.mark.parametrize("solver", [None, olsq.ConjugateGradient(40, 1e-14)], ids=["default", "cg"])
+@pytest.mark.parametrize(
+    "solver", nightly([None, olsq.ConjugateGradient(40, 1e-14)]), ids=["default", "cg"]
+)
 def test_second_order_matches_plain_differentiation(solver):
     _, args = stream("resets", 1)
     rng = np.random.default_rng(5)

@@ -12,6 +12,8 @@ from olsq.reference import sequence as reference
 from olsq.sequence.jax import online_lstsq
 from tests.versions import x64
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, T, D))).astype(np.float32)
 V = RNG.normal(size=(T, M)).astype(np.float32)
@@ -35,7 +37,7 @@ def test_bounds_hold_and_are_not_idle(solve, mode):
 def test_dense_answers_beyond_the_condition_number_of_float32(solve, mode):
     # A ridge of 1e-9 beside keys of length 1: until they span the space, the systems are definite,
     # but not to rounding.
-    data = {"forget": np.float32(0.95), "ridge": np.float32(1e-9), "ridge_mode": mode}
+    data = {"forget": 0.95, "ridge": np.full(D, 1e-9, np.float32), "ridge_mode": mode}
     fit = solve(K, V, Q, solver=olsq.Dense(chunk=16), **data)
     want = reference.solve(K, V, Q, **data)
     assert np.linalg.cond(want.systems).max() > 1e8
@@ -112,12 +114,12 @@ def test_residuals_are_relative_to_queries_of_any_size(solve):
 def test_bounds_are_infinite_where_nothing_is_known(solve):
     keys = K.copy()
     keys[20] = np.nan
-    fit = solve(keys, V, Q, ridge=0.3)
+    fit = solve(keys, V, Q, forget=0.95, ridge=0.3)
     assert np.isinf(fit.stats.bound[20:]).all()
     assert np.isfinite(fit.stats.bound[:20]).all()
     with pytest.raises(olsq.AccuracyError, match="token 20 is not finite"):
         fit.check()
-    assert np.isinf(solve(K, V, Q, ridge=0.0).stats.value_bound).all()
+    assert np.isinf(solve(K, V, Q, forget=0.95, ridge=0.0).stats.value_bound).all()
     gates = np.where(np.arange(T) == 9, 0, 1).astype(np.float32)
     reset = solve(K, V, Q, forget=gates, ridge=0.3, ridge_mode="discounted").stats.bound
     np.testing.assert_array_equal(np.isinf(reset), np.arange(T) >= 9)
@@ -125,12 +127,11 @@ def test_bounds_are_infinite_where_nothing_is_known(solve):
 
 @SIDES
 def test_a_discounted_state_gives_the_bound_that_its_ridge_has_left(solve):
-    half = T // 2
-    first = solve(K[:half], V[:half], Q[:half], forget=0.95, ridge=0.3, ridge_mode="discounted")
-    fit = solve(
-        K[half:], V[half:], Q[half:], forget=0.95, ridge_mode="discounted", state=first.state
-    )
-    want = reference.solve(K, V, Q, forget=0.95, ridge=0.3, ridge_mode="discounted").value[half:]
+    gates, discounted = np.full(T, 0.95, np.float32), {"ridge_mode": "discounted"}
+    first = solve(K, V, Q, forget=gates, ridge=0.3, **discounted)
+    fit = solve(K, V, Q, forget=gates, state=first.state, **discounted)
+    twice = [np.concatenate([a, a]) for a in (K, V, Q)]
+    want = reference.solve(*twice, forget=0.95, ridge=0.3, **discounted).value[T:]
     assert (np.linalg.norm(fit.value - want, axis=1) <= fit.stats.value_bound).all()
     assert np.isfinite(fit.stats.value_bound).all()
 

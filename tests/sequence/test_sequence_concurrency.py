@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, olsq
 rng = np.random.default_rng(0)

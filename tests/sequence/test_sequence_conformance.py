@@ -91,15 +91,15 @@ def cases():
     """Rows, implicit and unrolled, in both precisions; float32 of one direct and one carried
     solver, that of the others is slow.
 
-    So is unrolled float32, one program in two precisions, and unrolled "discounted" of solvers that
-    also unroll "fixed": the mode is in how the ridge begins, not in the steps.
+    So is unrolled float32, one program in two precisions, and unrolled float64 except that of one
+    iteration and one carried solver.
     """
     for dtype, bits in ((np.float64, "f64"), (np.float32, "f32")):
         for pair, name in zip(PAIRS, IDS, strict=True):
             kin = pytest.mark.slow if bits == "f32" and name not in LEADING[::3] else ()
             yield pytest.param(*pair, dtype, "implicit", id=f"{name}-{bits}", marks=kin)
             if pair[0].unrolls:
-                kin = bits == "f32" or (pair[1] == "discounted" and "fixed" in pair[0].modes)
+                kin = bits == "f32" or name not in ("cg-fixed", "recursive-discounted")
                 yield pytest.param(
                     *pair, dtype, "unrolled", id=f"{name}-unrolled-{bits}",
                     marks=pytest.mark.slow if kin else (),

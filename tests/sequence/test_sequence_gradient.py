@@ -23,6 +23,8 @@ from olsq.sequence.jax.primitive import solve_by_primitive
 from olsq.sequence.jax.tiles import Grid
 from olsq.sequence.jax.walk import solve_by_jax
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 B, T, D, M, CHUNK = 4, 150, 3, 2, 8  # 19 chunks are two tiles
 
 MILD = {"low": 0.95, "solver": olsq.ChunkExact(chunk=CHUNK, corrections=2), "by_token": True}

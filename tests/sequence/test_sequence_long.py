@@ -11,6 +11,8 @@ import olsq
 from olsq.sequence.jax import tiles, walk
 from olsq.sequence.jax.inputs import check
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 B, T, D, M = 2, 41, 3, 2  # three tiles of 16 tokens, the last in part
 
 

@@ -14,6 +14,8 @@ from olsq import sequence
 from tests.sequence.sequence_cases import D, M
 from tests.unreal import KINDS, SCALARS
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 T = 4
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.2, 1, (T, D))

@@ -12,6 +12,8 @@ from olsq.reference import sequence as reference
 from olsq.sequence import start_decoding
 from tests.versions import quick
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 D, M, T, RIDGE = 6, 2, 64, 1e-3
 SIDES = {"numpy": np.asarray, "jax": jnp.asarray}
 SCALES = {"one large": np.array([1, 1, 1e3, 1, 1, 1]), "each": 10.0 ** np.arange(-1, 5)}

@@ -23,6 +23,8 @@ from olsq.train import (
 from olsq.train import checkpoint as checkpoint_module
 from tests.train.small import TEXT, SmallModel, config, corpus, same_bits, trainer, weights
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 REPOSITORY = Path(__file__).parents[2]
 
 

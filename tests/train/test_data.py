@@ -22,6 +22,8 @@ from olsq.train import (
     write_tokens,
 )
 
+pytestmark = pytest.mark.usefixtures("one_target")
+
 RNG = np.random.default_rng(0)
 DOCUMENTS = [RNG.integers(0, 16, n) for n in (5, 1, 9, 2, 12, 3, 0, 7)]
 TEXTS = ["one document", "", "the second", "and é a third one, which is longer", "x"]

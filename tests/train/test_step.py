@@ -84,6 +84,7 @@ def stepped(optimizer, loss=loss_of, *, given=None, **options):
     return model, state, metrics
 
 
+@pytest.mark.full  # one with decay and a schedule: test_training
 def test_a_step_is_the_optimiser_s():
     optimizer = optax.adam(1e-2)
     params, static = eqx.partition(SmallModel(), eqx.is_inexact_array)

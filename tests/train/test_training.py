@@ -48,7 +48,7 @@ class Poisoned(SmallModel):
 
     def __call__(self, tokens):
         first = tokens[:, :1, None]
-        poison = sum((first == b for b in self.bad), jnp.zeros(first.shape, bool))
+        poison = jnp.isin(first, np.array(self.bad, np.int32))
         return jnp.where(poison, jnp.nan, super().__call__(tokens))
 
 
