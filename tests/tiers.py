@@ -63,6 +63,16 @@ def leading(
     return pytest.mark.parametrize("row", marked, ids=str)
 
 
+def in_tiers(rows: Iterable[Any], quick: Collection[str], full: Collection[str]) -> Any:
+    """Parametrise a test by ``rows``: those of the names ``quick``, ``--all`` has ``full`` too."""
+    marks = dict.fromkeys(full, pytest.mark.full) | dict.fromkeys(quick, ())
+    return pytest.mark.parametrize(
+        "row",
+        [pytest.param(row, marks=marks.get(str(row), pytest.mark.slow)) for row in rows],
+        ids=str,
+    )
+
+
 def nightly(values: Iterable[Any]) -> list[Any]:
     """Cases that only ``pytest --slow`` takes."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]

@@ -15,7 +15,7 @@ from attention_draws import drawing, gates, mostly_positive, weights
 
 from olsq import attention
 from olsq.reference import attention as oracle
-from tests.tiers import LEADING, leading
+from tests.tiers import LEADING, in_tiers, leading
 
 pytestmark = pytest.mark.usefixtures("one_target")
 
@@ -27,13 +27,9 @@ for _row in ROWS:
         FIRST.setdefault((_row.rule, "vector" in _row.name, _row.weight == "log_weight"), _row)
 # The others' gates are handled by the recurrence of one of these.
 SHARED = {"mamba2", "gla", "gated_delta_product", "momentum_delta", "rwkv7", "mesa_discounted"}
-FEW = {"gla vector": (), "gsa": pytest.mark.full, "mesa_channel": pytest.mark.full}
 each_rule = leading(FIRST.values(), LEADING - SHARED)
-# A quick run has the cheapest; `--all` also gates that are vectors: of slots, and beside a solve.
-few_rules = pytest.mark.parametrize("row", [
-    pytest.param(row, id=str(row), marks=FEW.get(str(row), pytest.mark.slow))
-    for row in FIRST.values()
-])  # fmt: skip
+# The cheapest; and gates of slots, and beside a solve.
+few_rules = in_tiers(FIRST.values(), {"gla vector"}, {"gsa", "mesa_channel"})
 CHANGES: dict[str, dict[str, Any]] = {
     "mesa_window": {"options": {"window": 512}, "window": 512},  # a window that sees far
     "forgetting": {"mine": {}},

@@ -25,12 +25,14 @@ from nn_reference import (
 
 from olsq import nn
 from olsq.attention.registry import RULES
-from tests.tiers import leading
+from tests.tiers import LEADING, in_tiers, leading
 
 pytestmark = pytest.mark.usefixtures("one_target")
 
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 causal = leading([r for r in ROWS if r.causal])
+# What a quick run has: a cache, memories, a channel's own recurrence, a solve.
+FEW = {"softmax", "linear", "gla vector", "gated_delta", "hawk", "mesa"}
 T, HALF = 17, 8
 # Of each stream: first tokens of its three segments, of 1 and 8 tokens in either order, and 8.
 STARTS = ((0, 1, 9), (0, 8, 9))
@@ -67,8 +69,7 @@ def test_a_layer_computes_the_rule_that_names_it():
             assert layer.mixer == "hawk" or kind.rule is rule.function
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("row", ROWS + VARIANTS, ids=str)
+@leading(ROWS + VARIANTS, FEW, others=pytest.mark.full)
 def test_it_is_the_arithmetic_of_the_papers(row):
     made = case(row)
     x = draw(B, T, DIM)
@@ -128,8 +129,7 @@ def test_the_compared_mixers_count_the_same():
     assert size("hawk") + mlp == pytest.approx(mesa + mlp, rel=0.05)
 
 
-@pytest.mark.full
-@causal
+@in_tiers([r for r in ROWS if r.causal], FEW, LEADING)
 def test_nothing_comes_from_the_future(row):
     x, y = whole(row)
     cut = 9

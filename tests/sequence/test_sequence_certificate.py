@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_target")
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, T, D))).astype(np.float32)
 V = RNG.normal(size=(T, M)).astype(np.float32)
+GATES = np.full(T, 0.95, np.float32)
 SIDES = pytest.mark.parametrize("solve", [olsq.online_lstsq, online_lstsq], ids=["numpy", "jax"])
 MODES = pytest.mark.parametrize("mode", ["fixed", "discounted"])
 
@@ -24,7 +25,7 @@ MODES = pytest.mark.parametrize("mode", ["fixed", "discounted"])
 @SIDES
 @MODES
 def test_bounds_hold_and_are_not_idle(solve, mode):
-    fit = solve(K, V, Q, forget=0.95, ridge=0.3, ridge_mode=mode)
+    fit = solve(K, V, Q, forget=GATES, ridge=0.3, ridge_mode=mode)
     want = reference.solve(K, V, Q, forget=0.95, ridge=0.3, ridge_mode=mode)
     wrong = np.linalg.norm(fit.value - want.value, axis=1)
     assert (wrong <= fit.stats.value_bound).all()
@@ -114,12 +115,12 @@ def test_residuals_are_relative_to_queries_of_any_size(solve):
 def test_bounds_are_infinite_where_nothing_is_known(solve):
     keys = K.copy()
     keys[20] = np.nan
-    fit = solve(keys, V, Q, forget=0.95, ridge=0.3)
+    fit = solve(keys, V, Q, forget=GATES, ridge=0.3)
     assert np.isinf(fit.stats.bound[20:]).all()
     assert np.isfinite(fit.stats.bound[:20]).all()
     with pytest.raises(olsq.AccuracyError, match="token 20 is not finite"):
         fit.check()
-    assert np.isinf(solve(K, V, Q, forget=0.95, ridge=0.0).stats.value_bound).all()
+    assert np.isinf(solve(K, V, Q, forget=GATES, ridge=0.0).stats.value_bound).all()
     gates = np.where(np.arange(T) == 9, 0, 1).astype(np.float32)
     reset = solve(K, V, Q, forget=gates, ridge=0.3, ridge_mode="discounted").stats.bound
     np.testing.assert_array_equal(np.isinf(reset), np.arange(T) >= 9)
@@ -127,9 +128,9 @@ def test_bounds_are_infinite_where_nothing_is_known(solve):
 
 @SIDES
 def test_a_discounted_state_gives_the_bound_that_its_ridge_has_left(solve):
-    gates, discounted = np.full(T, 0.95, np.float32), {"ridge_mode": "discounted"}
-    first = solve(K, V, Q, forget=gates, ridge=0.3, **discounted)
-    fit = solve(K, V, Q, forget=gates, state=first.state, **discounted)
+    discounted = {"ridge_mode": "discounted"}
+    first = solve(K, V, Q, forget=GATES, ridge=0.3, **discounted)
+    fit = solve(K, V, Q, forget=GATES, state=first.state, **discounted)
     twice = [np.concatenate([a, a]) for a in (K, V, Q)]
     want = reference.solve(*twice, forget=0.95, ridge=0.3, **discounted).value[T:]
     assert (np.linalg.norm(fit.value - want, axis=1) <= fit.stats.value_bound).all()
@@ -139,7 +140,7 @@ def test_a_discounted_state_gives_the_bound_that_its_ridge_has_left(solve):
 def test_the_message_names_the_worst_token_of_a_batch_and_what_to_do():
     keys = np.stack([K, K])
     keys[1, 7] *= 1e6
-    fit = online_lstsq(keys, np.stack([V, V]), np.stack([Q, Q]), ridge=1e-3)
+    fit = olsq.online_lstsq(keys, np.stack([V, V]), np.stack([Q, Q]), ridge=1e-3)
     with pytest.raises(olsq.AccuracyError, match=r"of stream \(1,\) .*float64 or a larger ridge"):
         fit.check(1e-3)
 
