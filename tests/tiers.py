@@ -48,12 +48,12 @@ RECURRENCES = {
 }  # fmt: skip
 
 
-def once_a_rule(rows: Iterable[Any], others: Any = pytest.mark.slow) -> Any:
+def once_a_rule(rows: Iterable[Any]) -> Any:
     """Parametrise as ``leading``, keeping also the first row of every rule and kind of state."""
     rows, first = list(rows), {}
     for row in rows:
         first.setdefault((row.rule, row.state), str(row))
-    return leading(rows, LEADING | set(first.values()), others)
+    return leading(rows, LEADING | set(first.values()))
 
 
 def leading(

@@ -88,22 +88,24 @@ def allowed(row, dtype, stream, path, base):
 
 
 def cases():
-    """Rows, implicit and unrolled, in both precisions; float32 of one direct and one carried
-    solver, that of the others is slow.
+    """Rows, implicit and unrolled, in both precisions; a quick run has one.
 
-    So is unrolled float32, one program in two precisions, and unrolled float64 except that of one
-    iteration and one carried solver.
+    Float32 of all but one direct and one carried solver is slow.  So is unrolled float32, one
+    program in two precisions, and unrolled float64 of all but one iteration and one carried solver.
     """
+    full, slow = pytest.mark.full, pytest.mark.slow
     for dtype, bits in ((np.float64, "f64"), (np.float32, "f32")):
+        wide = bits == "f64"
         for pair, name in zip(PAIRS, IDS, strict=True):
-            kin = pytest.mark.slow if bits == "f32" and name not in LEADING[::3] else ()
-            yield pytest.param(*pair, dtype, "implicit", id=f"{name}-{bits}", marks=kin)
+            marks = full if wide or name in LEADING[::3] else slow
+            if wide and name == "dense-fixed":
+                marks = ()
+            yield pytest.param(*pair, dtype, "implicit", id=f"{name}-{bits}", marks=marks)
             if pair[0].unrolls:
-                kin = bits == "f32" or name not in ("cg-fixed", "recursive-discounted")
+                marks = full if wide and name in LEADING[2:] else slow
                 yield pytest.param(
-                    *pair, dtype, "unrolled", id=f"{name}-unrolled-{bits}",
-                    marks=pytest.mark.slow if kin else (),
-                )  # fmt: skip
+                    *pair, dtype, "unrolled", id=f"{name}-unrolled-{bits}", marks=marks
+                )
 
 
 @pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
@@ -140,7 +142,6 @@ def test_ridges_too_far_apart_for_corrections_are_solved_all_the_same():
         assert sol.stats.steps.max() < 10  # conjugate gradient's
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("row", "mode", "dtype", "adjoint"), list(cases()))
 def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
     tight = dtype == np.float64
