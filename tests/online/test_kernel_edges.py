@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -259,6 +262,31 @@ def test_a_row_that_is_not_there_is_not_taken():
             arguments[1][1][1] = N
             with pytest.raises(ValueError, match="outside of the shape of X"):
                 kernel(*arguments)
+
+
+def kernels_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            names = {ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list}
+            if names & {"kernel", "inline", "called"}:
+                yield node
+
+
+def test_no_kernel_copies_an_array_into_a_slice():
+    """Numba compiles its error message with it, whose strings take as long as the kernel."""
+    copies, count = [], 0
+    for path in Path(olsq.__file__).parent.rglob("*.py"):
+        for kernel in kernels_of(path):
+            count += 1
+            for node in ast.walk(kernel):
+                if isinstance(node, ast.Assign) and not isinstance(
+                    node.value, (ast.Constant, ast.Attribute, ast.Call)
+                ):
+                    parts = [part for target in node.targets for part in ast.walk(target)]
+                    if any(isinstance(part, ast.Slice) for part in parts):
+                        copies.append(f"{path.name}: {ast.unparse(node)}")
+    assert count > 300
+    assert not copies
 
 
 def test_rows_are_of_one_type_in_every_kernel(monkeypatch):

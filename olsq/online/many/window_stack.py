@@ -112,11 +112,11 @@ class WindowStack:
 
     # -- single windows ---------------------------------------------------------------------------
 
-    def window(self, i: int, *, view: bool = False) -> RollingWindow:
-        """Return a copy of member i, or a window that shares its arrays."""
+    def window(self, i: int) -> RollingWindow:
+        """Return a copy of member i, in a ring that depends on its rows alone."""
 
         def of_member(array: NDArray, at: Any = i) -> NDArray:
-            return array[at] if view else array[at].copy()
+            return array[at].copy()
 
         state, own = self.state, slice(i, i + 1)
         F, D, *rest = (
@@ -134,9 +134,8 @@ class WindowStack:
             ring_fade=fades,
             duration=self.like.duration,
         )
-        if not view:  # in a ring that depends on the rows alone, whatever was in it before
-            of_time = self.like.duration is not None
-            window._grow(self._ring_size(self.place[i, FILLED]) if of_time else self.like.most_rows)
+        of_time = self.like.duration is not None
+        window._grow(self._ring_size(self.place[i, FILLED]) if of_time else self.like.most_rows)
         return window
 
     def put(self, i: int, window: RollingWindow) -> None:
