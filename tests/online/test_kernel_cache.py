@@ -333,7 +333,7 @@ def test_every_kernel_file_of_the_package_counts():
 
 
 def test_the_packages_own_kernels_are_under_the_digest():
-    from olsq.online.forms.factor.learning import learn
+    from olsq.online.forms.factor.members import learn
 
     assert _cache.source_digest(PACKAGE) in str(learn._cache.cache_path)
 

@@ -43,6 +43,8 @@ FIRST, NOBODY = np.zeros(1, np.int64), np.zeros(0, np.int64)
 class Views:
     """What kernels take of the arrays of one stream, for as long as these are the same objects."""
 
+    __slots__ = "_arrays", "_made"
+
     def __init__(self) -> None:
         self._arrays: tuple[Any, ...] = ()
         self._made: Any = None
