@@ -130,6 +130,7 @@ def make_several(n, d, ridge):
     )
     for i in range(n):
         factor, pivots, columns, own_ridge, totals, counts, _ = view(states, i)
-        own_ridge[:] = ridge
+        for j in range(d):
+            own_ridge[j] = ridge[j]
         kernels.start((factor, pivots, columns, totals, counts), ridge)
     return states

@@ -9,8 +9,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import olsq
-from olsq.online.forms.factor import careful, learning
+from olsq.online.forms.factor import members
 from olsq.online.forms.factor.form import FactorForm, factor_of
+from olsq.online.forms.factor.stack import alone
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.rows import Rows, Trace, read_only
 
@@ -26,16 +27,14 @@ def state_before(d, m=1, ridge=0.0):
 def learn(state, rows, start, stop, errors):
     """Learn rows as an estimator does; False where a row needs dense algebra."""
     rows = tuple(map(read_only, rows))
-    t = start
-    while t < stop:
-        t = learning.learn(state, None, rows, (t, stop), LIMITS, errors)
-        if t < stop:
-            t, _, done = careful.learn_carefully(
-                state, None, rows, (t, stop), LIMITS, False, errors
-            )
-            if not done:
-                return False
-    return True
+    counts = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    arrays = *(array[None] for array in state), *counts, None
+    turns, done = alone(start, stop), np.ones(1, bool)
+    while turns[1][0] < stop and done[0]:
+        members.learn(arrays, turns, rows, LIMITS, errors)
+        if turns[1][0] < stop:
+            members.learn_carefully(arrays, turns, rows, LIMITS, False, errors, done)
+    return bool(done[0])
 
 
 def random_rows(seed):

@@ -465,13 +465,13 @@ def test_threads_lose_no_row():
 
 @pytest.mark.parametrize("which", [None, [0, 1]])
 def test_an_interrupt_leaves_nothing_half_done(which, monkeypatch):
-    from olsq.online.many import learning as bank_learning
+    from olsq.online.forms.factor import members
 
     X = np.random.default_rng(0).standard_normal((40, 5, 3))
     bank = olsq.FilterBank(40, n_features=3, ridge=0.0)
     rows = X if which is None else X[which]
     before = bank._state_or_raise().copy()
-    done = bank_learning.kernels.learn
+    done = members.learn
 
     def interrupted(*arguments):
         done(*arguments)
@@ -479,7 +479,7 @@ def test_an_interrupt_leaves_nothing_half_done(which, monkeypatch):
             raise KeyboardInterrupt
         raise MemoryError
 
-    monkeypatch.setattr(bank_learning.kernels, "learn", interrupted)
+    monkeypatch.setattr(members, "learn", interrupted)
     with pytest.raises((KeyboardInterrupt, MemoryError)):
         bank.partial_fit(rows, rows.sum(2), which=which)
     if which is not None:

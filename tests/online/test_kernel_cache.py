@@ -333,7 +333,7 @@ def test_every_kernel_file_of_the_package_counts():
 
 
 def test_the_packages_own_kernels_are_under_the_digest():
-    from olsq.online.forms.factor.learning import learn
+    from olsq.online.forms.factor.members import learn
 
     assert _cache.source_digest(PACKAGE) in str(learn._cache.cache_path)
 
@@ -347,7 +347,7 @@ def test_a_kernel_holds_all_that_it_calls(tmp_path):
     """
     program = (
         "import numpy as np, olsq\n"
-        "from olsq.online.forms.factor.learning import learn\n"
+        "from olsq.online.forms.factor.members import learn\n"
         "X, y = np.eye(4, 3), np.ones(4)\n"
         "model = olsq.RecursiveLeastSquares(ridge=1.0, method='covariance', cov='sandwich')\n"
         "model.fit(X, y)\n"
@@ -362,7 +362,7 @@ def test_a_kernel_holds_all_that_it_calls(tmp_path):
     assert first == "compiled 1"
     calls = set(re.findall(r" call .*@(_ZN4olsq[A-Za-z0-9_]*)", "\n".join(code)))
     copies = re.findall(r"^define private .*@(_ZN4olsq\w*)", "\n".join(code), re.MULTILINE)
-    assert not [call for call in calls - set(copies) if "learning5learn" not in call]
+    assert not [call for call in calls - set(copies) if "members5learn" not in call]
 
 
 INLINED = """

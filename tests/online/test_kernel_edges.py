@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import olsq
 from olsq.online.forms import adaptive_update, counting, merging
 from olsq.online.forms import triangular_kernels as triangular
-from olsq.online.forms.factor import careful, fixed_ridge, learning, one_row, path
+from olsq.online.forms.factor import fixed_ridge, one_row
 from olsq.online.forms.factor import form as factor_form
+from olsq.online.forms.factor import members as bank
 from olsq.online.forms.factor import snapshots as factor_snapshots
 from olsq.online.forms.minimum_norm import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.many import decision_kernels as decisions
-from olsq.online.many import kernels as bank
-from olsq.online.many import window_kernels as stacked
+from olsq.online.many import kernels as reading
 from olsq.online.variants import robust_kernels
-from olsq.online.windows import kernels as rolling
+from olsq.online.windows import members as stacked
 from olsq.online.windows.ring import NO_ROWS
 
 N, D, M, WINDOW = 16, 3, 2, 5
@@ -50,29 +53,6 @@ def rows():
     )
 
 
-def ring(rows, filled):
-    """The arrays of a window: see :func:`olsq.online.windows.kernels.roll`."""
-    place = np.array([filled, filled % WINDOW, 0])
-    bounds = np.zeros(D), np.zeros((3, M)), np.zeros(2, np.int64), np.ones(2)
-    return (*rows, np.empty(0), place, np.ones(D), *bounds)
-
-
-def empty_ring():
-    return ring([np.zeros((WINDOW, D)), np.zeros((WINDOW, M)), np.zeros(WINDOW)], 0)
-
-
-def full_ring():
-    return ring(rows_of(WINDOW), WINDOW)
-
-
-def ring_of_three():
-    return ring(rows_of(WINDOW), 3)
-
-
-def rows_of(n):
-    return [0.1 * rng.standard_normal((n, D)), rng.standard_normal((n, M)), np.ones(n)]
-
-
 def calls(traced):
     """Kernel, and arguments that it takes, of the types for which estimators compile it too."""
     residual, record = np.zeros((N, M)), trace(traced)
@@ -80,42 +60,11 @@ def calls(traced):
     spread, robust = np.zeros((D, D)), trace(traced, sandwich=traced)
     span, with_path = (0, N), spread if traced else None
     roundings = 2e-16, 1e-60, 0.0
-    if traced:
-        yield path.learn_path, [factor(), spread, rows(), span, roundings, residual, robust]
-    else:
-        yield learning.learn, [factor(), with_path, rows(), span, roundings, residual]
     yield adaptive_update.update, [factor(), strategy(), rows(), span, roundings, residual, record]
-    leaving = np.ones(N, int)
-    leaving[:2] = 0, 2
-    for window, own in ((full_ring(), NO_ROWS), (ring_of_three(), leaving)):
-        arriving = *rows(), own, np.zeros(N, np.int64)
-        if traced:
-            yield rolling.roll_path, [
-                factor(), window, arriving, span, roundings, residual, record,
-            ]  # fmt: skip
-            taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, False))
-            yield rolling.roll_path_unsettled, [
-                factor(0.0), window, arriving, span, roundings, False, residual, record,
-                (taken, False),
-            ]  # fmt: skip
-        else:
-            yield rolling.roll, [factor(), window, arriving, span, roundings, True, residual]
-            yield rolling.roll_unsettled, [
-                factor(), window, arriving, 3, roundings, False, residual,
-            ]  # fmt: skip
     fixed = (factor(), np.ones(D)) if traced else None
     yield fixed_ridge.learn, [
         (factor(), with_path), fixed, rows(), span, roundings, False, residual, robust,
     ]  # fmt: skip
-    if traced:
-        taken = tuple(factor_snapshots.Snapshots.empty(N, M, D, True))
-        yield factor_snapshots.learn_with_care, [
-            (factor(0.0), spread), rows(), span, roundings, False, residual, robust, (taken, False),
-        ]  # fmt: skip
-    else:
-        yield careful.learn_carefully, [
-            factor(0.0), spread, rows(), span, roundings, True, residual,
-        ]  # fmt: skip
     if not traced:
         one_error, prediction = np.zeros((1, M)), np.zeros(M)
         yield one_row.learn_one, [
@@ -144,17 +93,10 @@ def calls(traced):
         yield bank.learn_path_carefully, [
             unknown, turns, rows(), roundings, False, residual, robust, (taken, np.zeros(2, bool)),
         ]  # fmt: skip
-        yield bank.record, [two, np.array([1, 0]), np.array([0, 3]), roundings, robust]
-        for given, kernel in (
-            (two, stacked.roll_members_path),
-            (unknown, stacked.roll_members_unsettled),
-        ):
-            windows, arriving = members_windows(rows())
-            taken = tuple(factor_snapshots.Snapshots.empty(2 * N, M, D, False))
-            after = [False, residual, record, (taken, np.zeros(2, bool))]
-            if kernel is stacked.roll_members_path:
-                after = [residual, record, np.zeros(2, bool)]
-            yield kernel, [(given[:5], *windows), turns, arriving, roundings, *after]
+        yield reading.record, [two, np.array([1, 0]), np.array([0, 3]), roundings, robust]
+        for kernel, arguments in window_calls(two[:5], unknown[:5], turns):
+            if len(arguments) > 6:
+                yield kernel, arguments
         return
     yield counting.learn_logs, [np.zeros(2), turns, np.ones(N), np.ones(N)]
     yield bank.learn, [two, turns, rows(), roundings, residual]
@@ -162,10 +104,10 @@ def calls(traced):
         unknown, turns, rows(), roundings, True, residual, np.zeros(2, bool),
     ]  # fmt: skip
     yield bank.take_known, [unknown, turns, rows(), roundings, True, residual]
-    windows, arriving = members_windows(rows())
-    yield stacked.roll_members, [
-        (two[:5], *windows), turns, arriving, roundings, False, residual,
-    ]  # fmt: skip
+    for kernel, arguments in window_calls(two[:5], unknown[:5], turns):
+        if len(arguments) == 6:
+            yield kernel, arguments
+    windows = members_windows(WINDOW)
     first, slots, _, place, *_ = windows[1]
     held = first, slots, place, np.arange(2.0 * WINDOW)
     times = np.arange(10.0, 10.0 + N)
@@ -174,7 +116,7 @@ def calls(traced):
     ]  # fmt: skip
     yield stacked.keep_times, [held, turns, np.ones(N, bool), times]
     some, theta = np.array([1, 0]), np.zeros((2, M, D))
-    yield bank.solve_filters, [*two[:2], some, theta]
+    yield reading.solve_filters, [*two[:2], some, theta]
     bare = np.tile(np.eye(D), (2, 1, 1)), *two[1:4]  # these read no targets
     three = np.array([1, 0, 1])
     yield decisions.leverage, [bare, three, roundings, np.ones((3, D)), False, np.zeros(3)]
@@ -186,13 +128,41 @@ def calls(traced):
     yield factor_form.hide_held_each, [np.ones((2, D)), bare[2], roundings, bare[3]]
 
 
-def members_windows(rows):
-    """Rings and windows of two members, and rows that come to them."""
+def members_windows(filled):
+    """Rings and windows of two members."""
     first, slots = np.array([0, WINDOW]), np.array([WINDOW, WINDOW])
-    own = [np.stack([array] * 2) for array in full_ring()[4:]]
-    rings = (*(np.concatenate([a, a]) for a in rows_of(WINDOW)), np.ones(2 * WINDOW))
-    arriving = *rows, np.ones(N, int), np.zeros(N, np.int64)
-    return (rings, (first, slots, np.ones(2, bool), *own)), arriving
+    place, bounds = np.array([filled, filled % WINDOW, 0]), (np.zeros(D), np.zeros((3, M)))
+    own = place, np.ones(D), *bounds, np.zeros(2, np.int64), np.ones(2)
+    rings = 0.1 * rng.standard_normal((2 * WINDOW, D)), rng.standard_normal((2 * WINDOW, M))
+    rings = *rings, np.ones(2 * WINDOW), np.ones(2 * WINDOW)
+    return rings, (first, slots, np.ones(2, bool), *(np.stack([array] * 2) for array in own))
+
+
+def window_calls(states, unknown, turns, filled=(WINDOW, 3)):
+    """Kernels of windows, and arguments: of full rings, and of ones that rows leave."""
+    leaving = np.ones(N, int)
+    leaving[[0, 3]], leaving[[1, 4]] = 0, 2
+    for rows_in, own in zip((WINDOW, 3), (NO_ROWS, leaving), strict=True):
+        if rows_in not in filled:
+            continue
+        for known, kernel in (
+            (states, stacked.roll_members),
+            (unknown, stacked.take_unsettled_rows),
+            (states, stacked.roll_members_path),
+            (unknown, stacked.roll_members_unsettled),
+        ):
+            stack = tuple(a.copy() for a in known), *members_windows(rows_in)
+            residual, record = np.zeros((N, M)), trace(True)
+            taken = tuple(factor_snapshots.Snapshots.empty(2 * N, M, D, False))
+            more = {
+                stacked.roll_members_path: (residual, record, np.zeros(2, bool)),
+                stacked.roll_members_unsettled: (
+                    False, residual, record, (taken, np.zeros(2, bool)),
+                ),
+            }.get(kernel, (False, residual))  # fmt: skip
+            own_turns, arriving = tuple(a.copy() for a in turns), (*rows(), own.copy())
+            arriving = *arriving, np.zeros(N, np.int64)
+            yield kernel, [stack, own_turns, arriving, (2e-16, 1e-60, 0.0), *more]
 
 
 def filters(n, spread, ridge=1.0):
@@ -252,41 +222,71 @@ def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
     kernel(*arguments)
 
 
-def rolling_calls(filled=WINDOW, own=NO_ROWS):
+def rolling_calls(filled):
     """Kernels of windows, and arguments."""
-    for kernel, arguments in [*calls(False), *calls(True)]:
-        if kernel.__module__ == rolling.__name__:
-            window, arriving = arguments[1], arguments[2]
-            if window[4][0] == filled and arriving[4].size == own.size:
-                yield kernel, arguments
+    states = filters(2, None)[:5], filters(2, None, 0.0)[:5]
+    turns = np.array([1, 0]), np.array([0, 3]), np.array([3, N])
+    return list(window_calls(*states, turns, (filled,)))
 
 
 @pytest.mark.parametrize("place", [[-1, 0, 0], [WINDOW + 1, 0, 0], [0, -1, 0], [0, WINDOW, 0]])
-def test_a_place_outside_the_ring_is_refused(place):
-    found = list(rolling_calls())
-    assert len(found) > 1
+@pytest.mark.parametrize("member", [0, 1])
+def test_a_place_outside_the_ring_is_refused(place, member):
+    found = rolling_calls(WINDOW)
+    assert len(found) == 4
     for kernel, arguments in found:
-        arguments[1][4][:] = place
+        arguments[0][2][3][member] = place
         with pytest.raises(ValueError, match="ring"):
             kernel(*arguments)
 
 
-@pytest.mark.parametrize("row", [3, 5, N - 1])
+@pytest.mark.parametrize("row", [0, 3, N - 1])
 @pytest.mark.parametrize("count", [-1, 100])
 def test_more_rows_than_there_are_cannot_leave(row, count):
-    for kernel, arguments in rolling_calls(3, np.zeros(N)):
-        if kernel is not rolling.roll_unsettled or row == 3:
-            arguments[2][4][row] = count
-            with pytest.raises(ValueError, match="leave the ring"):
-                kernel(*arguments)
+    for kernel, arguments in rolling_calls(3):
+        arguments[2][4][row] = count
+        with pytest.raises(ValueError, match="leave the ring"):
+            kernel(*arguments)
 
 
 def test_more_rows_than_the_ring_has_slots_cannot_stay():
-    for kernel, arguments in rolling_calls(3, np.zeros(N)):
-        if kernel is not rolling.roll_unsettled:
-            arguments[2][4][:] = 0
-            with pytest.raises(ValueError, match="enter the ring"):
+    for kernel, arguments in rolling_calls(3):
+        arguments[2][4][:] = 0
+        with pytest.raises(ValueError, match="enter the ring"):
+            kernel(*arguments)
+
+
+def test_a_row_that_is_not_there_is_not_taken():
+    for kernel, arguments in rolling_calls(WINDOW):
+        if kernel is stacked.take_unsettled_rows:
+            arguments[1][1][1] = N
+            with pytest.raises(ValueError, match="outside of the shape of X"):
                 kernel(*arguments)
+
+
+def kernels_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            names = {ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list}
+            if names & {"kernel", "inline", "called"}:
+                yield node
+
+
+def test_no_kernel_copies_an_array_into_a_slice():
+    """Numba compiles its error message with it, whose strings take as long as the kernel."""
+    copies, count = [], 0
+    for path in Path(olsq.__file__).parent.rglob("*.py"):
+        for kernel in kernels_of(path):
+            count += 1
+            for node in ast.walk(kernel):
+                if isinstance(node, ast.Assign) and not isinstance(
+                    node.value, (ast.Constant, ast.Attribute, ast.Call)
+                ):
+                    parts = [part for target in node.targets for part in ast.walk(target)]
+                    if any(isinstance(part, ast.Slice) for part in parts):
+                        copies.append(f"{path.name}: {ast.unparse(node)}")
+    assert count > 300
+    assert not copies
 
 
 def test_rows_are_of_one_type_in_every_kernel(monkeypatch):

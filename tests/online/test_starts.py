@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import olsq
 from olsq.online.forms.factor import form as factor_form
-from olsq.online.many import learning
+from olsq.online.forms.factor import stack
 
 KINDS = ["plain", "units", "mean", "walk", "repeats", "dummies", "multiple"]
 
@@ -277,7 +277,7 @@ def test_groups_start_as_estimators_do(kind, options):
 def test_the_first_rows_of_groups_need_no_dense_algebra(monkeypatch):
     codes = np.repeat(np.arange(4), 12)
     X, y = stream("plain", len(codes), 5, 4)
-    monkeypatch.setattr(learning, "predict", None)  # by the dense algebra's coefficients
+    monkeypatch.setattr(stack, "predict", None)  # by the dense algebra's coefficients
     olsq.GroupedLeastSquares().fit(X, y, by=codes)
 
 

@@ -110,7 +110,7 @@ def take_increment(F, D, theta, known):
 def update(state, strategy, rows, span, limits, residual, trace):
     """Absorb the rows of a span; return (first row not absorbed, coefficients held, its factor).
 
-    As :func:`olsq.online.forms.factor.learning.learn`, with ``strategy`` = (kind, options,
+    As :func:`olsq.online.forms.factor.learning.learn_sound`, with ``strategy`` = (kind, options,
     vectors, memory, variances, aside): the way of forgetting, its numbers, and its state.
     ``rows`` = (X, Y, elapsed, weights) with the time since the row before, in which coefficients
     walk, in the place of gates.  While a coefficient is undetermined, a row in a new direction

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.counting import learn_logs
-from olsq.online.forms.factor import snapshots
-from olsq.online.forms.factor.snapshots import predict, rows_at_once
+from olsq.online.forms.factor import stack
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.statistics import Turns
-from olsq.online.many import kernels
 from olsq.online.many.in_line import BankRows, InLine
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
@@ -117,74 +114,12 @@ class Piece(NamedTuple):
 
 
 def learn_piece(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:
-    """Learn the rows of a piece; members stop where care is needed, and go on together."""
-    arrays, limits, rows = state.in_kernels, kind.limits.square_root, tuple(piece.rows)
-    residual, trace = piece.residual, piece.trace
-
-    def with_care(turn: Turns, *after: Any) -> None:
-        assert trace is not None
-        how = limits, kind.intercept, residual, trace.arrays
-        kernels.learn_path_carefully(arrays, turn, rows, *how, after)
-
-    members, position, ends = turns[0], turns[1].copy(), turns[2]
-    while members.size:
-        turn = members, position, ends
-        if trace is None:
-            kernels.learn(arrays, turn, rows, limits, residual)
-        else:
-            kernels.learn_path(arrays, turn, rows, limits, residual, trace.arrays)
-        stopped = position < ends
-        if not stopped.any():
-            break
-        turn = members, position, ends = members[stopped], position[stopped], ends[stopped]
-        if trace is None:
-            _take_carefully(state, kind, turn, piece)
-        else:
-            take_path_carefully(state, kind, turn, piece.rows, residual, trace, with_care)
-    if state.logs[turns[0]].any() or (piece.rows.weights != 1).any():
+    """Learn the rows of a piece."""
+    members, begins, ends = turns
+    turn = members, begins.copy(), ends
+    if piece.trace is None:
+        stack.learn(state.stack(kind), turn, piece.rows, piece.residual)
+    else:
+        stack.learn_path(state.stack(kind), turn, piece.rows, piece.residual, piece.trace)
+    if state.logs[members].any() or (piece.rows.weights != 1).any():
         learn_logs(state.logs, turns, piece.rows.gates, piece.rows.weights)
-
-
-def _take_carefully(state: BankState, kind: Kind, turns: Turns, piece: Piece) -> None:
-    """Learn rows of members while their states are not sound, and move their positions on."""
-    members, position, ends = turns
-    arrays, rows, done = state.in_kernels, tuple(piece.rows), np.empty(members.size, np.bool_)
-    settings = kind.limits.square_root, kind.intercept
-    kernels.learn_carefully(arrays, turns, rows, *settings, piece.residual, done)
-    if done.all():
-        return
-    left, (X, Y, _, _) = ~done, piece.rows
-    at, theta = position[left], state.theta(members[left], kind)
-    piece.residual[at] = Y[at] - predict(theta, X[at])
-    kernels.take_known(arrays, (members[left], at, ends[left]), rows, *settings, piece.residual)
-    position[left] = at
-
-
-def take_path_carefully(
-    state: BankState,
-    kind: Kind,
-    turns: Turns,
-    rows: Rows,
-    residual: NDArray[np.float64],
-    trace: Trace,
-    absorb: Callable[[Turns, Any, NDArray[np.bool_]], None],
-) -> None:
-    """Do :func:`_take_carefully` for rows of a path, which a kernel absorbs.
-
-    ``absorb(turns, snapshots, known)`` does, as :func:`.kernels.learn_path_carefully`.
-    """
-    members, position, ends = turns
-    b, m, k = members.size, state.n_targets, state.n_coefs
-    states = snapshots.Snapshots.empty(b * rows_at_once(k, b), m, k, state.spread.size > 0)
-    left, lacking = np.arange(b), np.zeros(b, np.bool_)
-    while left.size:
-        states.at.fill(-1)
-        begins, at = position[left], position[left]
-        absorb((members[left], at, ends[left]), tuple(states), lacking)
-        snapshots.read(states, trace, state.form(members[0], kind))
-        position[left] = at
-        was_read = ((at > begins) & np.isin(at - 1, states.at))[lacking]  # as in snapshots.take
-        left, at, lacking = left[lacking], at[lacking], lacking[lacking]
-        before = trace.coef[at - 1]
-        before[~was_read] = state.theta(members[left[~was_read]], kind)
-        residual[at] = rows.Y[at] - predict(before, rows.X[at])

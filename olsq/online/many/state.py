@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.factor.snapshots import group_by_pivots
+from olsq.online.forms.factor.stack import Stack
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.limits import Limits, limits_for
 from olsq.online.forms.rows import Trace
@@ -124,6 +126,11 @@ class BankState:
         """The arrays as the kernels take them, without ridge and logs, the spreads in two axes."""
         spread = self.spread.reshape(-1, self.n_coefs) if self.spread.size else None
         return (*list(self.arrays().values())[:-3], spread)
+
+    def stack(self, kind: Kind) -> Stack:
+        """The filters as their rows are learned; kernels write into the arrays."""
+        limits, theta = kind.limits.square_root, partial(self.theta, kind=kind)
+        return Stack(self.in_kernels, limits, kind.intercept, theta, lambda: self.form(0, kind))
 
     # -- as the forms of estimators ---------------------------------------------------------------
 

@@ -11,22 +11,23 @@ from numpy.typing import NDArray
 from olsq.online.calls.call import Call, prepare
 from olsq.online.forms.counting import FAINTEST
 from olsq.online.forms.factor.form import FactorForm
+from olsq.online.forms.factor.stack import Stack
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.statistics import Turns
-from olsq.online.many import window_kernels
 from olsq.online.many.in_line import InLine
-from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES, take_path_carefully
+from olsq.online.many.learning import PARALLEL_FROM, PIECE_ENTRIES
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.state import FORM_ARRAYS, BankState, Kind
 from olsq.online.paths.collector import PathCollector
 from olsq.online.windows.arrays import FILLED, POSITIONS, SAMPLES, SCALE, SLOT
-from olsq.online.windows.ring import NO_ROWS
+from olsq.online.windows.members import count_leaving, keep_times
+from olsq.online.windows.ring import NO_FADES, NO_ROWS
+from olsq.online.windows.rolling import roll, roll_path
 from olsq.online.windows.window import SMALLEST_RING, RollingWindow
 
 RINGS = ("X", "Y", "weights", "times", "fades")  # of a slot each
 MEMBERS = ("first", "slots", "faded", "place", "bounds", "squares", "counts", "fading")
 OWN = ("place", "bounds", "squares", "counts", "fading")  # as a window has them
-NO_FADES = np.empty(0)
 
 
 class HeldRows(NamedTuple):
@@ -111,11 +112,11 @@ class WindowStack:
 
     # -- single windows ---------------------------------------------------------------------------
 
-    def window(self, i: int, *, view: bool = False) -> RollingWindow:
-        """Return a copy of member i, or a window that shares its arrays."""
+    def window(self, i: int) -> RollingWindow:
+        """Return a copy of member i, in a ring that depends on its rows alone."""
 
         def of_member(array: NDArray, at: Any = i) -> NDArray:
-            return array[at] if view else array[at].copy()
+            return array[at].copy()
 
         state, own = self.state, slice(i, i + 1)
         F, D, *rest = (
@@ -133,9 +134,8 @@ class WindowStack:
             ring_fade=fades,
             duration=self.like.duration,
         )
-        if not view:  # in a ring that depends on the rows alone, whatever was in it before
-            of_time = self.like.duration is not None
-            window._grow(self._ring_size(self.place[i, FILLED]) if of_time else self.like.most_rows)
+        of_time = self.like.duration is not None
+        window._grow(self._ring_size(self.place[i, FILLED]) if of_time else self.like.most_rows)
         return window
 
     def put(self, i: int, window: RollingWindow) -> None:
@@ -265,7 +265,7 @@ class WindowStack:
             self._let_fade(of_row[gates != 1])
         residual, in_line = np.full(call.Y.shape, np.nan), InLine(own, order, bounds)
 
-        def roll(begin: int, end: int) -> None:
+        def take(begin: int, end: int) -> None:
             some = in_line.of(begin, end)
             for turns, numbers in some.pieces(max(64, PIECE_ENTRIES // self.state.n_coefs)):
                 rows = prepare(call, numbers, empty, self.kind.intercept)
@@ -277,7 +277,7 @@ class WindowStack:
                 residual[numbers] = errors
 
         if own.size:
-            in_pieces(roll, share((ends - begins) * self.state.n_coefs**2, PARALLEL_FROM))
+            in_pieces(take, share((ends - begins) * self.state.n_coefs**2, PARALLEL_FROM))
         if empty is not None:
             residual[~empty] = np.nan
             if path is not None:
@@ -298,35 +298,30 @@ class WindowStack:
         times, leaving = NO_FADES if times is None else times, np.zeros(n, np.int64)
         rings = self.first, self.slots, self.place, held
         how = entering, gates, size, times, expired
-        most = window_kernels.count_leaving(rings, turns, *how, leaving)
+        most = count_leaving(rings, turns, *how, leaving)
         short = most > self.slots[turns[0]]
         if short.any():
             self._enlarge(turns[0][short], most[short])
         if duration is not None:
             rings = self.first, self.slots, self.place, self.times
-            window_kernels.keep_times(rings, turns, entering, times)
+            keep_times(rings, turns, entering, times)
         return leaving
 
     @property
-    def _in_kernels(self) -> tuple[Any, ...]:
-        """The stack as kernels take it: states, rings and windows."""
+    def _stack(self) -> Stack:
+        """The windows as their rows are taken; kernels write into the arrays."""
         rings = self.X, self.Y, self.weights, NO_FADES if self.fades is None else self.fades
         windows = self.first, self.slots, self.faded, self.place, self.state.ridge
         windows = *windows, self.bounds, self.squares, self.counts, self.fading
-        return self.state.in_kernels[:5], rings, windows
+        stack = self.state.stack(self.kind)
+        return stack._replace(arrays=(stack.arrays[:5], rings, windows))
 
     def _roll(
         self, turns: Turns, rows: Rows, leaving: NDArray[np.int64], errors: NDArray[np.float64]
     ) -> None:
         """Take rows into windows, and write their a-priori errors."""
         members, position, ends = turns
-        how = self.kind.limits.square_root, self.kind.intercept, errors
-        arriving = *rows, leaving, NO_ROWS
-        window_kernels.roll_members(self._in_kernels, (members, position, ends), arriving, *how)
-        none = Trace.none(self.state.n_targets, self.state.n_coefs)
-        for i in np.flatnonzero(position < ends).tolist():  # they need coefficients of minimum norm
-            window = self.window(int(members[i]), view=True)
-            window._take(rows, (position[i], ends[i]), leaving, errors, none, NO_ROWS, [0])
+        roll(self._stack, (members, position.copy(), ends), rows, leaving, NO_ROWS, errors)
 
     def _roll_path(
         self,
@@ -339,26 +334,14 @@ class WindowStack:
     ) -> None:
         """Do :func:`_roll`, and add the states after the rows to a path."""
         (n, m), state, kind = rows.Y.shape, self.state, self.kind
-        trace, limits = Trace.empty(n, m, state.n_coefs, **path.wants), kind.limits.square_root
-        samples = np.zeros(n, np.int64)
-        stack, arriving = self._in_kernels, (*rows, leaving, samples)
+        trace = Trace.empty(n, m, state.n_coefs, **path.wants)
+        samples, (members, begins, ends) = np.zeros(n, np.int64), turns
 
-        def with_care(turn: Turns, *after: Any) -> None:
-            how = limits, kind.intercept, errors, trace.arrays, after
-            window_kernels.roll_members_unsettled(stack, turn, arriving, *how)
+        def write(at: NDArray[np.int64], members: NDArray[np.int64]) -> None:
+            state.write(trace, at, members, kind)
 
-        members, position, ends = turns[0], turns[1].copy(), turns[2]
-        while members.size:
-            turn, written = (members, position, ends), np.empty(members.size, np.bool_)
-            how = limits, errors, trace.arrays, written
-            window_kernels.roll_members_path(stack, turn, arriving, *how)
-            if not written.all():
-                state.write(trace, position[~written] - 1, members[~written], kind)
-            stopped = position < ends
-            members, position, ends = members[stopped], position[stopped], ends[stopped]
-            if members.size:
-                turn = members, position, ends
-                take_path_carefully(state, kind, turn, rows, errors, trace, with_care)
+        taken = rows, leaving, samples, errors
+        roll_path(self._stack, (members, begins.copy(), ends), *taken, trace, write)
         path.add(trace, numbers, state.ridge, kind.discounted, rows, turns)
         path.count[numbers] = samples
 

@@ -6,8 +6,10 @@ import math
 
 from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import LARGE, SMALL
+from olsq.online.forms.edges import check_spread
 from olsq.online.forms.factor.careful import learn_carefully
-from olsq.online.forms.factor.learning import learn
+from olsq.online.forms.factor.edges import check_call
+from olsq.online.forms.factor.learning import learn_sound, make_room
 
 # A walk learned and solved all rows; it waits before a row that a kernel does not learn; it learned
 # a row whose solution is left to the estimator.
@@ -18,10 +20,13 @@ DONE, WAITING, ABSORBED = 0, 1, 2
 def learn_row(state, rows, t, limits, errors):
     """Learn row t; return whether it was learned, and how many coefficients were held.
 
-    ``state`` = (the arrays of :func:`.learning.learn`, spread, whether there is an intercept).
+    ``state`` = (F, D, columns, tally, loss), spread, and whether there is an intercept.
     """
     own, spread, intercept = state
-    if learn(own, spread, rows, (t, t + 1), limits, errors) > t:
+    check_call(own, rows, (t, t + 1), errors)
+    check_spread(spread, own[1].shape[0], False)
+    room = make_room(own[1].shape[0], own[4].shape[0])
+    if learn_sound(own, spread, rows, (t, t + 1), limits, room, errors) > t:
         return True, 0
     end, held, _ = learn_carefully(own, spread, rows, (t, t + 1), limits, intercept, errors)
     return end > t, held

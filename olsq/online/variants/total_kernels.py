@@ -163,7 +163,11 @@ def solve(S, ratio, noise, theta):
             return gap, NONE if apart > MOST_ROUNDING * rounding else SEVERAL
         # V_22^T theta^T = -V_12^T: rows of V are the columns of V_2
         W = np.empty((m, m + p))
-        W[:, :m], W[:, m:] = V[p:, p:], -V[p:, :p]
+        for i in range(m):
+            for j in range(m):
+                W[i, j] = V[p + i, p + j]
+            for j in range(p):
+                W[i, m + j] = -V[p + i, j]
         triangularise(W, m, -1.0, np.empty(m + p))
         for j in range(p):
             for i in range(m - 1, -1, -1):

@@ -35,14 +35,13 @@ from olsq.online.forms.factor.careful import record_unknown
 from olsq.online.forms.factor.carrying import (
     absorb_and_carry,
     is_old,
-    make_carried,
     may_be_carried,
     read_afresh,
 )
 from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, called, inline, rank_of
 from olsq.online.forms.factor.registers import fma
-from olsq.online.forms.factor.snapshots import check_snapshots, keep, record_unsolved
+from olsq.online.forms.factor.snapshots import keep, record_unsolved
 from olsq.online.forms.factor.solving import solve
 from olsq.online.windows.arrays import (
     DEPARTED,
@@ -146,7 +145,11 @@ def take_single(state, window, rows, t, limits, room, errors):
 
 @called
 def roll_rows(state, window, rows, span, limits, room, errors):
-    """Do :func:`roll`, whose arguments have been checked."""
+    """Take the rows of a span into a window; return the first row not taken.
+
+    A row is not taken whose error needs coefficients of minimum norm that are not found with
+    vectors.  The arguments are those of :mod:`.members`, of one window.
+    """
     t = span[0]
     while t < span[1]:
         settled, _ = settle(state, window, rows, t, limits, room)
@@ -168,7 +171,12 @@ def roll_rows(state, window, rows, span, limits, room, errors):
 
 @called
 def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carried):
-    """Do :func:`roll_path`, whose arguments have been checked."""
+    """Do :func:`roll_rows`, and write the states after the rows to a trace.
+
+    Returns the first row not taken, which coefficients that are not determined have stopped, and
+    whether the state after the last one taken was written.  Coefficients and variances are carried
+    by gains and computed afresh, as in :func:`olsq.online.forms.factor.path.learn_path`.
+    """
     D, loss, t = state[1], state[4], span[0]
     since, single, fresh = -1, span[0], True
     while t < span[1]:
@@ -219,7 +227,11 @@ def roll_path_rows(state, window, rows, span, limits, room, errors, trace, carri
 
 @called
 def take_with_care(state, window, rows, span, limits, room, errors, trace, after):
-    """Do :func:`roll_path_unsettled`, whose arguments have been checked."""
+    """Take rows of a span, the first of which is not settled, until one is, or there is no room.
+
+    Returns the first row not taken, and whether that is because its errors need the coefficients
+    before it.  ``after`` is that of :func:`olsq.online.forms.factor.snapshots.learn_with_care`.
+    """
     (snapshots, known), t, place, settled = after, span[0], 0, False
     while t < span[1] and not settled and place < snapshots[0].shape[0]:
         has_errors = known and t == span[0]
@@ -276,62 +288,6 @@ def check_window(state, window, rows, span, errors, trace):
         count += 1 if takes_slot(window, rows, t) else 0
         if count > slots:
             raise ValueError("more rows would enter the ring than its shape has slots")
-
-
-@kernel(strict=True, makes_arrays=True)
-def roll(state, window, rows, span, limits, intercept, errors):
-    """Take the rows of a span into a window; return the first row not taken.
-
-    ``state`` = (F, D, columns, tally, loss); ``window`` and ``rows`` are the members of
-    :class:`.arrays.WindowArrays` and :class:`.arrays.Arriving`; ``limits`` as in
-    :func:`olsq.online.forms.factor.learning.learn`.  ``intercept`` says whether coefficient 0 is
-    one.  A row is not taken whose error needs coefficients of minimum norm that are not found with
-    vectors.
-    """
-    window, rows = WindowArrays(*window), Arriving(*rows)
-    check_window(state, window, rows, span, errors, None)
-    room = make_room(state[1].shape[0], state[4].shape[0], intercept)
-    return roll_rows(state, window, rows, span, limits, room, errors)
-
-
-@kernel(strict=True, makes_arrays=True)
-def roll_path(state, window, rows, span, limits, errors, trace):
-    """Do :func:`roll`, and write the states after the rows to a trace.
-
-    Returns the first row not taken, which coefficients that are not determined have stopped, and
-    whether the state after the last one taken was written.  Coefficients and variances are carried
-    by gains and computed afresh, as in :func:`olsq.online.forms.factor.path.learn_path`.
-    """
-    window, rows = WindowArrays(*window), Arriving(*rows)
-    check_window(state, window, rows, span, errors, trace)
-    d, m = state[1].shape[0], state[4].shape[0]
-    carried = make_carried(d, m, trace[1].shape[0] > 0)
-    room = make_room(d, m, False)
-    return roll_path_rows(state, window, rows, span, limits, room, errors, trace, carried)
-
-
-@kernel(strict=True, makes_arrays=True)
-def roll_unsettled(state, window, rows, t, limits, intercept, errors):
-    """Take row t, which is not settled and whose errors (n, m) are known."""
-    window, rows = WindowArrays(*window), Arriving(*rows)
-    check_window(state, window, rows, (t, t + 1), errors, None)
-    room = make_room(state[1].shape[0], state[4].shape[0], intercept)
-    take_unsettled(state, window, rows, t, limits, True, room, errors)
-
-
-@kernel(strict=True, makes_arrays=True)
-def roll_path_unsettled(state, window, rows, span, limits, intercept, errors, trace, after):
-    """Take rows of a span, the first of which is not settled, until one is, or there is no room.
-
-    Returns the first row not taken, and whether that is because its errors need the coefficients
-    before it.  ``after`` is that of :func:`olsq.online.forms.factor.snapshots.learn_with_care`.
-    """
-    window, rows = WindowArrays(*window), Arriving(*rows)
-    d, m = state[1].shape[0], state[4].shape[0]
-    check_window(state, window, rows, span, errors, trace)
-    check_snapshots(after[0], d, m)
-    room = make_room(d, m, intercept)
-    return take_with_care(state, window, rows, span, limits, room, errors, trace, after)
 
 
 @kernel(strict=True, makes_arrays=True)

@@ -12,6 +12,7 @@ from olsq.online.rows.durations import Duration
 from olsq.online.windows.arrays import FILLED, POSITIONS, SLOT
 
 NO_ROWS = np.empty(0, np.int64)  # of rows that leave: the ring is the window
+NO_FADES = np.empty(0)  # of rows that have not faded
 
 
 class Ring:

@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 
 from olsq.online.forms import schema
 from olsq.online.forms.counting import FAINTEST
-from olsq.online.forms.factor import snapshots
 from olsq.online.forms.factor.form import FactorForm
+from olsq.online.forms.factor.stack import Stack, Views, alone
 from olsq.online.forms.form import SMALL, copied
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import kernels
 from olsq.online.windows.arrays import DECAY, SAMPLES, SCALE
-from olsq.online.windows.ring import NO_ROWS, Ring
+from olsq.online.windows.ring import NO_FADES, NO_ROWS, Ring
+from olsq.online.windows.rolling import roll, roll_path
 
 SMALLEST_RING = 16  # slots of the ring that grows, to begin with
 
@@ -56,7 +57,7 @@ class RollingWindow(Ring):
         paired: bool = False,
     ) -> None:
         m, d = ring_Y.shape[1], ridge.size
-        self.form, self.ridge, self.paired = form, ridge, paired
+        self.form, self.ridge, self.paired, self._views = form, ridge, paired, Views()
         self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
         self.ring_t, self.ring_fade, self.duration, self.place = ring_t, ring_fade, duration, place
         self.bounds = np.zeros(d) if bounds is None else bounds
@@ -121,7 +122,7 @@ class RollingWindow(Ring):
 
     @property
     def _in_kernels(self) -> tuple[NDArray, ...]:
-        fades = np.empty(0) if self.ring_fade is None else self.ring_fade
+        fades = NO_FADES if self.ring_fade is None else self.ring_fade
         ring = self.ring_X, self.ring_Y, self.ring_w, fades, self.place, self.ridge
         return *ring, self.bounds, self.squares, self.counts, self.fading
 
@@ -139,54 +140,38 @@ class RollingWindow(Ring):
         if fades and self.ring_fade is None:
             self.ring_fade = (self.ring_w > 0).astype(np.float64)
         samples = NO_ROWS if self.ring_fade is None else np.zeros(len(gates), np.int64)
-        leaving, taken = self._count_leaving(rows, times), [0]
+        leaving, turns = self._count_leaving(rows, times), alone(0, gates.size)
+        taken = rows, leaving, samples, residual
         try:
-            self._take(rows, (0, gates.size), leaving, residual, trace, samples, taken)
+            if trace.wanted:
+                roll_path(
+                    self._stack, turns, *taken, trace, lambda at, _: trace.write(at, self.form)
+                )
+            else:
+                roll(self._stack, turns, *taken)
         except BaseException:  # an interrupt between two steps
-            residual[taken[0] :] = np.nan
+            residual[turns[1][0] :] = np.nan
             raise
         return samples if samples.size else None
 
-    def _take(
-        self,
-        rows: Rows,
-        span: tuple[int, int],
-        leaving: NDArray[np.int64],
-        residual: NDArray,
-        trace: Trace,
-        samples: NDArray[np.int64],
-        taken: list[int],
-    ) -> None:
-        state, window = self.form.in_kernels, self._in_kernels
-        arriving = *rows, leaving, samples
-        t, stop = span
-        limits, intercept = self.form.limits.square_root, bool(self.form.intercept)
+    @property
+    def _stack(self) -> Stack:
+        """The window as a stack of one."""
+        form, arrays = self.form, self._in_kernels
 
-        def with_care(
-            span: tuple[int, int], known: bool, states: snapshots.Snapshots
-        ) -> tuple[int, bool]:
-            how = limits, intercept, residual, trace.arrays, (tuple(states), known)
-            return kernels.roll_path_unsettled(state, window, arriving, span, *how)
+        def views() -> tuple[Any, ...]:
+            (X, Y, weights, fades), own = arrays[:4], arrays[4:]
+            states = tuple(array[None] for array in form.in_kernels)
+            places = np.zeros(1, np.int64), np.array([len(weights)]), np.array([fades.size > 0])
+            return states, (X, Y, weights, fades), (*places, *(array[None] for array in own))
 
-        while t < stop:
-            if trace.wanted:
-                end, written = kernels.roll_path(
-                    state, window, arriving, (t, stop), limits, residual, trace.arrays
-                )
-                if not written and end > t:
-                    trace.write(end - 1, self.form)
-                t = taken[0] = end
-                if t < stop:
-                    t = snapshots.take(self.form, rows, (t, stop), residual, trace, with_care)
-            else:
-                t = taken[0] = kernels.roll(
-                    state, window, arriving, (t, stop), limits, intercept, residual
-                )
-                if t < stop:
-                    residual[t] = rows.Y[t] - self.form.coefficients() @ rows.X[t]
-                    kernels.roll_unsettled(state, window, arriving, t, limits, intercept, residual)
-                    t += 1
-            taken[0] = t
+        return Stack(
+            self._views.of(form.in_kernels + arrays, views),
+            form.limits.square_root,
+            bool(form.intercept),
+            lambda _: form.coefficients()[None],
+            lambda: form,
+        )
 
     def _make_anew(self) -> None:
         """Solve for the window's rows from nothing."""

@@ -15,9 +15,7 @@ import numpy as np
 
 from olsq.kernels import kernel
 from olsq.online.forms.counting import absorb_squares, count_row, noise_level
-from olsq.online.forms.edges import check_spread
 from olsq.online.forms.factor.counters import count_squares, is_sound
-from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_row, called, clear_row, inline, load_row
 from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, UNKNOWN, WILDEST
 from olsq.online.forms.factor.noise import absorb_carefully, find_noise
@@ -349,12 +347,10 @@ def take_carefully(state, rows, t, limits, start, known, errors):
 def learn_carefully(state, spread, rows, span, limits, intercept, errors):
     """Absorb rows until the state is sound; return (first row left, number held, done).
 
-    One by one, those that :func:`.learning.learn` leaves; ``intercept`` says whether coefficient 0
-    is one.  ``done`` is False before a row whose error needs coefficients of minimum norm that are
-    not found with vectors: the caller computes it.
+    One by one, those that :func:`.learning.learn_sound` leaves; ``intercept`` says whether
+    coefficient 0 is one.  ``done`` is False before a row whose error needs coefficients of minimum
+    norm that are not found with vectors: the caller computes it.
     """
-    check_call(state, rows, span, errors)
-    check_spread(spread, state[1].shape[0], False)
     first = 1 if intercept else 0
     start = make_start(state[1].shape[0], state[4].shape[0], first)
     held, t, done = 0, span[0], True
@@ -372,11 +368,9 @@ def learn_carefully(state, spread, rows, span, limits, intercept, errors):
 
 
 @kernel(strict=True, makes_arrays=True)
-def take_known(state, spread, rows, limits, intercept, errors):
-    """Absorb one row, whose a-priori errors (1, m) are known; return (share, number held)."""
-    check_call(state, rows, (0, 1), errors)
-    check_spread(spread, state[1].shape[0], False)
+def take_known(state, spread, rows, t, limits, intercept, errors):
+    """Absorb row t, whose a-priori errors are known; return the number of coefficients held."""
     start = 1 if intercept else 0, np.empty((0, 0)), np.full(2, -1)
-    share, held = take_carefully(state, rows, 0, limits, start, True, errors)
-    absorb_squares(spread, rows[0], rows[2], rows[3], 0, 1)
-    return share, held
+    _, held = take_carefully(state, rows, t, limits, start, True, errors)
+    absorb_squares(spread, rows[0], rows[2], rows[3], t, t + 1)
+    return held

@@ -104,10 +104,10 @@ def read_state(state, reading, ridge, limits):
 def learn(form, fixed, rows, span, limits, intercept, errors, trace):
     """Absorb rows of a span; return the first row left, and how many coefficients were held.
 
-    ``form`` = (state, spread) as of :func:`.learning.learn`.  ``fixed`` is (reading, ridge) where
-    a-priori errors (n, m), and a trace of all states or None, are wanted: the reading is that of
-    the state before the span, and at the end that after the last row.  The function returns where
-    it is singular.  Where nothing is wanted ``fixed`` is None, and errors mean nothing.
+    ``form`` = (state, spread) as of :func:`.learning.learn_sound`.  ``fixed`` is (reading, ridge)
+    where a-priori errors (n, m), and a trace of all states or None, are wanted: the reading is that
+    of the state before the span, and at the end that after the last row.  The function returns
+    where it is singular.  Where nothing is wanted ``fixed`` is None, and errors mean nothing.
     """
     state, spread = form
     check_call(state, rows, span, errors)

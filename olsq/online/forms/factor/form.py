@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from olsq.kernels import kernel
 from olsq.online.forms import schema
 from olsq.online.forms.counting import DECAY, noise_level
-from olsq.online.forms.factor import careful, learning, path, snapshots
+from olsq.online.forms.factor import stack
 from olsq.online.forms.factor.counters import hide_held
 from olsq.online.forms.factor.solving import solve, variances
 from olsq.online.forms.form import Form
@@ -166,70 +166,26 @@ class FactorForm(Form):
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
-        if not trace.wanted:
-            return self._update(rows, start, stop, residual)
-        t, arrays = start, tuple(trace)
-
-        def with_care(
-            span: tuple[int, int], known: bool, states: snapshots.Snapshots
-        ) -> tuple[int, bool]:
-            end, held, lacking = snapshots.learn_with_care(
-                (self.in_kernels, self.spread_in_kernels),
-                tuple(rows),
-                span,
-                self.limits.square_root,
-                self.intercept,
-                residual,
-                arrays,
-                (tuple(states), known),
-            )
-            self.held += held
-            return end, lacking
-
-        while t < stop:
-            t = path.learn_path(
-                self.in_kernels,
-                self.spread_in_kernels,
-                tuple(rows),
-                (t, stop),
-                self.limits.square_root,
-                residual,
-                arrays,
-            )
-            if t < stop:
-                t = snapshots.take(self, rows, (t, stop), residual, trace, with_care)
+        turns = stack.alone(start, stop)
+        if trace.wanted:
+            stack.learn_path(self._alone, turns, rows, residual, trace)
+        else:
+            stack.learn(self._alone, turns, rows, residual)
         return stop
 
-    def _update(self, rows: Rows, start: int, stop: int, residual: NDArray) -> int:
-        t, arrays, state, limits = start, tuple(rows), self.in_kernels, self.limits.square_root
-        spread = self.spread_in_kernels
-        while t < stop:
-            t = learning.learn(state, spread, arrays, (t, stop), limits, residual)
-            if t == stop:
-                break
-            t, held, done = careful.learn_carefully(
-                state, spread, arrays, (t, stop), limits, self.intercept, residual
-            )
-            if held:  # adding 0 to an array takes as long as a row
-                self.held += held
-            if not done:
-                self._take_new_direction(rows, t, residual)
-                t += 1
-        return stop
-
-    def _take_new_direction(self, rows: Rows, t: int, residual: NDArray) -> None:
-        """Absorb a row whose error needs coefficients of minimum norm of columns of many sizes."""
-        residual[t] = rows.Y[t] - self.coefficients() @ rows.X[t]
-        row = tuple(a[t : t + 1] for a in rows)
-        _, held = careful.take_known(
-            self.in_kernels,
-            self.spread_in_kernels,
-            row,
+    @property
+    def _alone(self) -> stack.Stack:
+        """The state as a stack of one."""
+        F, D, columns, tally, loss = self.in_kernels
+        views = F[None], D[None], columns[None], tally[None], loss[None]
+        seen = np.zeros(1, np.int64)  # samples, which an estimator counts by itself
+        return stack.Stack(
+            (*views, self.held, seen, self.spread_in_kernels),
             self.limits.square_root,
             self.intercept,
-            residual[t : t + 1],
+            lambda _: self.coefficients()[None],
+            lambda: self,
         )
-        self.held += held
 
     # -- reading ----------------------------------------------------------------------------------
 

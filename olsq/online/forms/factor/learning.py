@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.kernels import kernel
 from olsq.online.forms.counting import absorb_squares, count_row
-from olsq.online.forms.edges import check_spread
 from olsq.online.forms.factor.counters import (
     count_rows,
     count_squares,
     four_are_sound,
     row_is_sound,
 )
-from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import (
     absorb_four,
     absorb_row,
@@ -49,7 +46,12 @@ def make_room(d, m):
 
 @called
 def learn_sound(state, spread, rows, span, limits, room, errors):
-    """Absorb rows of a span up to one that needs care; return the first row not absorbed."""
+    """Absorb rows of a span up to one that needs care; return the first row not absorbed.
+
+    ``state`` = (F, D, columns, tally, loss), ``spread`` (d, d) or None is a factor of the squared
+    weights; the others are those of :mod:`.members`.  Care is what :mod:`.careful` does where a
+    pivot is 0 or rounding noise.
+    """
     F, D, columns, tally, loss = state
     X, _, gates, weights = rows
     scratch, fresh, w = room
@@ -66,19 +68,3 @@ def learn_sound(state, spread, rows, span, limits, room, errors):
         t += 1
     absorb_squares(spread, X, gates, weights, span[0], t)
     return t
-
-
-@kernel(strict=True, makes_arrays=True)
-def learn(state, spread, rows, span, limits, errors):
-    """Check the arguments of :func:`learn_sound`, and do it.
-
-    ``state`` = (F, D, columns, tally, loss), ``spread`` (d, d) or None is a factor of the squared
-    weights; ``rows`` = (X, Y, gates, weights), of which those of ``span`` = (start, stop) are
-    absorbed; ``limits`` = (epsilon of the state, floor of a column's information, relative rounding
-    error of the data).  ``errors`` (n, m) receives the a-priori errors.  Care is what
-    :mod:`.careful` does where a pivot is 0 or rounding noise.
-    """
-    check_call(state, rows, span, errors)
-    check_spread(spread, state[1].shape[0], False)
-    room = make_room(state[1].shape[0], state[4].shape[0])
-    return learn_sound(state, spread, rows, span, limits, room, errors)

@@ -14,7 +14,6 @@ from olsq.online.forms.counting import (
     record_counts,
     sandwich_diagonal,
 )
-from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
 from olsq.online.forms.factor.carrying import (
     absorb_and_carry,
     is_old,
@@ -28,7 +27,6 @@ from olsq.online.forms.factor.counters import (
     hide_held,
     row_is_sound,
 )
-from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import called, inline, rank_of
 from olsq.online.forms.factor.learning import absorb_sound_row, make_scratch
 from olsq.online.forms.factor.registers import fma
@@ -68,16 +66,13 @@ def kept_of_four(gates, t):
 
 @kernel(strict=True)
 def learn_path(state, spread, rows, span, limits, errors, trace):
-    """Do :func:`.learning.learn`, and write the states after the rows to a trace.
+    """Do :func:`.learning.learn_sound`, and write the states after the rows to a trace.
 
     Coefficients and variances are carried over four rows, see :mod:`.carrying`.
     """
-    check_call(state, rows, span, errors)
     F, D, columns, tally, loss = state
     X, _, gates, weights = rows
-    d, m, n = D.shape[0], loss.shape[0], X.shape[0]
-    check_trace(trace, n, d, m)
-    check_spread(spread, d, wants_sandwich(trace))
+    d, m = D.shape[0], loss.shape[0]
     coefs, diags, losses, counts, recursive, sandwich = trace
     carries = sandwich.shape[0] == 0
     has_variances = diags.shape[0] > 0

@@ -7,7 +7,6 @@ whose coefficients the basis of the first rows gives are not kept: see :mod:`.ca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -16,12 +15,10 @@ from numpy.typing import NDArray
 
 from olsq.kernels import kernel
 from olsq.online.forms.counting import RANK, absorb_squares, record_counts
-from olsq.online.forms.edges import check_spread, check_trace, wants_sandwich
 from olsq.online.forms.factor.careful import make_start, record_unknown, take_carefully
 from olsq.online.forms.factor.counters import is_sound
-from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import called, inline, rank_of
-from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.rows import Trace
 
 if TYPE_CHECKING:
     from olsq.online.forms.factor.form import FactorForm
@@ -122,13 +119,9 @@ def learn_with_care(form, rows, span, limits, intercept, errors, trace, after):
     :func:`record_unsolved`.
     """
     (state, spread), (snapshots, known) = form, after
-    check_call(state, rows, span, errors)
     _, D, columns, tally, loss = state
     X, _, gates, weights = rows
     d, m, held, t, place = D.shape[0], loss.shape[0], 0, span[0], 0
-    check_trace(trace, X.shape[0], d, m)
-    check_spread(spread, d, wants_sandwich(trace))
-    check_snapshots(snapshots, d, m)
     start, sound, lacking = make_start(d, m, 1 if intercept else 0), False, False
     while t < span[1] and not sound and place < snapshots[0].shape[0]:
         has_errors = known and t == span[0]
@@ -146,35 +139,6 @@ def learn_with_care(form, rows, span, limits, intercept, errors, trace, after):
             place += 1
         t += 1
     return t, held, lacking
-
-
-def take(
-    form: FactorForm,
-    rows: Rows,
-    span: tuple[int, int],
-    errors: NDArray,
-    trace: Trace,
-    absorb: Callable[[tuple[int, int], bool, Snapshots], tuple[int, bool]],
-) -> int:
-    """Take rows of a span until the state is sound; return the first row left.
-
-    ``absorb(span, known, snapshots)`` does it, as :func:`learn_with_care`, and returns that row and
-    whether its errors are lacking.
-    """
-    m, d, (t, stop) = form.loss.shape[0], form.D.shape[0], span
-    states = Snapshots.empty(min(stop - t, rows_at_once(d)), m, d, form.spread.size > 0)
-    lacking = False
-    while True:
-        states.at.fill(-1)
-        end, lacking = absorb((t, stop), lacking, states)
-        read(states, trace, form)
-        if not lacking:
-            return end
-        # Read from the state, as in a call that begins here: by the basis bits may differ.
-        was_read = end > t and (states.at == end - 1).any()
-        before = trace.coef[end - 1] if was_read else form.coefficients()
-        errors[end] = rows.Y[end] - predict(before[None], rows.X[end : end + 1])[0]
-        t = end
 
 
 def read(snapshots: Snapshots, trace: Trace, like: FactorForm) -> None:

@@ -1,4 +1,12 @@
-"""Kernels of the windows of many groups, whose rings lie in line."""
+"""Kernels over the windows of a stack, whose rings lie in line; an estimator's is a stack of one.
+
+``stack`` = (states, rings, windows), members first: ``states`` = (F, D, columns, tally, loss),
+``windows`` = (first, slots, faded, place, ridge, bounds, squares, counts, fading), and ``rings`` =
+(X, Y, weights, fades), in which a member has the slots from ``first`` on; see :mod:`.arrays`.
+``turns`` = (members, position, ends): rows ``position[i]`` to ``ends[i]`` come to ``members[i]``,
+and each position moves to the first row that was not taken.  ``rows`` are the members of
+:class:`.arrays.Arriving`, ``limits`` as in :mod:`olsq.online.forms.factor.members`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,7 @@ from olsq.online.forms.factor.carrying import make_carried
 from olsq.online.forms.factor.snapshots import check_snapshots, own_snapshots
 from olsq.online.windows.arrays import FILLED, SLOT, Arriving, WindowArrays
 from olsq.online.windows.kernels import check_window, roll_path_rows, roll_rows, take_with_care
-from olsq.online.windows.learning import make_room
+from olsq.online.windows.learning import make_room, take_unsettled
 
 
 @kernel(strict=True, forceinline=True, makes_arrays=True)
@@ -97,14 +105,9 @@ def check_windows(stack, turns, rows, errors, trace):
 
 @kernel(strict=True, makes_arrays=True)
 def roll_members(stack, turns, rows, limits, intercept, errors):
-    """Take rows ``position[i]`` to ``ends[i]`` into the window of ``members[i]``, for each i.
+    """Do :func:`.kernels.roll_rows` for every member.
 
-    ``stack`` = (states, rings, windows), members first: ``states`` = (F, D, columns, tally, loss),
-    ``windows`` = (first, slots, faded, place, ridge, bounds, squares, counts, fading), and
-    ``rings`` = (X, Y, weights, fades), in which a member has the slots from ``first`` on.
-    ``turns`` = (members, position, ends).  The others are those of
-    :func:`olsq.online.windows.kernels.roll`.  Each position moves to the first row that was not
-    taken.
+    ``intercept`` says whether coefficient 0 is one; ``errors`` (n, m) receives the a-priori errors.
     """
     (states, rings, windows), (members, position, ends) = stack, turns
     rows = Arriving(*rows)
@@ -118,8 +121,24 @@ def roll_members(stack, turns, rows, limits, intercept, errors):
 
 
 @kernel(strict=True, makes_arrays=True)
+def take_unsettled_rows(stack, turns, rows, limits, intercept, errors):
+    """Take one row of every member, which is not settled and whose errors (n, m) are known."""
+    (states, rings, windows), (members, position, _) = stack, turns
+    rows = Arriving(*rows)
+    check_windows(stack, turns, rows, errors, None)
+    room = make_room(states[1].shape[1], states[4].shape[1], intercept)
+    for i in range(members.shape[0]):
+        if position[i] == rows.X.shape[0]:
+            raise ValueError("a row is outside of the shape of X")
+        state, window = state_of(states, members[i]), window_of(rings, windows, members[i])
+        room.start[2][0] = -1
+        take_unsettled(state, window, rows, position[i], limits, True, room, errors)
+        position[i] += 1
+
+
+@kernel(strict=True, makes_arrays=True)
 def roll_members_path(stack, turns, rows, limits, errors, trace, written):
-    """Do :func:`olsq.online.windows.kernels.roll_path` for every member.
+    """Do :func:`.kernels.roll_path_rows` for every member.
 
     ``written[i]`` is False where the state after a member's last row taken was not written.
     """
@@ -141,7 +160,7 @@ def roll_members_path(stack, turns, rows, limits, errors, trace, written):
 
 @kernel(strict=True, makes_arrays=True)
 def roll_members_unsettled(stack, turns, rows, limits, intercept, errors, trace, after):
-    """Do :func:`olsq.online.windows.kernels.roll_path_unsettled` for every member.
+    """Do :func:`.kernels.take_with_care` for every member.
 
     ``after`` = (snapshots, known): as many snapshots for each member, one's after the other's;
     ``known[i]`` says whether its first row's errors are known, and receives whether those of the
