@@ -175,6 +175,7 @@ def test_half_life_in_time_and_windows_of_time():
     {"forget": 0.97, "fit_intercept": True}, {"forget": 0.97, "ridge": 0.3, "ridge_mode": "fixed"},
     {"window": 45, "ridge": 1e-3, "min_samples": 4}, {"window": 45, "window_of": "positions"},
     {"window": 45, "half_life": 9}, {"window": 45, "forget": 0.95, "window_of": "positions"},
+    {"noise_variance": 0.3, "ridge": 2.0}, {"noise_variance": 0.3, "window": 45, "ridge": 2.0},
 ], ids=lambda p: "-".join(p))  # fmt: skip
 def test_path_is_that_of_one_machine(parameters):
     X, y, weight = stream(7)
