@@ -546,6 +546,19 @@ def test_keys_without_a_usable_row_stay():
     np.testing.assert_allclose(predicted, one.predict(X, by=by) + 0 * y, rtol=1e-11)
 
 
+@pytest.mark.parametrize("options", [{}, {"window": 9}, {"window": 9, "fit_intercept": True}])
+def test_partitions_without_a_label(options):
+    """And a label only on rows with a missing value; in the first partitions, and later."""
+    X, y, _ = stream(12)
+    by = (np.arange(N) % 2).astype(float)
+    by[:45], by[150:200] = np.nan, np.nan
+    by[20:25], X[20:25] = 1, np.nan
+    one = olsq.coefficient_path(X, y, by=by, **options)
+    assert_same_path(distributed.coefficient_path(cut(X), cut(y), by=cut(by), **options), one)
+    with pytest.raises(ValueError, match="by has no label in any row"):
+        olsq.coefficient_path(X, y, by=np.full(N, np.nan), **options)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("by", [False, True])
 @pytest.mark.parametrize(
