@@ -149,7 +149,9 @@ class Work:
         assert self.options is not None
         last = None if before is None else before.rows
         every = rows if last is None else joined(last, rows)
-        if not rows.n or not pieces.can_learn(self.estimator(), every):
+        labelled = [members for _, members in every.groups]
+        known = every if every.by is None or not labelled else every.take(np.concatenate(labelled))
+        if not (rows.n and labelled and pieces.can_learn(self.estimator(), known)):
             return pieces.blank(rows, self.parameters["fit_intercept"], np.nan)
         factors = {} if every.forget is None else {"forget": every.forget}
         path = whole_path(

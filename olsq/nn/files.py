@@ -56,6 +56,8 @@ def save(path: Path, model: Any) -> None:
 
     Raises
     ------
+    TypeError
+        If the model is no module.
     ValueError
         If the model differs from what its constructor's arguments make by more than weights and
         solvers.
@@ -71,6 +73,10 @@ def save(path: Path, model: Any) -> None:
     >>> bool((olsq.nn.load(path).embedding == model.embedding).all())
     True
     """
+    if not isinstance(model, eqx.Module):
+        raise TypeError(
+            f"model must be a module of olsq.nn, got a {type(model).__name__}: save(path, model)"
+        )
     metadata = {
         "olsq.format": FORMAT,
         "olsq.version": olsq.__version__,

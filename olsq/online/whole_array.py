@@ -231,14 +231,16 @@ def path_of(
     times: Any,
     forget: Any = None,
     statistics: bool = True,
+    need_usable: bool = True,
     **errors: Any,
 ) -> CoefficientPath:
     """Return the path of an estimator over its next rows; times that do not count are labels.
 
+    With ``need_usable`` a fresh one refuses rows of which it can learn none.
     ``errors`` are what standard errors of a window mean.
     """
     options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
-    fresh = not estimator.__sklearn_is_fitted__()
+    fresh = need_usable and not estimator.__sklearn_is_fitted__()
     labels_only = times is not None and estimator._duration(True) is None
     labelled = with_times(Labels(), times) if labels_only else None
     path = estimator.partial_fit_path(

@@ -175,6 +175,7 @@ def test_half_life_in_time_and_windows_of_time():
     {"forget": 0.97, "fit_intercept": True}, {"forget": 0.97, "ridge": 0.3, "ridge_mode": "fixed"},
     {"window": 45, "ridge": 1e-3, "min_samples": 4}, {"window": 45, "window_of": "positions"},
     {"window": 45, "half_life": 9}, {"window": 45, "forget": 0.95, "window_of": "positions"},
+    {"noise_variance": 0.3, "ridge": 2.0}, {"noise_variance": 0.3, "window": 45, "ridge": 2.0},
 ], ids=lambda p: "-".join(p))  # fmt: skip
 def test_path_is_that_of_one_machine(parameters):
     X, y, weight = stream(7)
@@ -543,6 +544,19 @@ def test_keys_without_a_usable_row_stay():
     predicted = found.predict(X, by=by)
     np.testing.assert_array_equal(np.isnan(predicted), np.isnan(one.predict(X, by=by) + y))
     np.testing.assert_allclose(predicted, one.predict(X, by=by) + 0 * y, rtol=1e-11)
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 9}, {"window": 9, "fit_intercept": True}])
+def test_partitions_without_a_label(options):
+    """And a label only on rows with a missing value; in the first partitions, and later."""
+    X, y, _ = stream(12)
+    by = (np.arange(N) % 2).astype(float)
+    by[:45], by[150:200] = np.nan, np.nan
+    by[20:25], X[20:25] = 1, np.nan
+    one = olsq.coefficient_path(X, y, by=by, **options)
+    assert_same_path(distributed.coefficient_path(cut(X), cut(y), by=cut(by), **options), one)
+    with pytest.raises(ValueError, match="by has no label in any row"):
+        olsq.coefficient_path(X, y, by=np.full(N, np.nan), **options)
 
 
 @pytest.mark.full

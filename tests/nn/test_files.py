@@ -142,6 +142,14 @@ def test_a_changed_model_is_refused_before_it_is_lost(path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("model", ["model.safetensors", None, {"weight": np.zeros(3)}])
+def test_what_is_no_model_is_refused(path, model):
+    """Also a path in its place: ``torch.save`` and ``save_pretrained`` take the model first."""
+    with pytest.raises(TypeError, match=r"model must be a module.*save\(path, model\)"):
+        olsq.nn.save(path, model)
+    assert not path.exists()
+
+
 def test_missing_file(path):
     with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
         olsq.nn.load(path)

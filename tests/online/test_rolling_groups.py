@@ -212,17 +212,24 @@ def test_a_window_of_time_is_one_length_however_it_is_written(first, second):
     alone.set_params(window=second).partial_fit(X[20:], y[20:], times=times[20:])
 
 
-def test_without_a_label_there_are_no_groups_and_an_answer():
+@pytest.mark.parametrize("intercept", [True, False])
+def test_without_a_label_there_are_no_groups_and_an_answer(intercept):
     """As of ``GroupedLeastSquares``: after rows without any label, and after a file of them."""
+    options = {"fit_intercept": intercept}
     X, y = rows("samples")[:2]
     Y = np.column_stack([y, -y])
     by = np.array(["a", "b"])[np.arange(N) % 2]
     for target in (y, Y):
         groups, all_rows = (
             make().partial_fit(X, target, by=[None] * N)
-            for make in (lambda: olsq.GroupedRollingLeastSquares(9), olsq.GroupedLeastSquares)
+            for make in (
+                lambda: olsq.GroupedRollingLeastSquares(9, **options),
+                lambda: olsq.GroupedLeastSquares(**options),
+            )
         )
-        for est in (groups, olsq.loads(groups.to_bytes()), olsq.merge(groups, groups)):
+        begun = olsq.GroupedRollingLeastSquares(9, **options)
+        begun.partial_fit_path(X[:0], target[:0], by=by[:0])
+        for est in (begun, groups, olsq.loads(groups.to_bytes()), olsq.merge(groups, groups)):
             for name in ("coef_", "intercept_", "sigma2_", "rank_", "n_samples_seen_"):
                 found, like = getattr(est, name), getattr(all_rows, name)
                 assert found.shape == like.shape
@@ -230,7 +237,7 @@ def test_without_a_label_there_are_no_groups_and_an_answer():
             assert est.keys() == []
             np.testing.assert_array_equal(est.predict(X, by=by), all_rows.predict(X, by=by))  # NaN
             assert np.isnan(est.predict_interval(X, by=by)[0]).all()
-        known = olsq.GroupedRollingLeastSquares(9).fit(X, target, by=by)
+        known = olsq.GroupedRollingLeastSquares(9, **options).fit(X, target, by=by)
         for merged in (olsq.merge(known, groups), olsq.merge(groups, known)):
             np.testing.assert_array_equal(merged.coef_, known.coef_)
         with pytest.raises(ValueError, match="features"):

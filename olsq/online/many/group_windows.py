@@ -192,7 +192,7 @@ class GroupWindows(NamedTuple):
         """
         if self.values is None:
             return None
-        by_part = self.values.reshape(len(self.values), len(self.stacks), -1)
+        by_part = self.values.reshape(len(self.values), len(self.stacks), self.origin.n_features)
         values = by_part[:, part].copy()  # contiguous, as the kernel takes it
         counts = constant_rows(by_group, learned.astype(np.float64), X, values)
         by_part[:, part] = values

@@ -39,6 +39,8 @@ from olsq.online.rows.times import (
 )
 from olsq.progress import count_groups
 
+NO_LABEL = "by has no label in any row: no group is left to learn"
+
 
 def grouped_path(
     alone: Callable[..., CoefficientPath], X: Any, y: Any, by: Any, options: dict[str, Any]
@@ -67,7 +69,7 @@ def grouped_path(
             f"by has no label in row {int(np.argmax(lost))}; such rows read NaN with missing='skip'"
         )
     if lost.all():
-        raise ValueError("by has no label in any row: no group is left to learn")
+        raise ValueError(NO_LABEL)
     order = np.argsort(codes, kind="stable")[int(lost.sum()) :]
     counts = np.bincount(codes[~lost])
     ends = np.cumsum(counts)
@@ -227,6 +229,8 @@ def _in_windows(X: Any, y: Any, by: Any, options: dict[str, Any]) -> Coefficient
     asked = {"statistics": options["statistics"], "robust": robust}
     path = groups._learn(X, y, *how, want_path=True, **asked)
     assert path is not None
+    if not groups.keys():
+        raise ValueError(NO_LABEL)
     if np.isnan(path.residual).all():
         raise no_usable_row(real_array(y, "y"))
     return path

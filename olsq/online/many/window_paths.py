@@ -140,5 +140,6 @@ class WindowPath(NamedTuple):
 
 def rows_by_member(members: NDArray[np.int64], n: int) -> GroupRows:
     """Return the rows of each of n members, in order."""
-    ends = np.cumsum(np.bincount(members, minlength=n))
-    return GroupRows(np.argsort(members, kind="stable"), np.append(0, ends[:-1]), ends)
+    counts = np.bincount(members, minlength=n)
+    ends = np.cumsum(counts)
+    return GroupRows(np.argsort(members, kind="stable"), ends - counts, ends)

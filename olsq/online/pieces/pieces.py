@@ -143,12 +143,9 @@ def path_after(
     Rows before the first that can be learned read as they do at the beginning of a stream.
     """
     X, y, sample_weight, forget, times, _ = rows
-    if piece is not None:
-        return path_of(begun(estimator, piece), X, y, sample_weight, times, forget)
     refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
-    if not rows.n or not can_learn(estimator, rows):
-        return blank(rows, estimator.fit_intercept)
-    return path_of(estimator, X, y, sample_weight, times, forget)
+    before = estimator if piece is None else begun(estimator, piece)
+    return path_of(before, X, y, sample_weight, times, forget, need_usable=False)
 
 
 def can_learn(estimator: Any, rows: PieceRows) -> bool:
