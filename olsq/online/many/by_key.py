@@ -38,7 +38,7 @@ def of_groups(name: str, empty: float = np.nan) -> Any:
 
 
 class ByKey(Estimator):
-    """Base of the regressions by group; subclasses define ``_learn`` and ``_known``."""
+    """Base of the regressions by group, whose ``_learn``, ``_known`` and ``self[key]`` differ."""
 
     feature_names_in_: NDArray[np.object_]
     metadata_: dict[str, Any]
@@ -50,6 +50,10 @@ class ByKey(Estimator):
 
     def _known(self) -> Collection[Any]:
         """Return the keys so far, in order of appearance."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the estimator of one group."""
         raise NotImplementedError
 
     # -- learning ---------------------------------------------------------------------------------
