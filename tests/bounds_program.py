@@ -6,6 +6,7 @@ With the argument "streams" only kernels that also run uncompiled, as Python, wh
 import itertools
 import sys
 import warnings
+from functools import partial
 
 import numba
 import numpy as np
@@ -139,7 +140,7 @@ def residuals(state, X):
 
 
 def groups(rng):
-    """Groups of rows: paths without statistics, and fits from moments."""
+    """Groups of rows: estimators, paths without statistics, and fits from moments."""
     for d in (1, 3):
         X, y, weights = rng.normal(size=(40, d)), rng.normal(size=40), rng.uniform(size=40)
         X[5] = np.nan
@@ -153,6 +154,11 @@ def groups(rng):
             same |= {"missing": "skip", "cov": "posterior", "noise_variance": None}
             fits = group_fits.fit_groups(X, y, lengths, given, same)
             group_fits.predict_groups(X, lengths, fits.coef, intercept)
+        kinds = olsq.GroupedLeastSquares, partial(olsq.GroupedRollingLeastSquares, window=5)
+        for kind, intercept in itertools.product(kinds, (False, True)):
+            est = kind(fit_intercept=intercept)
+            est.partial_fit(X, y, by=np.full(40, None))  # no row has a label yet
+            est.partial_fit(X, y, by=by).predict(X, by=by)
 
 
 if __name__ == "__main__":
