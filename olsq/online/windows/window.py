@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from olsq.online.forms import schema
 from olsq.online.forms.counting import FAINTEST
 from olsq.online.forms.factor.form import FactorForm
-from olsq.online.forms.factor.stack import Stack, Views, alone
+from olsq.online.forms.factor.stack import Kept, Stack, alone
 from olsq.online.forms.form import SMALL, copied
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
@@ -57,7 +57,7 @@ class RollingWindow(Ring):
         paired: bool = False,
     ) -> None:
         m, d = ring_Y.shape[1], ridge.size
-        self.form, self.ridge, self.paired, self._views = form, ridge, paired, Views()
+        self.form, self.ridge, self.paired, self._kept = form, ridge, paired, Kept()
         self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
         self.ring_t, self.ring_fade, self.duration, self.place = ring_t, ring_fade, duration, place
         self.bounds = np.zeros(d) if bounds is None else bounds
@@ -157,16 +157,15 @@ class RollingWindow(Ring):
     @property
     def _stack(self) -> Stack:
         """The window as a stack of one."""
-        form, arrays = self.form, self._in_kernels
+        # Arrays are replaced together: those of slots where the ring grows, F where targets go.
+        return self._kept.of((self.form.F, self.ring_X, self.ring_fade), self._as_stack)
 
-        def views() -> tuple[Any, ...]:
-            (X, Y, weights, fades), own = arrays[:4], arrays[4:]
-            states = tuple(array[None] for array in form.in_kernels)
-            places = np.zeros(1, np.int64), np.array([len(weights)]), np.array([fades.size > 0])
-            return states, (X, Y, weights, fades), (*places, *(array[None] for array in own))
-
+    def _as_stack(self) -> Stack:
+        form, (X, Y, weights, fades, *own) = self.form, self._in_kernels
+        states = tuple(array[None] for array in form.in_kernels)
+        places = np.zeros(1, np.int64), np.array([len(weights)]), np.array([fades.size > 0])
         return Stack(
-            self._views.of(form.in_kernels + arrays, views),
+            (states, (X, Y, weights, fades), (*places, *(array[None] for array in own))),
             form.limits.square_root,
             bool(form.intercept),
             lambda _: form.coefficients()[None],

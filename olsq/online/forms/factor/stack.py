@@ -7,6 +7,7 @@ minimum norm; those are made here, for all members together, and the kernels go 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,26 +41,26 @@ class Stack(NamedTuple):
 FIRST, NOBODY = np.zeros(1, np.int64), np.zeros(0, np.int64)
 
 
-class Views:
-    """What kernels take of the arrays of one stream, for as long as these are the same objects."""
+class Kept:
+    """A stack of one, kept for as long as its stream has the same arrays; no part of copies."""
 
-    __slots__ = "_arrays", "_made"
+    __slots__ = "_arrays", "_stack"
 
     def __init__(self) -> None:
         self._arrays: tuple[Any, ...] = ()
-        self._made: Any = None
+        self._stack: Stack | None = None
 
-    def of(self, arrays: tuple[Any, ...], make: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+    def of(self, arrays: tuple[Any, ...], make: Callable[[], Stack]) -> Stack:
         """Return ``make()``, made anew if one of the arrays is another than before."""
-        if [*map(id, arrays)] != [*map(id, self._arrays)]:
-            self._arrays, self._made = arrays, make()
-        return self._made
+        if self._stack is None or not all(map(is_, arrays, self._arrays)):
+            self._arrays, self._stack = arrays, make()
+        return self._stack
 
-    def __deepcopy__(self, memo: Any) -> Views:
-        return Views()
+    def __deepcopy__(self, memo: Any) -> Kept:
+        return Kept()
 
-    def __reduce__(self) -> tuple[type[Views], tuple[()]]:
-        return Views, ()
+    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
+        return Kept, ()
 
 
 def alone(start: int, stop: int) -> Turns:
