@@ -25,9 +25,8 @@ FULL_EXAMPLES = {
     "kalman_step", "KDA", "LanguageModel", "local_linear", "local_linear_step", "local_lstsq",
     "Longhorn", "make_step", "Mamba3", "mamba3", "Mesa", "mesa", "mesa_channel",
     "mesa_channel_step", "mesa_discounted", "mesa_update", "MesaChannel", "mlstm",
-    "non_augmented_loss",
-    "online_lstsq", "parallax_step", "preset", "regressions", "shard", "state_at", "streams",
-    "to_nnx", "ttt_linear", "ttt_linear_step", "ttt_mlp", "ttt_mlp_step",
+    "non_augmented_loss", "online_lstsq", "parallax_step", "preset", "regressions", "shard",
+    "state_at", "streams", "to_nnx", "ttt_linear", "ttt_linear_step", "ttt_mlp", "ttt_mlp_step",
 }  # fmt: skip
 
 current = RUNS[0]  # the run that is under way: conftest.py

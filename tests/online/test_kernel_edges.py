@@ -154,12 +154,11 @@ def window_calls(states, unknown, turns, filled=(WINDOW, 3)):
             stack = tuple(a.copy() for a in known), *members_windows(rows_in)
             residual, record = np.zeros((N, M)), trace(True)
             taken = tuple(factor_snapshots.Snapshots.empty(2 * N, M, D, False))
-            more = {
-                stacked.roll_members_path: (residual, record, np.zeros(2, bool)),
-                stacked.roll_members_unsettled: (
-                    False, residual, record, (taken, np.zeros(2, bool)),
-                ),
-            }.get(kernel, (False, residual))  # fmt: skip
+            more = False, residual
+            if kernel is stacked.roll_members_path:
+                more = residual, record, np.zeros(2, bool)
+            elif kernel is stacked.roll_members_unsettled:
+                more = False, residual, record, (taken, np.zeros(2, bool))
             own_turns, arriving = tuple(a.copy() for a in turns), (*rows(), own.copy())
             arriving = *arriving, np.zeros(N, np.int64)
             yield kernel, [stack, own_turns, arriving, (2e-16, 1e-60, 0.0), *more]

@@ -175,11 +175,11 @@ def test_ridges_far_apart_by_key_keep_every_digit_under_harsh_gates(gate, dtype)
 EVERY = (*SOLVERS[:1], *SOLVERS[2:], olsq.Neumann(40), olsq.Chebyshev())
 
 
-@pytest.mark.parametrize(("solver", "backend"), [
-    *((solver, "numpy") for solver in EVERY),
-    (EVERY[0], "jax"),
-    *(pytest.param(solver, "jax", marks=pytest.mark.full) for solver in EVERY[1:]),
-])  # fmt: skip
+CASES = [*((solver, "numpy") for solver in EVERY), (EVERY[0], "jax")]
+CASES += [pytest.param(solver, "jax", marks=pytest.mark.full) for solver in EVERY[1:]]
+
+
+@pytest.mark.parametrize(("solver", "backend"), CASES)
 def test_a_reset_forgets_moments_near_the_largest_number(solver, backend):
     """A read of the moments overflows, and is multiplied by the gate of 0."""
     largest = float(np.finfo(np.float32).max) / 2

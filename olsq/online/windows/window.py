@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from olsq.online.forms import schema
 from olsq.online.forms.counting import FAINTEST
 from olsq.online.forms.factor.form import FactorForm
-from olsq.online.forms.factor.stack import Kept, Stack, alone
+from olsq.online.forms.factor.stack import KeptStack, Stack, alone
 from olsq.online.forms.form import SMALL, copied
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
@@ -57,7 +57,7 @@ class RollingWindow(Ring):
         paired: bool = False,
     ) -> None:
         m, d = ring_Y.shape[1], ridge.size
-        self.form, self.ridge, self.paired, self._kept = form, ridge, paired, Kept()
+        self.form, self.ridge, self.paired, self._kept = form, ridge, paired, KeptStack()
         self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
         self.ring_t, self.ring_fade, self.duration, self.place = ring_t, ring_fade, duration, place
         self.bounds = np.zeros(d) if bounds is None else bounds

@@ -41,7 +41,7 @@ class Stack(NamedTuple):
 FIRST, NOBODY = np.zeros(1, np.int64), np.zeros(0, np.int64)
 
 
-class Kept:
+class KeptStack:
     """A stack of one, kept for as long as its stream has the same arrays; no part of copies."""
 
     __slots__ = "_arrays", "_stack"
@@ -56,11 +56,11 @@ class Kept:
             self._arrays, self._stack = arrays, make()
         return self._stack
 
-    def __deepcopy__(self, memo: Any) -> Kept:
-        return Kept()
+    def __deepcopy__(self, memo: Any) -> KeptStack:
+        return KeptStack()
 
-    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
-        return Kept, ()
+    def __reduce__(self) -> tuple[type[KeptStack], tuple[()]]:
+        return KeptStack, ()
 
 
 def alone(start: int, stop: int) -> Turns:
@@ -69,7 +69,7 @@ def alone(start: int, stop: int) -> Turns:
 
 
 def with_rows_left(turns: Turns) -> Turns:
-    """Return the turns of the members that have rows left: of all, the same arrays."""
+    """Return the turns of the members that have rows left: the same arrays, if all have some."""
     members, position, ends = turns
     if members.size == 1:
         return turns if position[0] < ends[0] else (NOBODY, NOBODY, NOBODY)
@@ -79,9 +79,9 @@ def with_rows_left(turns: Turns) -> Turns:
 
 def learn(stack: Stack, turns: Turns, rows: Rows, residual: NDArray[np.float64]) -> None:
     """Learn the rows of all members; members stop where care is needed, and go on together."""
-    given = tuple(rows)
+    plain = tuple(rows)
     while turns[0].size:
-        kernels.learn(stack.arrays, turns, given, stack.limits, residual)
+        kernels.learn(stack.arrays, turns, plain, stack.limits, residual)
         turns = with_rows_left(turns)
         if turns[0].size:
             _take_carefully(stack, turns, rows, residual)
@@ -92,14 +92,14 @@ def learn_path(
     stack: Stack, turns: Turns, rows: Rows, residual: NDArray[np.float64], trace: Trace
 ) -> None:
     """Do :func:`learn`, and write the states after the rows to a trace."""
-    arrays, given, out = stack.arrays, tuple(rows), (residual, tuple(trace))
+    arrays, plain, out = stack.arrays, tuple(rows), (residual, tuple(trace))
 
     def with_care(turn: Turns, *after: Any) -> None:
         how = stack.limits, stack.intercept, *out
-        kernels.learn_path_carefully(arrays, turn, given, *how, after)
+        kernels.learn_path_carefully(arrays, turn, plain, *how, after)
 
     while turns[0].size:
-        kernels.learn_path(arrays, turns, given, stack.limits, *out)
+        kernels.learn_path(arrays, turns, plain, stack.limits, *out)
         turns = with_rows_left(turns)
         if turns[0].size:
             take_path_carefully(stack, turns, rows, residual, trace, with_care)
@@ -108,15 +108,15 @@ def learn_path(
 
 def _take_carefully(stack: Stack, turns: Turns, rows: Rows, residual: NDArray[np.float64]) -> None:
     """Learn rows of members while their states are not sound, and move their positions on."""
-    (members, position, ends), given = turns, tuple(rows)
+    (members, position, ends), plain = turns, tuple(rows)
     done, how = np.empty(members.size, np.bool_), (stack.limits, stack.intercept, residual)
-    kernels.learn_carefully(stack.arrays, turns, given, *how, done)
+    kernels.learn_carefully(stack.arrays, turns, plain, *how, done)
     if done.all():
         return
     left = ~done
     at = position[left]
     residual[at] = rows.Y[at] - predict(stack.theta(members[left]), rows.X[at])
-    kernels.take_known(stack.arrays, (members[left], at, ends[left]), given, *how)
+    kernels.take_known(stack.arrays, (members[left], at, ends[left]), plain, *how)
     position[left] = at
 
 
