@@ -149,6 +149,7 @@ class Work:
         assert self.options is not None
         last = None if before is None else before.rows
         every = rows if last is None else joined(last, rows)
+        # Rows without a label are no group's: those of a path that begins with them read blank.
         labelled = [members for _, members in every.groups]
         known = every if every.by is None or not labelled else every.take(np.concatenate(labelled))
         if not (rows.n and labelled and pieces.can_learn(self.estimator(), known)):
