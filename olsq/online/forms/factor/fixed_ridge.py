@@ -30,7 +30,6 @@ from olsq.online.forms.factor.kernels import (
     load_row,
     subtract_row,
 )
-from olsq.online.forms.factor.learning import learn_sound, make_room
 from olsq.online.forms.factor.noise import absorb_carefully, find_noise
 from olsq.online.forms.factor.path import is_determined, record_row
 from olsq.online.forms.form import Form
@@ -104,54 +103,43 @@ def read_state(state, reading, ridge, limits):
 def learn(form, fixed, rows, span, limits, intercept, errors, trace):
     """Absorb rows of a span; return the first row left, and how many coefficients were held.
 
-    ``form`` = (state, spread) as of :func:`.learning.learn_sound`.  ``fixed`` is (reading, ridge)
-    where a-priori errors (n, m), and a trace of all states or None, are wanted: the reading is that
-    of the state before the span, and at the end that after the last row.  The function returns
-    where it is singular.  Where nothing is wanted ``fixed`` is None, and errors mean nothing.
+    ``form`` = (state, spread) as in :mod:`.learning`.  ``fixed`` = (reading, ridge (d,)): the
+    reading is that of the state before the span, and at the end that after the last row.  The
+    function returns where it is singular.  A trace of all states may be None.
     """
     state, spread = form
     check_call(state, rows, span, errors)
     d, m, held, t = state[1].shape[0], state[4].shape[0], 0, span[0]
     X, Y, gates, weights = rows
     check_spread(spread, d, wants_sandwich(trace))
-    room, start = make_room(d, m), (1 if intercept else 0, np.empty((0, 0)), np.full(2, -1))
-    w, theta, leverage = np.empty(d + m), np.empty((m, d)), 0.0
-    if fixed is not None:
-        check_state(fixed[0])
-        if fixed[0][0].shape != state[0].shape or fixed[1].shape != (d,):
-            raise ValueError("the shapes of reading and ridge do not fit the state")
+    start = 1 if intercept else 0, np.empty((0, 0)), np.full(2, -1)
+    w, theta = np.empty(d + m), np.empty((m, d))
+    check_state(fixed[0])
+    if fixed[0][0].shape != state[0].shape or fixed[1].shape != (d,):
+        raise ValueError("the shapes of reading and ridge do not fit the state")
     check_trace(trace, X.shape[0], d, m)
     wide = 0
     if trace is not None:
         wide = d if trace[1].shape[0] > 0 else 0
     variance, inverse = np.empty(wide), np.empty((wide, wide))
-    while t < span[1]:
-        end = span[1]
-        if fixed is not None:
-            if not is_determined(fixed[0][1]):
-                break
-            end = t + 1
-            load_row(w, X, Y, t)
-            leverage = take_out(fixed[0][0], fixed[0][1], w)
-        end = learn_sound(state, spread, rows, (t, end), limits, room, errors)
-        if end == t:
-            _, outcome = take_carefully(state, rows, t, limits, start, True, errors)
-            absorb_squares(spread, X, gates, weights, t, t + 1)
-            held += outcome
-            end = t + 1
-        if fixed is not None:
+    while t < span[1] and is_determined(fixed[0][1]):
+        load_row(w, X, Y, t)
+        leverage = take_out(fixed[0][0], fixed[0][1], w)
+        _, outcome = take_carefully(state, rows, t, limits, start, True, errors)
+        absorb_squares(spread, X, gates, weights, t, t + 1)
+        held += outcome
+        for q in range(m):
+            errors[t, q] = w[d + q]
+        read(state, fixed[0], fixed[1], limits)
+        if trace is not None:
+            # recursive residual: e sqrt(w gamma / (gamma + w x.P x))
+            gate, weight = gates[t], weights[t]
+            share = weight * gate / (gate + weight * leverage) if weight * gate > 0 else 0.0
             for q in range(m):
-                errors[t, q] = w[d + q]
-            read(state, fixed[0], fixed[1], limits)
-            if trace is not None:
-                # recursive residual: e sqrt(w gamma / (gamma + w x.P x))
-                gate, weight = gates[t], weights[t]
-                share = weight * gate / (gate + weight * leverage) if weight * gate > 0 else 0.0
-                for q in range(m):
-                    trace[4][t, q] = errors[t, q] * math.sqrt(share)
-                if is_determined(fixed[0][1]):
-                    record_row(fixed[0], spread, t, limits, theta, variance, inverse, trace)
-        t = end
+                trace[4][t, q] = errors[t, q] * math.sqrt(share)
+            if is_determined(fixed[0][1]):
+                record_row(fixed[0], spread, t, limits, theta, variance, inverse, trace)
+        t += 1
     return t, held
 
 
@@ -205,7 +193,8 @@ class FixedRidgeForm(Form):
         Without ``solving`` and a trace residuals are NaN.
         """
         if not (self.solving or trace.wanted):
-            self._learn(rows, (start, stop), np.empty(residual.shape), None, None)
+            self._reading = None
+            self.data.update(rows, start, stop, residual, trace)
             residual[start:stop] = np.nan
             return stop
         t, at_once = start, max(1, AT_ONCE // self.ridge.size**3)
@@ -226,14 +215,14 @@ class FixedRidgeForm(Form):
         rows: Rows,
         span: tuple[int, int],
         residual: NDArray,
-        reading: FactorForm | None,
+        reading: FactorForm,
         trace: tuple[NDArray, ...] | None,
     ) -> int:
-        """Learn the rows of a span, and keep the reading up to date if there is one."""
+        """Learn the rows of a span, and keep the reading up to date."""
         self._reading = None
         t, held = learn(
             (self.data.in_kernels, self.data.spread_in_kernels),
-            None if reading is None else (reading.in_kernels, self.ridge),
+            (reading.in_kernels, self.ridge),
             tuple(rows),
             span,
             self.limits.square_root,
@@ -251,8 +240,8 @@ class FixedRidgeForm(Form):
         error = rows.Y[t] - self.coefficients() @ rows.X[t]
         with np.errstate(over="ignore", invalid="ignore"):  # beside a ridge of 1e-300
             leverage = self.leverage(rows.X[t : t + 1])[0] if trace.wanted else np.inf
-        self._learn(rows, (t, t + 1), residual, None, None)
-        residual[t] = error
+        self._reading, residual[t] = None, error
+        self.data.take_known(rows, t, residual)
         if trace.wanted:
             gate, weight = rows.gates[t], rows.weights[t]
             known = weight * gate > 0 and np.isfinite(leverage)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from olsq.kernels import kernel
 from olsq.online.forms import schema
 from olsq.online.forms.counting import DECAY, noise_level
-from olsq.online.forms.factor import stack
+from olsq.online.forms.factor import members, stack
 from olsq.online.forms.factor.counters import hide_held
 from olsq.online.forms.factor.solving import solve, variances
 from olsq.online.forms.form import Form
@@ -172,6 +172,11 @@ class FactorForm(Form):
         else:
             stack.learn(self._alone, turns, rows, residual)
         return stop
+
+    def take_known(self, rows: Rows, t: int, residual: NDArray) -> None:
+        """Absorb row t, whose a-priori residual is written already."""
+        how = self.limits.square_root, self.intercept, residual
+        members.take_known(self._alone.arrays, stack.alone(t, t + 1), tuple(rows), *how)
 
     @property
     def _alone(self) -> stack.Stack:
