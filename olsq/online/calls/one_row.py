@@ -57,14 +57,14 @@ def learn(
         if not usual or checked.dtype is COMPLEX:
             return None
         logs = estimator._log_weights_after_row(checked.gates.item(0), weight)
-    elif checked.by_kernel and type(engine.form) is FactorForm:
+    if checked.by_kernel and type(engine.form) is FactorForm:
         form = engine.form
     if values is not None:
         values = values_after_rows(values, X)
     errors, count = checked.unlearned.copy(), estimator.n_samples_seen_ + 1
     try:
         if form is not None:
-            learned = _learn_by_kernel(form, checked, X, y, errors)
+            learned = _learn_by_kernel(form, checked, X, y, weight, errors)
         else:
             learned = _learn_by_engine(estimator, checked, X, y, weight, errors, predicts)
         if learned is None:
@@ -87,17 +87,18 @@ def _count(estimator: Any, count: int, values: Any, logs: Any, residual: NDArray
 
 
 def _learn_by_kernel(
-    form: FactorForm, checked: Checked, X: NDArray, y: NDArray, errors: NDArray
+    form: FactorForm, checked: Checked, X: NDArray, y: NDArray, weight: Any, errors: NDArray
 ) -> tuple[Any, NDArray] | None:
     """Learn a row by one kernel; ``errors`` (1, m) receives the residual."""
     if not y.flags.carray:
         return None
-    prediction = np.empty(form.loss.shape[0])
+    prediction, of_row = np.empty(form.loss.shape[0]), 1.0 if weight is None else float(weight)
+    most = SETTLED if of_row <= 1 else SETTLED / of_row
     done = kernels.learn_one(
         form.in_kernels,
         X,
         y,
-        (checked.factor, checked.intercept, SETTLED),
+        (checked.factor, of_row, checked.intercept, most),
         form.limits.square_root,
         errors,
         prediction,

@@ -51,7 +51,7 @@ def learn_one(state, f, x, y, gates, settings, prediction, residual):
     gate = gates[f if gates.shape[0] == n else 0]
     form, errors = (factor[f], pivots[f], columns[f], tally[f], loss[f]), residual.reshape(1, m)
     row = x.reshape(1, x.shape[0])
-    row_settings = gate, intercept, settled
+    row_settings = gate, 1.0, intercept, settled
     if not one_row.learn_one(form, row, y, row_settings, limits, errors, prediction):
         return False
     seen[f] += 1

@@ -15,16 +15,16 @@ from olsq.online.forms.factor.registers import fma
 
 @kernel(strict=True)
 def learn_one(state, x, y, settings, limits, errors, prediction):
-    """Absorb the row x (1, d), y (1,) or (1, m), of weight 1; False if it goes another way.
+    """Absorb the row x (1, d), y (1,) or (1, m); False if it goes another way.
 
-    ``settings`` = (gate, whether a 1 for an intercept goes before x, the largest sum of squares of
-    the row's numbers).  A row that is not within it, as one that is not finite is not, goes another
+    ``settings`` = (gate, weight, whether a 1 for an intercept goes before x, the largest sum of
+    squares of the row's numbers).  A row that is not within it, as one that is not finite is not, goes another
     way, and so does one that needs care; nothing has changed then.  The a-priori errors (1, m) and
     the ``prediction`` (m,) are written.
     """
     check_state(state)
     F, D, columns, tally, loss = state
-    gate, intercept, settled = settings
+    gate, weight, intercept, settled = settings
     d, m, first = D.shape[0], loss.shape[0], 1 if intercept else 0
     targets = y.reshape(y.size)
     if x.shape != (1, d - first) or targets.shape != (m,) or errors.shape != (1, m):
@@ -37,7 +37,7 @@ def learn_one(state, x, y, settings, limits, errors, prediction):
         v = x[0, k - first]
         row[k] = v
         size += v * v
-    if not size <= settled or not 0 < gate <= 1:
+    if not size <= settled or not 0 < gate <= 1 or not 0 < weight:
         return False
     for q in range(m):
         if not targets[q] * targets[q] <= settled:
@@ -45,11 +45,11 @@ def learn_one(state, x, y, settings, limits, errors, prediction):
         w[d + q] = targets[q]
     for k in range(d):
         w[k] = row[k]
-    if not row_is_sound(D, columns, row, gate, 1.0, limits, tally):
+    if not row_is_sound(D, columns, row, gate, weight, limits, tally):
         return False
-    absorb_row(F, D, loss, w, gate, 1.0, errors[0])
-    count_squares(columns, row, gate, 1.0)
-    count_row(tally, gate, 1.0)
+    absorb_row(F, D, loss, w, gate, weight, errors[0])
+    count_squares(columns, row, gate, weight)
+    count_row(tally, gate, weight)
     for q in range(m):
         prediction[q] = targets[q] - errors[0, q]
     return True
