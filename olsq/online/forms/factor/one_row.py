@@ -18,9 +18,9 @@ def learn_one(state, x, y, settings, limits, errors, prediction):
     """Absorb the row x (1, d), y (1,) or (1, m); False if it goes another way.
 
     ``settings`` = (gate, weight, whether a 1 for an intercept goes before x, the largest sum of
-    squares of the row's numbers).  A row that is not within it, as one that is not finite is not, goes another
-    way, and so does one that needs care; nothing has changed then.  The a-priori errors (1, m) and
-    the ``prediction`` (m,) are written.
+    squares of the row's numbers).  A row that is not within it, as one that is not finite is not,
+    goes another way, and so does one that needs care; nothing has changed then.  The a-priori
+    errors (1, m) and the ``prediction`` (m,) are written.
     """
     check_state(state)
     F, D, columns, tally, loss = state
@@ -37,7 +37,7 @@ def learn_one(state, x, y, settings, limits, errors, prediction):
         v = x[0, k - first]
         row[k] = v
         size += v * v
-    if not size <= settled or not 0 < gate <= 1 or not 0 < weight:
+    if not size <= settled or not 0 < gate <= 1 or not weight > 0:
         return False
     for q in range(m):
         if not targets[q] * targets[q] <= settled:
