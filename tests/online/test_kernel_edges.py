@@ -62,13 +62,14 @@ def calls(traced):
     roundings = 2e-16, 1e-60, 0.0
     yield adaptive_update.update, [factor(), strategy(), rows(), span, roundings, residual, record]
     yield fixed_ridge.learn, [
-        (factor(), with_path), (factor(), np.ones(D)), rows(), span, roundings, False, residual, robust,
+        (factor(), with_path), (factor(), np.ones(D)), rows(), span, roundings, False, residual,
+        robust,
     ]  # fmt: skip
     if not traced:
         one_error, prediction = np.zeros((1, M)), np.zeros(M)
         yield one_row.learn_one, [
-            factor(), np.ones((1, D)), np.ones((1, M)), (0.9, 1.0, False, 1e300), roundings, one_error,
-            prediction,
+            factor(), np.ones((1, D)), np.ones((1, M)), (0.9, 1.0, False, 1e300), roundings,
+            one_error, prediction,
         ]  # fmt: skip
         yield one_row.predict_one, [*factor()[:2], np.ones((1, D)), False, np.zeros((1, M))]
         several = tuple(np.stack([array] * 2) for array in factor()[:2])
