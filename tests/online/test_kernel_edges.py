@@ -65,12 +65,12 @@ def calls(traced):
         (factor(), with_path), (factor(), np.ones(D)), rows(), span, roundings, False, residual,
         robust,
     ]  # fmt: skip
+    one_error, prediction = np.zeros((1, M)), np.zeros(M)
+    yield one_row.learn_one, [
+        factor(), with_path, np.ones((1, D)), np.ones((1, M)), (0.9, 1.0, False, 1e300), roundings,
+        one_error, prediction,
+    ]  # fmt: skip
     if not traced:
-        one_error, prediction = np.zeros((1, M)), np.zeros(M)
-        yield one_row.learn_one, [
-            factor(), np.ones((1, D)), np.ones((1, M)), (0.9, 1.0, False, 1e300), roundings,
-            one_error, prediction,
-        ]  # fmt: skip
         yield one_row.predict_one, [*factor()[:2], np.ones((1, D)), False, np.zeros((1, M))]
         several = tuple(np.stack([array] * 2) for array in factor()[:2])
         yield robust_kernels.slope_lengths, [factor(), rows(), roundings, 1, np.zeros(N)]

@@ -204,6 +204,8 @@ def test_step_takes_a_weight():
             else:
                 learned.partial_fit(X[t : t + 1], y[t : t + 1], w[t : t + 1])
         np.testing.assert_array_equal(stepped.coef_, learned.coef_)
+        if isinstance(stepped, olsq.RecursiveLeastSquares):
+            np.testing.assert_array_equal(stepped.coef_stderr_, learned.coef_stderr_)
         if not one:
             assert stepped.n_samples_seen_ == learned.n_samples_seen_
             assert one_row.learn(stepped, X[:1], y[:1], 0.5) is not None

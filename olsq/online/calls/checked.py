@@ -120,7 +120,7 @@ def checked_now(estimator: Any, unchanged: Unchanged) -> Checked:
         if not origin.is_complex or pairs_stay_orthogonal(gates):
             shape = (1, origin.n_features)
     plain = type(form) is FactorForm and type(switch) is FormSwitch  # no variant, no window
-    by_kernel = plain and not (origin.sandwich or origin.is_complex)
+    by_kernel = plain and not origin.is_complex
     dtype, gates = COMPLEX if origin.is_complex else DOUBLE, read_only(gates)
     target = (1, origin.n_targets) if origin.n_targets else (1,)
     return Checked(

@@ -96,6 +96,7 @@ def _learn_by_kernel(
     most = SETTLED if of_row <= 1 else SETTLED / of_row
     done = kernels.learn_one(
         form.in_kernels,
+        form.spread_in_kernels,
         X,
         y,
         (checked.factor, of_row, checked.intercept, most),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.kernels import kernel
-from olsq.online.forms.counting import count_row
+from olsq.online.forms.counting import absorb_squares, count_row
+from olsq.online.forms.edges import check_spread
 from olsq.online.forms.factor.counters import count_squares, row_is_sound
 from olsq.online.forms.factor.edges import check_state
 from olsq.online.forms.factor.kernels import absorb_row
@@ -14,9 +15,10 @@ from olsq.online.forms.factor.registers import fma
 
 
 @kernel(strict=True)
-def learn_one(state, x, y, settings, limits, errors, prediction):
+def learn_one(state, spread, x, y, settings, limits, errors, prediction):
     """Absorb the row x (1, d), y (1,) or (1, m); False if it goes another way.
 
+    ``state`` and ``spread``, which may be None, are as in :mod:`.learning`.
     ``settings`` = (gate, weight, whether a 1 for an intercept goes before x, the largest sum of
     squares of the row's numbers).  A row that is not within it, as one that is not finite is not,
     goes another way, and so does one that needs care; nothing has changed then.  The a-priori
@@ -24,6 +26,7 @@ def learn_one(state, x, y, settings, limits, errors, prediction):
     """
     check_state(state)
     F, D, columns, tally, loss = state
+    check_spread(spread, D.shape[0], False)
     gate, weight, intercept, settled = settings
     d, m, first = D.shape[0], loss.shape[0], 1 if intercept else 0
     targets = y.reshape(y.size)
@@ -50,6 +53,9 @@ def learn_one(state, x, y, settings, limits, errors, prediction):
     absorb_row(F, D, loss, w, gate, weight, errors[0])
     count_squares(columns, row, gate, weight)
     count_row(tally, gate, weight)
+    if spread is not None:
+        gates, weights = np.full(1, gate), np.full(1, weight)
+        absorb_squares(spread, row.reshape(1, d), gates, weights, 0, 1)
     for q in range(m):
         prediction[q] = targets[q] - errors[0, q]
     return True
