@@ -8,11 +8,11 @@ import warnings
 import numpy as np
 import pytest
 from scipy import linalg
-from scipy.optimize import lsq_linear, minimize, nnls
+from scipy.optimize import linprog, lsq_linear, minimize, nnls
 from sklearn.linear_model import ElasticNet, Lasso
 
 import olsq
-from olsq.online.variants.active_set import Constraints, minimise, solve
+from olsq.online.variants.active_set import Constraints, solve
 from olsq.online.variants.support_kernels import settle
 
 N, D = 60, 5
@@ -115,12 +115,12 @@ def test_equations_and_bounds_satisfy_the_optimality_conditions():
             lower, inner = np.zeros(d), np.eye(d)[0]  # a corner of the simplex
             A, upper = np.ones((1, d)), np.ones(d)
         limits = Constraints(A, A @ inner, lower, upper)
-        x = minimise(R, z, limits, limits.feasible())
+        x = solve(R, z, limits, limits.feasible())
         off, inside, slope = kkt(R, z, limits, x)
         assert inside
         assert off < 1e-9, trial
         assert slope < 1e-7, trial
-        again = minimise(R, z, limits, x)
+        again = solve(R, z, limits, x)
         assert np.linalg.norm(R @ (again - x)) < 1e-9
 
 
@@ -189,9 +189,71 @@ def test_the_search_leaves_a_degenerate_corner():
     rng = np.random.default_rng(0)
     for _ in range(50):
         R, z = np.triu(rng.standard_normal((4, 4))), rng.standard_normal(4)
-        x = minimise(R, z, constraints, start)
+        x = solve(R, z, constraints, start)
         assert abs(x.sum() - 1) < 1e-12
         assert np.linalg.norm(R @ x - z) <= best_of_all_faces(R, z, constraints) + 1e-12
+
+
+def vertex(costs, limits):
+    """A corner of the constraints, within 5."""
+    bounds = np.column_stack([limits.lower, np.minimum(limits.upper, 5.0)])
+    found = linprog(costs, A_eq=limits.A, b_eq=limits.b, bounds=bounds)
+    return np.clip(found.x, limits.lower, limits.upper)
+
+
+def test_the_answer_does_not_depend_on_where_the_search_begins():
+    """Integers make corners, and equations, columns and slopes that depend on each other."""
+    rng = np.random.default_rng(3)
+    for trial in range(100):
+        d = int(rng.integers(3, 9))
+        R = np.triu(rng.integers(-1, 2, (d, d)), 1) + np.eye(d)
+        R[rng.random(d) < rng.choice([0.0, 0.5])] = 0.0
+        z = rng.integers(-2, 3, d) * R.any(axis=1)
+        A, inner = rng.integers(-1, 2, (int(rng.integers(1, d)), d)), rng.integers(0, 2, d) - 0.3
+        upper = np.where(rng.random(d) < 0.5, 0.7, np.inf)
+        limits = Constraints(A.astype(float), A @ inner, np.full(d, -0.3), upper)
+        starts = [inner, *(vertex(rng.integers(-2, 3, d), limits) for _ in range(3))]
+        answers = np.array([solve(R, z, limits, start) for start in starts])
+        x = answers[0]
+        np.testing.assert_allclose(answers - x, 0.0, atol=1e-12, err_msg=str(trial))
+        known = np.diagonal(R) != 0
+        same_fit = np.vstack([limits.A, R[known]]), np.concatenate([limits.b, R[known] @ x])
+        shortest = limits._replace(A=same_fit[0], b=same_fit[1])
+        for problem in ((R, z, limits), (np.eye(d), np.zeros(d), shortest))[: 2 - known.all()]:
+            off, inside, slope = kkt(*problem, x)
+            assert inside
+            assert max(off, slope) < 1e-10, trial
+
+
+def test_rounding_does_not_lead_into_bounds():
+    """Columns that are equal to 1e-9, one of zeros, and targets that make rounding errors large."""
+    R = np.diag([2.5, 4.4e-9, 0.52, 0.0])
+    R[0, 1], R[0, 2], R[1, 2] = 2.5, -0.25, 0.425
+    upper = np.array([np.inf, 1.0, np.inf, 1.0])
+    limits, rng = (
+        Constraints(np.zeros((0, 4)), np.zeros(0), np.zeros(4), upper),
+        np.random.default_rng(0),
+    )
+    for _ in range(300):
+        z = np.append(1e6 * rng.standard_normal(3), 0.0)
+        x = solve(R, z, limits, np.array([0.0, 0.0, 0.0, 1.0]))
+        np.testing.assert_array_equal(x, solve(R, z, limits, np.zeros(4)))
+
+
+def test_a_start_far_away_costs_no_digits():
+    rng = np.random.default_rng(4)
+    for trial in range(40):
+        R, z = np.triu(rng.standard_normal((4, 4))), rng.standard_normal(4)
+        equations = int(rng.integers(2))
+        limits = Constraints(
+            np.ones((equations, 4)),
+            np.ones(equations),
+            np.array([-np.inf, -np.inf, 0, 0]),
+            np.full(4, np.inf),
+        )
+        near, far = np.full(4, 0.25), np.array([0.25 + 1e13, 0.25 - 1e13, 0.25, 0.25])
+        want = solve(R, z, limits, near)
+        np.testing.assert_array_equal(solve(R, z, limits, far), want, err_msg=str(trial))
 
 
 def test_constraints_do_not_square_the_condition_number():

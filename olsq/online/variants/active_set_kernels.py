@@ -1,8 +1,11 @@
-"""The active-set method of :mod:`olsq.online.variants.active_set`, compiled, for ordinary faces.
+"""Least squares under linear equations and bounds, by a primal active-set method on a factor.
 
-Columns have unit length.  A face whose free columns, or whose equations on them, depend on each
-other nearly is left to the general method, which decides by singular values: kernels return False
-then, with nothing promised about ``x``.
+Minimises ``|R x - z|`` subject to ``A x = b`` and ``lower <= x <= upper``.  Each step solves the
+problem on the face of the free variables, after eliminating the equations (Lawson & Hanson 1974,
+ch. 21 to 23; Nocedal & Wright 2006, 16.5), so the condition number is that of R.
+
+Variables that lie on a bound need not be held there: at degenerate corners, where bounds and
+equations depend on each other, some are free, so that the free ones can follow the equations.
 """
 
 from __future__ import annotations
@@ -20,153 +23,177 @@ from olsq.online.variants.steps import (
     fill_root,
     learn_row,
     norm,
-    triangularise,
+    reflect,
 )
 
-DEPENDENT = 1024 * float(np.finfo(np.float64).eps)  # times d: pivots of nearly dependent columns
 EPS = float(np.finfo(np.float64).eps)
+# Times d and a column's length: what is left of one that depends on others; what is left of one
+# that others come before, if they have more left.
+ROUNDING, NEARLY = 64 * EPS, 1024 * EPS
+CLOSE = 1e-9  # how far, relative to x, the search may end from the minimum over its face
 LOWER, FREE, UPPER = -1, 0, 1
+# The minimiser is unique; it is one of several; the search did not end.
+UNIQUE, SEVERAL, LOST = 0, 1, 2
+SEARCH, POLISH, REFINE = 0, 1, 2
 
 
 @kernel(forceinline=True)
-def face(problem, at, x, p, W, N, scratch):
-    """Compute the step p from x to the minimum over the free variables; False: not ordinary.
+def swap(W, order, i, j):
+    """Swap columns i and j of W, which ``order`` names."""
+    if i != j:
+        order[i], order[j] = order[j], order[i]
+        for r in range(W.shape[0]):
+            W[r, i], W[r, j] = W[r, j], W[r, i]
 
-    ``problem`` = (R, z, A, b): of ``|R x - z|`` under ``A x = b``.
-    W (d, d + 1) then holds in its rows from the returned pivot on what lies outside of the span of
-    the free columns: of every held column (at its own place except the free ones before it, see
-    :func:`steepest`) and, last, of the residual.  N (d, q + 2 d) and scratch (4, q + 2 d) may hold
-    anything.
+
+@kernel(forceinline=True)
+def face(problem, at, x, p, W, order, u, stage):
+    """Compute the step p from x to the minimum over the free variables.
+
+    ``problem`` = (R, z, A, b, sizes, fixed, singular), with the lengths of A's columns.
+    W (q + d, d + 1) receives ``[A b; R z]`` for a step from x, with free columns first
+    (``order``), reduced to a triangle.  Returns the numbers of free variables, of equations and of
+    further columns with a pivot.  In a singular R the largest column comes first, so that the
+    minimum is not far away for nothing.
     """
-    R, z, A, b = problem
-    d, q = R.shape[0], b.shape[0]
-    free = 0
+    R, z, A, b, sizes, _, singular = problem
+    d, q, free = R.shape[0], b.shape[0], 0
     for j in range(d):
         p[j] = 0.0
-        free += at[j] == FREE
-    pivots = free - q
-    if free < q:
-        return False, 0
-    u, off, s, t = scratch[0], scratch[1], scratch[2], scratch[3]
-    row = 0
-    if q:  # rows of N: a free variable's column of the equations, of R, and its unit vector
-        for j in range(d):
-            if at[j] == FREE:
-                for i in range(q):
-                    N[row, i] = A[i, j]
-                for i in range(d):
-                    N[row, q + i] = R[i, j]
-                    N[row, q + d + i] = 1.0 if i == j else 0.0
-                row += 1
-        if not triangularise(N[:free], q, DEPENDENT * d, u):
-            return False, 0
-        for i in range(q):
-            off[i] = b[i]
-            for j in range(d):
-                off[i] -= A[i, j] * x[j]
-            for r in range(i):
-                off[i] -= N[r, i] * s[r]
-            s[i] = off[i] / N[i, i]
-    column = 0
+        if at[j] == FREE:
+            order[free] = j
+            free += 1
+    c = free
     for j in range(d):
         if at[j] != FREE:
-            continue
-        if q == 0:
-            for i in range(d):
-                W[i, column] = R[i, j]
-        column += 1
-    for column in range(pivots if q else 0):
+            order[c] = j
+            c += 1
+    for c in range(d):
+        for i in range(q):
+            W[i, c] = A[i, order[c]]
         for i in range(d):
-            W[i, column] = N[q + column, q + i]
-    column = pivots
-    for j in range(d):
-        if at[j] == FREE:
-            continue
-        for i in range(d):
-            W[i, column] = R[i, j]
-        for i in range(q):  # the equations hold on while variable j moves
-            t[i] = A[i, j]
-            for r in range(i):
-                t[i] -= N[r, i] * t[r]
-            t[i] /= N[i, i]
-            for r in range(d):
-                W[r, column] -= N[i, q + r] * t[i]
-        column += 1
+            W[q + i, c] = R[i, order[c]]
+    for i in range(q):
+        total = b[i]
+        for j in range(d):
+            total -= A[i, j] * x[j]
+        W[i, d] = 0.0 if stage == SEARCH else total  # rounding errors would only lead into bounds
     for i in range(d):
         total = z[i]
         for j in range(d):
             total -= R[i, j] * x[j]
-        for r in range(q):
-            total -= N[r, q + i] * s[r]
-        W[i, column] = total
-    used = W[:, : column + 1]
-    if not triangularise(used, pivots, DEPENDENT * d, u):
-        return False, 0
-    for i in range(pivots - 1, -1, -1):
-        total = W[i, column]
-        for r in range(i + 1, pivots):
-            total -= W[i, r] * s[q + r]
-        s[q + i] = total / W[i, i]
-    row = 0
-    for j in range(d):
-        if at[j] == FREE:
-            if q == 0:
-                p[j] = s[row]
-            else:
-                for i in range(free):
-                    p[j] += N[i, q + d + j] * s[i]
-            row += 1
-    return True, pivots
+        W[q + i, d] = total
+    rank, pivots = 0, 0
+    while rank < q:
+        most, row, chosen = 0.0, -1, -1
+        for c in range(rank, free):
+            for i in range(rank, q):
+                left = abs(W[i, c])
+                if left > ROUNDING * d * sizes[order[c]] and left > most:
+                    most, row, chosen = left, i, c
+        if chosen < 0:
+            break
+        swap(W, order, rank, chosen)
+        for c in range(d + 1):
+            W[rank, c], W[row, c] = W[row, c], W[rank, c]
+        for i in range(rank + 1, q + d):
+            share = W[i, rank] / W[rank, rank]
+            for c in range(rank, d + 1):
+                W[i, c] -= share * W[rank, c]
+        rank += 1
+    below, chosen, searched = W[q:, rank:], 0, False
+    while rank + pivots < free:
+        swap(W, order, rank + pivots, rank + chosen)
+        reflect(below, pivots, u)
+        length = max(1.0, norm(below[:pivots, pivots])) if rank else 1.0
+        least = ROUNDING if searched else NEARLY
+        if abs(below[pivots, pivots]) > least * d * length and (searched or not singular):
+            pivots += 1
+            chosen, searched = pivots, False
+            continue
+        if searched:
+            break
+        most, searched = -1.0, True
+        for c in range(pivots, free - rank):
+            left = norm(below[pivots:, c]) / max(1.0, norm(below[:, c]))
+            if left > most:
+                most, chosen = left, c
+    for c in range(rank + pivots - 1, -1, -1):
+        row = c if c < rank else q + c - rank
+        total = W[row, d]
+        for r in range(c + 1, rank + pivots):
+            total -= W[row, r] * p[order[r]]
+        p[order[c]] = total / W[row, c]
+    return free, rank, pivots
 
 
 @kernel(forceinline=True)
-def steepest(W, pivots, at, fixed, lengths, size):
-    """Find the held variable off whose bound the objective falls steepest; -1 at the minimum."""
-    d = W.shape[0]
-    last = 0
-    for j in range(d):
-        last += at[j] != FREE
-    last += pivots
-    rest = norm(W[pivots:, last])
-    best, chosen, column = 0.0, -1, pivots
-    for j in range(d):
-        if at[j] == FREE:
+def rounding_of(A, p, lost):
+    """Bound by ``lost`` (d,) what rounding adds to each p_j times the square of column j's length:
+    the sums ``A p`` lose in each row what is relative to its largest terms.
+    """
+    for j in range(p.shape[0]):
+        lost[j] = 0.0
+    for i in range(A.shape[0]):
+        total = 0.0
+        for j in range(p.shape[0]):
+            total += abs(A[i, j] * p[j])
+        for j in range(p.shape[0]):
+            lost[j] += 8 * EPS * total * abs(A[i, j])
+
+
+@kernel(forceinline=True)
+def leaving(problem, at, W, order, free, pivots, first):
+    """Find the held variable off whose bound the objective falls steepest; -1 at the minimum.
+
+    ``first`` takes the one of lowest index (Bland's rule: no cycles).  The slope along variable j
+    is that of what its column has outside of the span of the free ones, below the pivots in W.
+    """
+    z, q, fixed = problem[1], problem[3].shape[0], problem[5]
+    d = z.shape[0]
+    size, rest = norm(z), norm(W[q + pivots :, d])
+    best, chosen = 0.0, -1
+    for c in range(free, d):
+        j = order[c]
+        if fixed[j]:
             continue
-        if not fixed[j]:
-            slope, square = 0.0, 0.0
-            for i in range(pivots, d):
-                slope += W[i, column] * W[i, last]
-                square += W[i, column] * W[i, column]
-            falls = -at[j] * slope
-            error = math.sqrt(square) * size + lengths[column] * rest
-            if falls > 64 * d * EPS * error and falls > best:
-                best, chosen = falls, j
-        column += 1
+        slope, square = 0.0, 0.0
+        for i in range(q + pivots, q + d):
+            slope += W[i, c] * W[i, d]
+            square += W[i, c] * W[i, c]
+        falls = -at[j] * slope
+        length = max(1.0, norm(W[q:, c])) if q else 1.0
+        error = math.sqrt(square) * size + length * rest
+        if falls > ROUNDING * d * error and (chosen < 0 or (j < chosen if first else falls > best)):
+            best, chosen = falls, j
     return chosen
 
 
 @kernel()
-def settle(R, z, A, b, lower, upper, x, search):
-    """Find the minimiser x (d,) from a feasible x; without ``search`` on the face that x is on.
+def settle(R, z, A, b, lower, upper, x, minimum):
+    """Find a minimiser x (d,) from a feasible x; return whether it is UNIQUE, or the search LOST.
 
     Once the face is known, two steps from its corner give the answer, whatever way led there: the
-    second refines the first.
+    second refines the first.  Where there are SEVERAL minimisers the answer of these steps,
+    ``minimum`` (d,), may lie beyond bounds; x is then the point where the search ended.
     """
     d, q = R.shape[0], b.shape[0]
     if R.shape != (d, d) or z.shape != (d,) or x.shape != (d,) or A.shape != (q, d):
         raise ValueError("the shapes of the factor and the equations do not fit together")
-    if lower.shape != (d,) or upper.shape != (d,):
+    if lower.shape != (d,) or upper.shape != (d,) or minimum.shape != (d,):
         raise ValueError("the bounds do not have the shape of the coefficients")
     rows, equations, values = np.empty((d, d)), np.empty((q, d)), np.empty(q)
-    vectors = np.empty((6, d))
+    vectors = np.empty((9, d))
     length, low, high, y, p = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
-    lengths = vectors[5]
-    fixed, at = np.empty(d, np.bool_), np.empty(d, np.int64)
-    W, N, scratch = np.empty((d, d + 1)), np.empty((d, q + 2 * d)), np.empty((4, q + 2 * d))
+    sizes, slack, lost, last = vectors[5], vectors[6], vectors[7], vectors[8]
+    fixed, at, order = np.empty(d, np.bool_), np.empty(d, np.int64), np.empty(d, np.int64)
+    W, u, ended = np.empty((q + d, d + 1)), np.empty(d + 1), LOST
+    singular = False
     for j in range(d):
-        if R[j, j] == 0:  # undetermined, and the minimiser of least norm is asked for
-            return False
+        singular = singular or R[j, j] == 0
         length[j] = norm(R[:, j])
+        if length[j] == 0:
+            length[j] = 1.0
         for i in range(d):
             rows[i, j] = R[i, j] / length[j]
         low[j], high[j], y[j] = lower[j] * length[j], upper[j] * length[j], x[j] * length[j]
@@ -181,56 +208,76 @@ def settle(R, z, A, b, lower, upper, x, search):
         for j in range(d):
             equations[i, j] /= size
         values[i] = b[i] / size
-    size, polishing = norm(z), 0 if search else 1
-    for _ in range(10 * d + 2):
-        if polishing == 1:
+    for j in range(d):
+        sizes[j] = norm(equations[:, j])
+    stage, again, problem = SEARCH, False, (rows, z, equations, values, sizes, fixed, singular)
+    for step in range(40 * d + 10):
+        if stage == POLISH:
             for j in range(d):
+                last[j] = y[j]
                 y[j] = low[j] if at[j] == LOWER else high[j] if at[j] == UPPER else 0.0
-        usual, pivots = face((rows, z, equations, values), at, y, p, W, N, scratch)
-        if not usual:
-            return False
-        if polishing:
+        free, rank, pivots = face(problem, at, y, p, W, order, u, stage)
+        if stage == POLISH:
             for j in range(d):
                 y[j] += p[j]
-            polishing += 1
-            if polishing > 2:
-                break
+            stage = REFINE
             continue
+        if stage == REFINE:
+            moved = 0.0
+            for j in range(d):
+                y[j] += p[j]
+                moved = max(moved, abs(y[j] - last[j]))
+            if free > rank + pivots or again or moved <= CLOSE * norm(y):
+                ended = SEVERAL if singular or free > rank + pivots else UNIQUE
+                break
+            for j in range(d):
+                at[j] = LOWER if y[j] <= low[j] else UPPER if y[j] >= high[j] else FREE
+                y[j] = min(max(y[j], low[j]), high[j])
+            stage, again = SEARCH, True
+            continue
+        rounding_of(rows, p, slack)
+        rounding_of(equations, p, lost)
+        for c in range(rank):  # told by equations
+            slack[order[c]] += lost[order[c]] / sizes[order[c]] ** 2
         share, blocked = 1.0, -1
         for j in range(d):
-            if at[j] != FREE:
+            slack[j] = d * (slack[j] + 8 * EPS * abs(y[j]))
+            if at[j] != FREE or pivots == 0:
                 continue
-            if y[j] + p[j] > high[j] and (high[j] - y[j]) / p[j] < share:
+            if y[j] + p[j] > high[j] + slack[j] and (high[j] - y[j]) / p[j] < share:
                 share, blocked = (high[j] - y[j]) / p[j], j
-            elif y[j] + p[j] < low[j] and (low[j] - y[j]) / p[j] < share:
+            elif y[j] + p[j] < low[j] - slack[j] and (low[j] - y[j]) / p[j] < share:
                 share, blocked = (low[j] - y[j]) / p[j], j
         share = max(share, 0.0)
         for j in range(d):
             y[j] += share * p[j]
+            if y[j] <= low[j] + slack[j]:
+                y[j] = low[j]
+            elif y[j] >= high[j] - slack[j]:
+                y[j] = high[j]
         if blocked >= 0:
             at[blocked] = UPPER if p[blocked] > 0 else LOWER
             y[blocked] = high[blocked] if p[blocked] > 0 else low[blocked]
             continue
-        column = pivots
+        freed = leaving(problem, at, W, order, free, pivots, step > 10 * d)
+        if freed >= 0:
+            at[freed] = FREE
+            continue
+        stage = POLISH
         for j in range(d):
-            if at[j] != FREE:
-                lengths[column] = norm(W[:, column])
-                column += 1
-        leaving = steepest(W, pivots, at, fixed, lengths, size)
-        if leaving < 0:
-            polishing = 1
-        else:
-            at[leaving] = FREE
-    if polishing <= 2:
-        return False
+            at[j] = LOWER if y[j] == low[j] else UPPER if y[j] == high[j] else FREE
+    if ended == LOST:
+        return LOST
     for j in range(d):
+        minimum[j] = y[j] / length[j]
         if at[j] == LOWER:
             x[j] = lower[j]
         elif at[j] == UPPER:
             x[j] = upper[j]
         else:
-            x[j] = min(max(y[j] / length[j], lower[j]), upper[j])
-    return True
+            x[j] = last[j] / length[j] if ended == SEVERAL else minimum[j]
+            x[j] = min(max(x[j], lower[j]), upper[j])
+    return ended
 
 
 @kernel(makes_arrays=True)
@@ -249,7 +296,7 @@ def walk(state, rows, start, limits, residual, problem, out):
         raise ValueError("the shapes of solutions, equations and the state do not fit together")
     if lower.shape != (d,) or upper.shape != (d,):
         raise ValueError("the bounds do not have the shape of the coefficients")
-    held, slopes = 0, last[:, first:].copy()
+    held, slopes, minimum = 0, last[:, first:].copy(), np.empty(d)
     for t in range(start, n):
         learned, count = learn_row(state, rows, t, limits, residual)
         held += count
@@ -259,7 +306,7 @@ def walk(state, rows, start, limits, residual, problem, out):
         own = np.ascontiguousarray(R[first:, first:])
         for r in range(m):
             target = np.ascontiguousarray(z[r, first:])
-            if not settle(own, target, A, b, lower, upper, slopes[r], True):
+            if settle(own, target, A, b, lower, upper, slopes[r], minimum) != UNIQUE:
                 return ABSORBED, t, held
         fill(R, z, slopes, first, out[t])
     return DONE, n, held

@@ -126,8 +126,8 @@ class ConstrainedLeastSquares(Variant, Coefficients):
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Return header and arrays of the file, with the present solution.
 
-        Where rows leave coefficients undetermined, as between a long gap and the rows after it, the
-        solution is near the one before, which a loaded state has to know.
+        Where rounding decides between faces, as with columns that are nearly equal, the solution
+        depends on the one before, which a loaded state has to know.
         """
         header, arrays = super()._written(metadata)
         if self._kept[0] == self._asked():  # constraints that something satisfies

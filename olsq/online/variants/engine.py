@@ -22,9 +22,9 @@ class VariantSwitch(FormSwitch):
     """A state that remembers the last solution: the next search starts there.
 
     ``solution`` is a cache (what it was read for, what was read).  A solution depends on the state
-    and the parameters alone, not on where its search began, but where constraints and rows leave
-    coefficients undetermined: :class:`ConstrainedLeastSquares` writes it to its file.  ``fresh``
-    says whether it is of the state as it is now.
+    and the parameters alone, not on where its search began, except where rounding decides:
+    :class:`ConstrainedLeastSquares` writes it to its file.  ``fresh`` says whether it is of the
+    state as it is now.
     """
 
     solution: tuple[Any, Any] | None = None

@@ -60,37 +60,46 @@ def norm(x):
 
 
 @kernel(forceinline=True)
-def triangularise(W, pivots, least, u):
-    """Reflect the rows of W until its first columns are triangular; False where a pivot <= least.
+def reflect(W, j, u):
+    """Reflect the rows of W from row j on until column j has its length in that row and no others.
 
-    Householder's reflections (Golub & Van Loan 2013, 5.1), of columns of length 1 or less, whose
+    Householder's reflection (Golub & Van Loan 2013, 5.1), of columns of moderate length, whose
     squares need no scaling.  u is scratch, as long as a row.
     """
     n, columns = W.shape
-    for j in range(min(pivots, n)):
-        pivot, square = W[j, j], 0.0
+    pivot, square = W[j, j], 0.0
+    for i in range(j + 1, n):
+        square += W[i, j] * W[i, j]
+    if square > 0:
+        length = -math.copysign(math.sqrt(pivot * pivot + square), pivot)
+        lead = pivot - length
+        share = -1.0 / (length * lead)
+        for c in range(j + 1, columns):
+            u[c] = lead * W[j, c]
         for i in range(j + 1, n):
-            square += W[i, j] * W[i, j]
-        if square > 0:
-            length = -math.copysign(math.sqrt(pivot * pivot + square), pivot)
-            lead = pivot - length
-            share = -1.0 / (length * lead)
             for c in range(j + 1, columns):
-                u[c] = lead * W[j, c]
-            for i in range(j + 1, n):
-                for c in range(j + 1, columns):
-                    u[c] += W[i, j] * W[i, c]
+                u[c] += W[i, j] * W[i, c]
+        for c in range(j + 1, columns):
+            u[c] *= share
+            W[j, c] -= lead * u[c]
+        for i in range(j + 1, n):
             for c in range(j + 1, columns):
-                u[c] *= share
-                W[j, c] -= lead * u[c]
-            for i in range(j + 1, n):
-                for c in range(j + 1, columns):
-                    W[i, c] -= W[i, j] * u[c]
-                W[i, j] = 0.0
-            W[j, j] = length
+                W[i, c] -= W[i, j] * u[c]
+            W[i, j] = 0.0
+        W[j, j] = length
+
+
+@kernel(forceinline=True)
+def triangularise(W, pivots, least, u):
+    """Reflect the rows of W until its first columns are triangular; False where a pivot <= least.
+
+    u is scratch, as long as a row.
+    """
+    for j in range(min(pivots, W.shape[0])):
+        reflect(W, j, u)
         if abs(W[j, j]) <= least:
             return False
-    return pivots <= n
+    return pivots <= W.shape[0]
 
 
 @kernel(forceinline=True)
