@@ -424,6 +424,10 @@ def test_bad_arguments_are_named():
             (lambda test=test: test(by_group), r"2 groups.*path.of_group\('a'\)")
             for test in (cusum, cusum_squares, harvey_collier, recursive_residuals)
         ),
+        *(
+            (lambda test=test: test(olsq.coefficient_path(X, 1j * y)), "must be real")
+            for test in (cusum, cusum_squares, harvey_collier, recursive_residuals)
+        ),
         (lambda: one_step_scores(by_group, y), "2 groups"),
         (lambda: one_step_scores(path, y[:-1]), "shape of path.residual"),
         (lambda: one_step_scores(path, y, burn_in=-1), "burn_in must be"),

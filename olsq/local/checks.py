@@ -13,6 +13,7 @@ from olsq.arrays.checks import (
     check_real,
     check_ridge,
     refuse,
+    shape_error,
 )
 
 QUERY_AXES = "batch and queries"
@@ -110,12 +111,11 @@ def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
     if dtype.kind not in "iu":
         raise ValueError(f"segment_ids must be whole numbers, got {dtype}")
     try:
-        np.broadcast_shapes(np.shape(ids), shape)
+        fits = np.broadcast_shapes(np.shape(ids), shape) == shape
     except ValueError:
-        raise ValueError(
-            f"segment_ids has shape {np.shape(ids)}, which does not broadcast to {shape} "
-            "(batch and time)"
-        ) from None
+        fits = False
+    if not fits:
+        raise shape_error("segment_ids", np.shape(ids), shape, "batch and time")
     check_order(ids)
 
 

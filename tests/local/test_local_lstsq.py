@@ -196,6 +196,7 @@ def test_float32_of_numpy_stays_float32():
         ({"segment_ids": np.arange(20)[::-1]}, "segment_ids must not decrease"),
         ({"segment_ids": np.zeros(20)}, "whole numbers"),
         ({"segment_ids": np.zeros(7, int)}, "segment_ids has shape"),
+        ({"segment_ids": np.zeros((5, 3, 20), int)}, "segment_ids has shape"),
         ({"causal": False, "window": 3}, "leave window out with causal=False"),
         ({"causal": False, "forget": 0.5}, "use log_weight"),
         ({"causal": False, "segment_ids": np.zeros(20, int)}, "leave segment_ids out"),
