@@ -28,6 +28,7 @@ from olsq.attention.arguments import (
     Layout,
     Tokens,
     check_count,
+    check_number,
     check_weight,
     is_writable,
     per_head,
@@ -316,6 +317,7 @@ def train(
             f"v must have the width of k, got {values} and {keys}: the network learns v - k"
         )
     check_count("mini_batch", mini_batch)
+    check_number("eps", norm[2], least=0)
     if type(state) is kind:
         refuse(
             "state.position",
