@@ -12,6 +12,7 @@ from olsq.arrays.checks import (
     check_order,
     check_real,
     check_ridge,
+    check_tolerance,
     refuse,
     shape_error,
 )
@@ -94,10 +95,8 @@ def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causa
             raise ValueError("leave window out with causal=False: it counts tokens back in time")
     if segment_ids is not None and not causal:
         raise ValueError("leave segment_ids out with causal=False: they divide a stream in time")
-    if tol is not None and not 0 <= float(tol) < 1:
-        raise ValueError(
-            f"tol must be in [0, 1), a residual relative to its right-hand side, got {tol!r}"
-        )
+    if tol is not None:
+        check_tolerance(tol)
     if max_steps is not None and (
         not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 0
     ):

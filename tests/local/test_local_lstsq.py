@@ -188,6 +188,8 @@ def test_float32_of_numpy_stays_float32():
         ({"window": 0}, "window must be a whole number >= 1"),
         ({"window": 2.0}, "window must be a whole number"),
         ({"tol": -1.0}, "tol must be in"),
+        ({"tol": np.ones(2) / 2}, "tol must be one number"),
+        ({"scale": 10**400}, "scale must be finite; got an integer beyond every float"),
         ({"max_steps": -1}, "max_steps must be"),
         ({"forget": 1.5}, "forget must lie in"),
         ({"forget": 0.5, "log_forget": -1.0}, "not both"),
