@@ -84,6 +84,18 @@ def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) ->
     ask(x, check)
 
 
+def check_number(name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> None:
+    """Raise unless ``x`` is one finite number >= ``least`` and > ``above``, traced or not."""
+    rule = "be finite"
+    if least > -math.inf:
+        rule += f" and >= {least:g}"
+    elif above > -math.inf:
+        rule += f" and > {above:g}"
+    refuse(name, x, lambda value: ~(np.isfinite(value) & (value >= least) & (value > above)), rule)
+    if shape := np.shape(x):
+        raise ValueError(f"{name} must be one number, got an array of shape {shape}")
+
+
 def shape_error(
     name: str, shape: tuple[int, ...], target: tuple[int, ...], axes: str
 ) -> ValueError:

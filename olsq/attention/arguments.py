@@ -6,12 +6,10 @@ streams of T tokens, in float32, or in float64 where an input is.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from olsq.arrays import checks
@@ -178,18 +176,6 @@ def check_weight(name: str, weight: Any, layout: Layout, width: int | None = Non
         return None
     full = per_token(name, weight, layout, width if jnp.ndim(weight) == 4 else None)
     return None if all_ones(weight) else full
-
-
-def check_number(name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> None:
-    """Raise unless ``x`` is one finite number >= ``least`` and > ``above``, traced or not."""
-    rule = "be finite"
-    if least > -math.inf:
-        rule += f" and >= {least:g}"
-    elif above > -math.inf:
-        rule += f" and > {above:g}"
-    refuse(name, x, lambda value: ~(np.isfinite(value) & (value >= least) & (value > above)), rule)
-    if shape := jnp.shape(x):
-        raise ValueError(f"{name} must be one number, got an array of shape {shape}")
 
 
 def check_positive(name: str, x: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.arguments import Layout, check_count, check_number
+from olsq.arrays.checks import check_number
+from olsq.attention.arguments import Layout, check_count
 from olsq.attention.caches import unfold
 from olsq.attention.recurrences.ring_local import ring_local
 from olsq.attention.rules.sliding_window import RecentTokens, keep_recent

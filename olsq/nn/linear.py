@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.attention.arguments import check_number
+from olsq.arrays.checks import check_number
 from olsq.nn.base import MixerState
 from olsq.nn.gated import Gated
 from olsq.nn.heads import Gate, HeadMixer, JointlyNormed

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.arrays.checks import concrete
-from olsq.attention.arguments import check_number
+from olsq.arrays.checks import check_number, concrete
 from olsq.nn.base import MixerState
 from olsq.nn.gated import start_bias
 from olsq.nn.heads import Gate, HeadMixer

@@ -406,3 +406,10 @@ def test_what_layers_refuse():
     ):
         with pytest.raises(ValueError, match=message):
             eqx.filter_eval_shape(make, name, **options)
+    for options, message in (
+        ({"soft_cap": 0.0}, r"soft_cap must be finite and > 0; got 0\.0"),
+        ({"norm_eps": -1.0}, r"norm_eps must be finite and >= 0; got -1\.0"),
+        ({"mlp_ratio": np.inf}, r"mlp_ratio must be finite and >= 0; got inf"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model_of(("linear",), **options)

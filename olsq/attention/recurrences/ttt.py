@@ -23,12 +23,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_number, refuse
 from olsq.attention.arguments import (
     Layout,
     Tokens,
     check_count,
-    check_number,
     check_weight,
     is_writable,
     per_head,

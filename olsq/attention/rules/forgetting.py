@@ -9,8 +9,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_forget
-from olsq.attention.arguments import Layout, check_number, check_segments, check_streams, per_token
+from olsq.arrays.checks import check_forget, check_number
+from olsq.attention.arguments import Layout, check_segments, check_streams, per_token
 from olsq.attention.caches import attend, capacity_of, check_room, unfold, write_cache
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces

@@ -10,11 +10,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_real
+from olsq.arrays.checks import check_number, check_real
 from olsq.attention.arguments import (
     check_gates,
     check_inputs,
-    check_number,
     check_weight,
     clean_logs,
     per_token,

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_number, refuse
 from olsq.arrays.questions import ask
-from olsq.attention.arguments import check_inputs, check_number, per_token
+from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates

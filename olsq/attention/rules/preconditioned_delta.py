@@ -10,11 +10,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_number, refuse
 from olsq.attention.arguments import (
     check_gates,
     check_inputs,
-    check_number,
     check_weight,
     is_writable,
     per_token,

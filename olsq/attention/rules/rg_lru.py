@@ -10,11 +10,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_number, refuse
 from olsq.attention.arguments import (
     Tokens,
     check_heads,
-    check_number,
     check_segments,
     fold_heads,
     layout_of,

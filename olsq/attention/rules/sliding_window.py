@@ -10,10 +10,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_number
 from olsq.attention.arguments import (
     Layout,
     check_count,
-    check_number,
     check_segments,
     check_streams,
 )

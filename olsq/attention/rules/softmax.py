@@ -9,7 +9,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import Layout, check_number, check_segments, check_streams
+from olsq.arrays.checks import check_number
+from olsq.attention.arguments import Layout, check_segments, check_streams
 from olsq.attention.caches import attend, capacity_of, check_room, unfold, write_cache
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.ring import Past, ring_attention
