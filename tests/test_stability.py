@@ -420,8 +420,14 @@ def test_bad_arguments_are_named():
         (lambda: break_test(X, np.stack([y, y], 1)), "one target"),
         (lambda: break_test(X * np.nan, y), "X and y must have a complete row"),
         (lambda: ols_cusum(X[:2], y[:2]), "must have more complete rows than the"),
+        (lambda: ols_cusum(X, y, ddof=1.5), "ddof must be an integer >= 0, got 1.5"),
+        (lambda: ols_cusum(X, y, ddof=-1), "ddof must be an integer >= 0, got -1"),
         *(
             (lambda test=test: test(by_group), r"2 groups.*path.of_group\('a'\)")
+            for test in (cusum, cusum_squares, harvey_collier, recursive_residuals)
+        ),
+        *(
+            (lambda test=test: test(olsq.coefficient_path(X, 1j * y)), "must be real")
             for test in (cusum, cusum_squares, harvey_collier, recursive_residuals)
         ),
         (lambda: one_step_scores(by_group, y), "2 groups"),

@@ -70,7 +70,11 @@ def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) ->
     check_real(name, x)
 
     def check(values: NDArray[Any]) -> None:
-        faults = np.asarray(wrong(values.astype(np.float64)))
+        try:
+            numbers = values.astype(np.float64)
+        except OverflowError:
+            raise ValueError(f"{name} must {rule}; got an integer beyond every float") from None
+        faults = np.asarray(wrong(numbers))
         if not faults.any():
             return
         first = np.unravel_index(int(np.argmax(faults)), faults.shape)
@@ -78,6 +82,18 @@ def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) ->
         raise ValueError(f"{name} must {rule}; got {float(values[first])!r}{where}")
 
     ask(x, check)
+
+
+def check_number(name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> None:
+    """Raise unless ``x`` is one finite number >= ``least`` and > ``above``, traced or not."""
+    rule = "be finite"
+    if least > -math.inf:
+        rule += f" and >= {least:g}"
+    elif above > -math.inf:
+        rule += f" and > {above:g}"
+    refuse(name, x, lambda value: ~(np.isfinite(value) & (value >= least) & (value > above)), rule)
+    if shape := np.shape(x):
+        raise ValueError(f"{name} must be one number, got an array of shape {shape}")
 
 
 def shape_error(
@@ -167,6 +183,13 @@ def check_weight(weight: Any, *, name: str = "weight", of: str = "sample") -> No
     """Raise if a weight of a sample, or the strength of a token, is negative."""
     if weight is not None:
         refuse(name, weight, lambda w: w < 0, f"be >= 0 (0 leaves a {of} out)")
+
+
+def check_tolerance(tol: Any) -> None:
+    """Raise unless a tolerance, a residual relative to its right-hand side, is one in [0, 1)."""
+    refuse("tol", tol, lambda value: ~((value >= 0) & (value < 1)), "be in [0, 1)")
+    if np.ndim(tol):
+        raise ValueError(f"tol must be one number, got an array of shape {np.shape(tol)}")
 
 
 def check_order(segment_ids: Any) -> None:

@@ -141,9 +141,9 @@ def check_gates(
     name, gates = (name, forget) if log_forget is None else (f"log_{name}", log_forget)
     if gates is None:
         return None
+    full = per_token(name, gates, layout, width if jnp.ndim(gates) == 4 else None)
     if log_forget is None and all_ones(gates):
         return None
-    full = per_token(name, gates, layout, width if jnp.ndim(gates) == 4 else None)
     return full if log_forget is None else jnp.exp(full)
 
 
@@ -174,9 +174,8 @@ def check_weight(name: str, weight: Any, layout: Layout, width: int | None = Non
     checks.check_weight(weight, name=name, of="token")
     if weight is None:
         return None
-    if all_ones(weight):
-        return None
-    return per_token(name, weight, layout, width if jnp.ndim(weight) == 4 else None)
+    full = per_token(name, weight, layout, width if jnp.ndim(weight) == 4 else None)
+    return None if all_ones(weight) else full
 
 
 def check_positive(name: str, x: Any) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_number
 from olsq.attention.arguments import Layout, check_count
 from olsq.attention.caches import unfold
 from olsq.attention.recurrences.ring_local import ring_local
@@ -39,7 +38,7 @@ def attend_locally(
     ``vbar + C x``.  ``start`` (N, T) marks first tokens of segments.
     """
     if scale is not None:
-        refuse("scale", scale, lambda s: ~np.isfinite(s), "be finite")
+        check_number("scale", scale)
     scale = k.shape[-1] ** -0.5 if scale is None else scale
     options = {"ridge": ridge, "direction": direction}
     if window is None:

@@ -15,6 +15,18 @@ from olsq.online.rows.durations import is_duration, parse_duration
 MOST = 1_000_000
 
 
+def listed(name: str, value: Any, alone: tuple[type, ...]) -> list[Any]:
+    """Return a value of one of the types ``alone`` as a list of one, a sequence as a list."""
+    if isinstance(value, alone):
+        return [value]
+    try:
+        return list(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be one value or a sequence of them, got {shown(value)}"
+        ) from None
+
+
 def check_integer(name: str, value: Any, least: int, most: int | None = MOST) -> int:
     """Return an integer from ``least`` to ``most``; ValueError for anything else."""
     is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)

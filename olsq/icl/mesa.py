@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.arrays.checks import check_number
 from olsq.attention import mesa_discounted
 from olsq.icl.weights import AttentionWeights, at_least, check_weights, floating, shaped
 
@@ -273,6 +274,7 @@ def neumann_queries(keys: Any, queries: Any, steps: int, *, ridge: Any, scale: A
     keys = shaped("keys", keys, ("T", "d"))
     queries = shaped("queries", queries, keys.shape[-2:])
     at_least(0, steps=steps)
+    check_number("ridge", ridge, least=0)
     scale = floating(scale)[..., None, None]
 
     def step(z: Array, _: None) -> tuple[Array, Array]:

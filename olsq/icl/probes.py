@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_number
 from olsq.icl.dynamics import previous
 from olsq.icl.weights import floating, shaped
 
@@ -95,8 +96,7 @@ def linear_probe(
     y = floating(targets)
     if y.ndim != 3 or y.shape[:2] != (n, t):
         raise ValueError(f"targets must have shape ({n}, {t}, m), got {y.shape}")
-    if not ridge >= 0:
-        raise ValueError(f"ridge must be at least 0, got {ridge}")
+    check_number("ridge", ridge, least=0)
     cut = round(train * n) if 0 < train < 1 else 0
     if not 0 < cut < n:
         raise ValueError(f"train must leave sequences on both sides of the split, got {train}")
@@ -130,7 +130,7 @@ def inverse_targets(states: Any, *, ridge: Any) -> Array:
     Raises
     ------
     ValueError
-        If shapes do not fit.
+        If shapes do not fit, or the ridge is no number > 0.
 
     Notes
     -----
@@ -143,6 +143,7 @@ def inverse_targets(states: Any, *, ridge: Any) -> Array:
     >>> inverse_targets([[1.0], [1.0]], ridge=1.0)[:, 0]
     Array([1. , 0.5], dtype=float32)
     """
+    check_number("ridge", ridge, above=0)
     states = shaped("states", states, ("T", "d"))
     before = previous(states)
     gram = jnp.cumsum(before[..., :, None] * before[..., None, :], -3)

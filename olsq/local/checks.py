@@ -12,7 +12,9 @@ from olsq.arrays.checks import (
     check_order,
     check_real,
     check_ridge,
+    check_tolerance,
     refuse,
+    shape_error,
 )
 
 QUERY_AXES = "batch and queries"
@@ -93,10 +95,8 @@ def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causa
             raise ValueError("leave window out with causal=False: it counts tokens back in time")
     if segment_ids is not None and not causal:
         raise ValueError("leave segment_ids out with causal=False: they divide a stream in time")
-    if tol is not None and not 0 <= float(tol) < 1:
-        raise ValueError(
-            f"tol must be in [0, 1), a residual relative to its right-hand side, got {tol!r}"
-        )
+    if tol is not None:
+        check_tolerance(tol)
     if max_steps is not None and (
         not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 0
     ):
@@ -110,12 +110,11 @@ def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
     if dtype.kind not in "iu":
         raise ValueError(f"segment_ids must be whole numbers, got {dtype}")
     try:
-        np.broadcast_shapes(np.shape(ids), shape)
+        fits = np.broadcast_shapes(np.shape(ids), shape) == shape
     except ValueError:
-        raise ValueError(
-            f"segment_ids has shape {np.shape(ids)}, which does not broadcast to {shape} "
-            "(batch and time)"
-        ) from None
+        fits = False
+    if not fits:
+        raise shape_error("segment_ids", np.shape(ids), shape, "batch and time")
     check_order(ids)
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
+from olsq.arrays.checks import check_number
 from olsq.nn.base import ABSENT, Mixer, MixerState
 from olsq.nn.depth import Remat, run_blocks
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer, mixer_names
@@ -197,6 +198,8 @@ class Backbone(eqx.Module):
         if remat not in get_args(Remat):
             raise ValueError(f"remat must be one of {get_args(Remat)}, got {remat!r}")
         check_dropout(dropout)
+        check_number("mlp_ratio", mlp_ratio, least=0)
+        check_number("norm_eps", norm_eps, least=0)
         names = pattern(mixer, blocks)
         options = dict(mixer_options or {})
         if stray := sorted(set(options) - set(names)):

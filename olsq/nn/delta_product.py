@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_number
 from olsq.nn.gated import Gated
 from olsq.nn.heads import WIDTH, Gate
 from olsq.nn.parts import Linear, ShortConvolution, check_sizes, split_keys
@@ -161,6 +162,7 @@ class Comba(Gated):
     ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
         self.feedback = jnp.ones(heads)
+        check_number("correction", correction)
         self.correction = jnp.full(heads, correction, float)
 
     def arguments(self, x: Array) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.arrays.checks import shown
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.kinds import kind
 from olsq.nn.parts import LowRank, at_least_float32, bounded_exp, split_keys
@@ -152,8 +153,11 @@ class Ridge(eqx.Module):
     floor: float = eqx.field(static=True)
 
     def __init__(self, heads: int, width: int, *, floor: float, start: float) -> None:
-        if not 0 <= floor < start:
-            raise ValueError(f"ridge_start must exceed ridge_floor >= 0, got {start} and {floor}")
+        if not 0 <= floor < start < math.inf:
+            raise ValueError(
+                "ridge_start must exceed ridge_floor >= 0 and be finite, got "
+                f"{shown(start)} and {shown(floor)}"
+            )
         self.floor = floor
         rise = start - floor
         inverse = rise + math.log(-math.expm1(-rise))  # of softplus

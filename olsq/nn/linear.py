@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_number
 from olsq.nn.base import MixerState
 from olsq.nn.gated import Gated
 from olsq.nn.heads import Gate, HeadMixer, JointlyNormed
@@ -101,6 +102,8 @@ class Retention(HeadMixer):
         self, dim: int, *, heads: int, rope_base: float | None = None, key: Array, **options: Any
     ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
+        if rope_base is not None:
+            check_number("rope_base", rope_base, above=0)
         self.rope_base = rope_base
 
     def mix(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
+from olsq.arrays.checks import check_number
 from olsq.nn.base import ABSENT
 from olsq.nn.blocks import Backbone, Remat, States
 from olsq.nn.configuration import encode
@@ -47,7 +48,7 @@ class LanguageModel(Decoder):
     mlp_ratio : float
         Width of the gated MLP over ``dim``; 0 leaves MLPs out.
     soft_cap : float or None
-        Logits are ``soft_cap tanh(logits / soft_cap)``.
+        A number > 0: logits are ``soft_cap tanh(logits / soft_cap)``.  None leaves them.
     tied : bool
         Read logits with the embedding; with weights of their own, ``head``, if False.
     scale_embedding : bool
@@ -127,6 +128,8 @@ class LanguageModel(Decoder):
             raise ValueError(
                 f"initialisation must be one of {get_args(Initialisation)}, got {initialisation!r}"
             )
+        if soft_cap is not None:
+            check_number("soft_cap", soft_cap, above=0)
         names = mixer_names(mixer)
         if blind := [n for n in names if not MIXERS[n].causal]:
             raise ValueError(

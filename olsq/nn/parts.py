@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import refuse, shown
+from olsq.arrays.checks import check_number, refuse, shown
 from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.pieces import delay, running_max
@@ -96,6 +96,7 @@ class RMSNorm(eqx.Module):
     eps: float = eqx.field(static=True)
 
     def __init__(self, *shape: int, eps: float = NORM_EPS) -> None:
+        check_number("eps", eps, least=0)
         self.scale = jnp.ones(shape)
         self.eps = eps
 

@@ -9,6 +9,7 @@ import jax
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_number
 from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, ChannelDecay, Gated, Ridge
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.parts import check_sizes, split_keys
@@ -186,6 +187,7 @@ class Kalman(Gated):
         key: Array,
         **options: Any,
     ) -> None:
+        check_number("ratio", ratio, above=0)
         super().__init__(dim, heads=heads, key=key, **options)
         self.mixing = Gate(dim, heads, key=jax.random.fold_in(key, 2))
         self.ratio, self.solver = ratio, solver

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from olsq.arrays.checks import check_real
+
 
 class Sampling(eqx.Module):
     """Options of :func:`draw`; numbers are arrays, so that others need no compilation."""
@@ -29,6 +31,12 @@ class Sampling(eqx.Module):
         cls, temperature: Any, top_k: Any, top_p: Any, min_p: Any, penalty: Any, vocab_size: int
     ) -> Self:
         """Check the options; ValueError, naming the option, if one is out of range."""
+        numbers = {"top_p": top_p, "min_p": min_p, "repetition_penalty": penalty}
+        for name, x in {"temperature": temperature, **numbers}.items():
+            if x is not None and np.ndim(x):
+                raise ValueError(f"{name} must be one number, got an array of shape {np.shape(x)}")
+            if x is not None:
+                check_real(name, x)
         if not 0 <= temperature < np.inf:
             raise ValueError(
                 f"temperature must be >= 0 and finite (0 takes the likeliest), got {temperature}"

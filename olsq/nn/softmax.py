@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.arrays.checks import concrete
+from olsq.arrays.checks import check_number, concrete
 from olsq.nn.base import MixerState
 from olsq.nn.gated import start_bias
 from olsq.nn.heads import Gate, HeadMixer
@@ -75,6 +75,8 @@ class Softmax(HeadMixer):
     ) -> None:
         plain = {"feature_map": "identity", "normalise": False, "convolution": False}
         super().__init__(dim, heads=heads, key=key, **{**plain, "output_norm": False, **options})
+        if rope_base is not None:
+            check_number("rope_base", rope_base, above=0)
         self.rope_base = rope_base
 
     def mix(

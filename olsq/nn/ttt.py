@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_number
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.parts import check_sizes, split_keys
 
@@ -72,6 +73,7 @@ class TTTLinear(HeadMixer):
         **options: Any,
     ) -> None:
         check_sizes(mini_batch=mini_batch)
+        check_number("base_rate", base_rate, least=0)
         super().__init__(dim, heads=heads, key=key, **options)
         if self.mapped_size != self.value_size:
             raise ValueError(

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import holds_jax
+from olsq.arrays.checks import check_tolerance, holds_jax
 from olsq.arrays.masked import takes_masked
 from olsq.problem import AnArray, DecodeState, Moments
 
@@ -120,7 +120,7 @@ def query(
     Raises
     ------
     ValueError
-        If ``ridge`` is given with a DecodeState, or widths differ.
+        If ``ridge`` is given with a DecodeState, widths differ, or ``tol`` is not in [0, 1).
     TypeError
         If an argument is not an array of real numbers.
 
@@ -130,6 +130,8 @@ def query(
     of conjugate gradient preconditioned by the carried inverse.  In JAX differentiable to any
     order.  In NumPy a singular system (no ridge, few samples) gives the fit of smallest norm.
     """
+    if tol is not None:
+        check_tolerance(tol)
     return _side(state, query, ridge).query(state, query, ridge=ridge, tol=tol)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from olsq.solvers.base import Solver
+from olsq.solvers.base import Solver, check_count
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -54,10 +54,8 @@ class Chebyshev(Solver):
     ridge_modes: ClassVar[tuple[str, ...]] = ("fixed",)
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or not (self.chunk is None or self.chunk >= 1):
-            raise ValueError(
-                f"steps must be >= 0 and chunk >= 1, got steps={self.steps}, chunk={self.chunk}"
-            )
+        check_count("steps", self.steps, 0)
+        check_count("chunk", self.chunk, 1, optional=True)
         if self.eigenvalue_ratio is not None and not self.eigenvalue_ratio > 0:
             raise ValueError(f"eigenvalue_ratio must be > 0 or None, got {self.eigenvalue_ratio}")
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.solvers.base import Solver
+from olsq.arrays.checks import check_tolerance
+from olsq.solvers.base import Solver, check_count
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -86,13 +87,12 @@ class ChunkExact(Solver):
     shards: int = 1
 
     def __post_init__(self) -> None:
-        if self.shards < 1 or self.max_steps < 1 or not (self.chunk is None or self.chunk >= 1):
-            raise ValueError(
-                f"chunk, shards and max_steps must be >= 1, got chunk={self.chunk}, "
-                f"shards={self.shards}, max_steps={self.max_steps}"
-            )
-        if self.corrections is not None and self.corrections < 0:
-            raise ValueError(f"corrections must be >= 0 or None, got {self.corrections}")
+        check_count("chunk", self.chunk, 1, optional=True)
+        check_count("corrections", self.corrections, 0, optional=True)
+        check_count("max_steps", self.max_steps, 1)
+        check_count("shards", self.shards, 1)
+        if self.tol is not None:
+            check_tolerance(self.tol)
 
     @property
     def truncates(self) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from olsq.solvers.base import Solver
+from olsq.arrays.checks import check_tolerance
+from olsq.solvers.base import Solver, check_count
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -60,13 +61,9 @@ class ConjugateGradient(Solver):
     start: Literal["jacobi", "query"] = "jacobi"
 
     def __post_init__(self) -> None:
-        if self.max_steps < 0 or not (self.chunk is None or self.chunk >= 1):
-            raise ValueError(
-                f"max_steps must be >= 0 and chunk >= 1, got max_steps={self.max_steps}, "
-                f"chunk={self.chunk}"
-            )
-        if not self.tol >= 0:
-            raise ValueError(f"tol must be >= 0, got {self.tol}")
+        check_count("max_steps", self.max_steps, 0)
+        check_tolerance(self.tol)
+        check_count("chunk", self.chunk, 1, optional=True)
         if self.preconditioner not in (None, "chunk"):
             raise ValueError(f"preconditioner must be None or 'chunk', got {self.preconditioner!r}")
         if self.start not in ("jacobi", "query"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from olsq.solvers.base import Solver
+from olsq.solvers.base import Solver, check_count
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -41,8 +41,7 @@ class Dense(Solver):
     chunk: int = 32
 
     def __post_init__(self) -> None:
-        if self.chunk < 1:
-            raise ValueError(f"chunk must be >= 1, got {self.chunk}")
+        check_count("chunk", self.chunk, 1)
 
     @property
     def truncates(self) -> bool:

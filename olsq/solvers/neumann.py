@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from olsq.solvers.base import Solver
+from olsq.solvers.base import Solver, check_count
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -41,10 +41,8 @@ class Neumann(Solver):
     chunk: int | None = None
 
     def __post_init__(self) -> None:
-        if self.terms < 1 or not (self.chunk is None or self.chunk >= 1):
-            raise ValueError(
-                f"terms and chunk must be >= 1, got terms={self.terms}, chunk={self.chunk}"
-            )
+        check_count("terms", self.terms, 1)
+        check_count("chunk", self.chunk, 1, optional=True)
 
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.neumann import NumpyNeumann

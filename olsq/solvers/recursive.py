@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from olsq.solvers.base import Solver
+from olsq.solvers.base import Solver, check_count
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -57,8 +57,7 @@ class Recursive(Solver):
         return ("discounted", "fixed")
 
     def __post_init__(self) -> None:
-        if self.chunk < 1:
-            raise ValueError(f"chunk must be >= 1, got {self.chunk}")
+        check_count("chunk", self.chunk, 1)
 
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.recursive import NumpyRecursive

@@ -12,6 +12,7 @@ from scipy.special import stdtr
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import shown
+from olsq.arrays.reals import real_array
 from olsq.online.many.labels import refuse_groups
 
 if TYPE_CHECKING:
@@ -354,7 +355,7 @@ def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArr
 def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the tested rows and their recursive residuals; raise if there are fewer than two."""
     refuse_groups(path)
-    recursive = np.asarray(path.recursive_residual, float)
+    recursive = real_array(path.recursive_residual, "path.recursive_residual").astype(np.float64)
     if recursive.ndim != 1:
         raise ValueError(
             f"path must have one target for the {what}, got residuals of shape {recursive.shape}: "

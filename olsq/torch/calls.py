@@ -279,7 +279,7 @@ RANGES: dict[str, tuple[Wrong, str]] = {
     "initial_precision": (lambda x: x <= 0, "be > 0"),
     "information": (lambda x: x <= 0, "be > 0"),
     "center": (lambda x: ~np.isfinite(x), "be finite"),
-    "ratio": (lambda r: r <= 0, "be > 0"),
+    "ratio": (lambda r: ~(np.isfinite(r) & (r > 0)), "be finite and > 0"),
     "log_weight": (np.isposinf, "be less than infinity"),
     "scale": (np.isinf, "be finite"),
 }

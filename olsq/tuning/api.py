@@ -199,7 +199,9 @@ def tune(
     targets = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)
     check_same_index(X=X, y=y, sample_weight=sample_weight)
     weights = check_weight(sample_weight, len(rows))
-    shape = None if ridge_shape is None else check_ridge(ridge_shape, rows.shape[1])
+    shape = ridge_shape
+    if shape is not None:
+        shape = check_ridge(shape, rows.shape[1], name="ridge_shape")
     if shape is not None and not shape.any():
         raise ValueError(
             "ridge_shape must be positive for some feature, got only zeros: there would be no "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -47,6 +49,8 @@ def test_shapes_are_checked(row):
     for name in set(timed(row, arrays)) - set(row.arrays):
         longer = np.concatenate([arrays[name]] * 2, 1)
         refused(row, {**arrays, name: longer}, rf"\b{name}\b.*shape")
+        if not name.startswith("log"):
+            refused(row, {**arrays, name: np.ones_like(longer)}, rf"\b{name}\b.*shape")
 
 
 @pytest.mark.full
@@ -73,6 +77,30 @@ def test_gates_are_given_once(row):
         other = {"forget": "log_forget", "log_forget": "forget"}[row.forget]
         both = {**arrays, other: 0 * np.nan_to_num(arrays[row.forget], neginf=0)}
         refused(row, both, "forget or log_forget")
+
+
+NUMBERS = [
+    *((rule, "scale") for rule in ("softmax", "forgetting", "sliding_window", "gsa")),
+    *((rule, "scale") for rule in ("local_linear", "parallax")),
+    *((rule, "eps") for rule in ("ttt_linear", "ttt_mlp", "preconditioned_delta")),
+    ("preconditioned_delta", "base"),
+    ("kalman", "ratio"),
+    ("rg_lru", "c"),
+]
+
+
+@pytest.mark.parametrize(("rule", "name"), NUMBERS)
+def test_numbers_are_one_number_each(rule, name):
+    """An array would broadcast against tokens, and NaN reach every output."""
+    row = next(row for row in ROWS if row.rule == rule)
+    arrays, _ = some(row)
+    outside = () if name == "scale" else (-1.0,)
+    for wrong in (np.ones(1), np.ones((H, 1)), np.nan, np.inf, *outside):
+        told = f"^{name} must be " + ("one number" if np.ndim(wrong) else "finite")
+        refused(replace(row, options={**row.options, name: wrong}), arrays, told)
+    for wrong in (1j, "one"):
+        options = {**row.options, name: wrong}
+        refused(replace(row, options=options), arrays, f"^{name} must be real", TypeError)
 
 
 @pytest.mark.full

@@ -379,6 +379,7 @@ BAD = {
     "drift must be a number or one for each of the 3 coefficients": {"drift": [1.0, 1.0]},
     "noise must be one number > 0": {"noise": 0.0},
     "per is a length of time, so that every row needs a time": {"per": 2.0},
+    "per must be a positive number": {"times": np.arange(20.0), "per": 10**400},
     "times must not go back": {"times": np.arange(20.0)[::-1]},
     "times must hold one time for each of 20 rows": {"times": np.arange(3.0)},
     "times are numbers, but per is a length between dates": {

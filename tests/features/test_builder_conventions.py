@@ -150,6 +150,8 @@ BAD = [
     (lambda X, y: Fourier(7, of="day").fit(X.assign(day=X.index)), "of time stamps must be text"),
     (lambda X, y: Fourier("7D", of="price").fit(X), "holds numbers"),
     (lambda X, y: Fourier(7, 4).fit(X), "at most half"),
+    (lambda X, y: Fourier(7, 1.5).fit(X), "order must be one value or a sequence of them, got 1.5"),
+    (lambda X, y: FIR(2, of=1.5).fit(X), "of must be one value or a sequence of them, got 1.5"),
     (lambda X, y: Fourier([7, 5], [1]).fit(X), "one for each of the 2 periods"),
     (lambda X, y: Fourier(7, of=["price", "sales"]).fit(X), "must be one column"),
     (lambda X, y: Trend(0).fit(X), "degree must be"),

@@ -88,8 +88,11 @@ def test_probes_refuse_what_does_not_fit():
         icl.linear_probe(X[0], EXACT[0])
     with pytest.raises(ValueError, match=r"targets must have shape \(40, 3, m\)"):
         icl.linear_probe(X, EXACT[:, :2])
-    with pytest.raises(ValueError, match="ridge must be at least 0"):
+    with pytest.raises(ValueError, match="ridge must be finite and >= 0"):
         icl.linear_probe(X, EXACT, ridge=-1.0)
+    for ridge in (0.0, -1.0, np.ones(3)):
+        with pytest.raises(ValueError, match="ridge must be"):
+            icl.inverse_targets(X[0], ridge=ridge)
     for train in (0.0, 1.0, 0.001):
         with pytest.raises(ValueError, match="train must leave sequences on both sides"):
             icl.linear_probe(X, EXACT, train=train)

@@ -273,6 +273,7 @@ def test_what_is_refused():
         ({"temperature": float("nan")}, "temperature must be >= 0"),
         ({"top_k": 0, "key": KEY}, r"top_k must lie in \[1, 11\], got 0"),
         ({"top_k": 12, "key": KEY}, r"top_k must lie in \[1, 11\], got 12"),
+        ({"top_p": np.array([0.5]), "key": KEY}, "top_p must be one number"),
         ({"top_p": 0.0, "key": KEY}, r"top_p must lie in \(0, 1\]"),
         ({"top_p": 1.1, "key": KEY}, r"top_p must lie in \(0, 1\]"),
     ):

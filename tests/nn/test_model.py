@@ -389,6 +389,16 @@ def test_what_layers_refuse():
         ("preconditioned_delta", {"weighted": False}, r"has no option 'weighted'"),
         ("hgrn2", {"feature_map": "dpfp"}, r"must keep the width of queries.*HGRN2's gates"),
         ("mesa", {"ridge_floor": 2.0}, r"ridge_start must exceed ridge_floor"),
+        (
+            "mesa",
+            {"ridge_start": np.inf},
+            r"ridge_start must .* and be finite",
+        ),
+        ("softmax", {"rope_base": 0.0}, r"rope_base must be finite and > 0; got 0\.0"),
+        ("retention", {"rope_base": -1.0}, r"rope_base must be finite and > 0; got -1\.0"),
+        ("ttt_linear", {"base_rate": -1.0}, r"base_rate must be finite and >= 0; got -1\.0"),
+        ("kalman", {"ratio": 0.0}, r"ratio must be finite and > 0; got 0\.0"),
+        ("comba", {"correction": np.nan}, r"correction must be finite; got nan"),
         ("mesa_window", {"window": 0}, r"window must be a whole number"),
         ("sliding_window", {"window": 2.5}, r"window must be a whole number"),
         ("ttt_linear", {"mini_batch": 0}, r"mini_batch must be a whole number"),
@@ -396,3 +406,10 @@ def test_what_layers_refuse():
     ):
         with pytest.raises(ValueError, match=message):
             eqx.filter_eval_shape(make, name, **options)
+    for options, message in (
+        ({"soft_cap": 0.0}, r"soft_cap must be finite and > 0; got 0\.0"),
+        ({"norm_eps": -1.0}, r"norm_eps must be finite and >= 0; got -1\.0"),
+        ({"mlp_ratio": np.inf}, r"mlp_ratio must be finite and >= 0; got inf"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model_of(("linear",), **options)

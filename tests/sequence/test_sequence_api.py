@@ -136,6 +136,10 @@ def test_shape_errors():
     [
         (lambda: olsq.ChunkExact(chunk=0), "chunk"),
         (lambda: olsq.ChunkExact(corrections=-1), "corrections"),
+        (lambda: olsq.ChunkExact(tol=np.inf), r"tol must be in \[0, 1\)"),
+        (lambda: olsq.ChunkExact(max_steps=1.5), "max_steps must be an integer >= 1, got 1.5"),
+        (lambda: olsq.Chebyshev(2.5), "steps must be an integer >= 0, got 2.5"),
+        (lambda: olsq.Dense(chunk="many"), "chunk must be an integer >= 1, got 'many'"),
         (lambda: olsq.ConjugateGradient(tol=-1), "tol"),
         (lambda: olsq.ConjugateGradient(max_steps=-1), "max_steps"),
         (lambda: olsq.ConjugateGradient(preconditioner="diagonal"), "preconditioner"),

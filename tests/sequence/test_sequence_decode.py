@@ -169,6 +169,9 @@ def test_errors():
         olsq.query(state, np.ones(D + 1))
     with pytest.raises(ValueError, match="leave ridge out: the state is a DecodeState"):
         olsq.query(start_decoding(state, ridge=1.0), np.ones(D), ridge=1.0)
+    for tol in (np.nan, np.inf, -1.0):  # a solve would stop at its first iterate
+        with pytest.raises(ValueError, match="tol must be in"):
+            olsq.query(start_decoding(state, ridge=1.0), np.ones(D), tol=tol)
     with pytest.raises(ValueError, match="state must be Moments"):
         olsq.query((np.ones((D, 2)), np.ones((M, D))), np.ones(D))
 

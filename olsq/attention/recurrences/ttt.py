@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_number, refuse
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -316,6 +316,7 @@ def train(
             f"v must have the width of k, got {values} and {keys}: the network learns v - k"
         )
     check_count("mini_batch", mini_batch)
+    check_number("eps", norm[2], least=0)
     if type(state) is kind:
         refuse(
             "state.position",

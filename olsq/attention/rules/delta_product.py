@@ -131,8 +131,9 @@ def _check_steps(
     q, k, v, layout, count = _check_streams(q, k, v, state)
     gates = check_gates(forget, log_forget, layout)
     checks.check_weight(weight, of="step")
-    unweighted = weight is None or all_ones(weight)
-    weight = None if unweighted else per_token("weight", weight, layout, count)
+    if weight is not None:
+        strengths = per_token("weight", weight, layout, count)
+        weight = None if all_ones(weight) else strengths
     start = check_segments(segment_ids, layout)
     n, t, _ = q.shape
 

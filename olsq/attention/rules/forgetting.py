@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_forget
+from olsq.arrays.checks import check_forget, check_number
 from olsq.attention.arguments import Layout, check_segments, check_streams, per_token
 from olsq.attention.caches import attend, capacity_of, check_room, unfold, write_cache
 from olsq.attention.one_token import one_token, sequence_rule
@@ -130,6 +130,8 @@ def forgetting(
         raise TypeError(
             f"state must be a ForgettingKeyValues, as returned, got {type(state).__name__}"
         )
+    if scale is not None:
+        check_number("scale", scale)
     q, k, v, layout = check_streams(q, k, v, state)
     logs, unknown, reset = _check_logs(forget, log_forget, layout)
     start = check_segments(segment_ids, layout)

@@ -10,8 +10,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_real
-from olsq.attention.arguments import check_gates, check_inputs, check_weight, clean_logs, per_token
+from olsq.arrays.checks import check_number, check_real
+from olsq.attention.arguments import (
+    check_gates,
+    check_inputs,
+    check_weight,
+    clean_logs,
+    per_token,
+)
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated
@@ -113,6 +119,7 @@ def gsa(
             f"{name} must have a gate for each slot, (batch, time, heads, slots), got shape "
             f"{jnp.shape(gate)}"
         )
+    check_number("scale", scale)
     slots = jnp.shape(gate)[-1]
     tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     n, t = tokens.q.shape[:2]

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_number, refuse
 from olsq.arrays.questions import ask
-from olsq.attention.arguments import check_inputs, check_positive, per_token
+from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.log_gates import split_gates
@@ -55,7 +55,7 @@ def kalman(
         Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
         or not.
     ratio : float
-        Of the ridge to the Frobenius norm of H, > 0.
+        Of the ridge to the Frobenius norm of H, finite and > 0.
     mix : array, optional
         Share of the solution against the plain query, in [0, 1], broadcast to (B, T, H).
     solver : Solver, optional
@@ -100,7 +100,7 @@ def kalman(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.5, 0.5]
     """
-    check_positive("ratio", ratio)
+    check_number("ratio", ratio, above=0)
     if mix is not None:
         refuse("mix", mix, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
     streams, options, layout = check_regression_inputs(

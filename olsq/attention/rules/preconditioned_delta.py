@@ -10,8 +10,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import refuse
-from olsq.attention.arguments import check_gates, check_inputs, check_weight, is_writable, per_token
+from olsq.arrays.checks import check_number, refuse
+from olsq.attention.arguments import (
+    check_gates,
+    check_inputs,
+    check_weight,
+    is_writable,
+    per_token,
+)
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.log_gates import split_gates
@@ -124,6 +130,8 @@ def preconditioned_delta(
     zero = empty_memory(layout, values, keys)
     flat = jnp.zeros((layout.batch, layout.heads, keys), layout.working)
     opened, state_lost = check_state(state, PreconditionedState(zero.matrix, flat), layout)
+    check_number("base", base, above=0)
+    check_number("eps", eps, least=0)
     refuse("center", center, lambda c: ~np.isfinite(c), "be finite")
     rate = check_gates(curvature_forget, None, layout, name="curvature_forget")
     learn = check_weight("curvature_weight", curvature_weight, layout)

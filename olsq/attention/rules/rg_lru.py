@@ -10,7 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_number, refuse
 from olsq.attention.arguments import (
     Tokens,
     check_heads,
@@ -118,6 +118,7 @@ def rg_lru(
     >>> [round(float(h), 3) for h in o[0, :, 0, 0]]
     [0.866, 1.299, 1.516]
     """
+    check_number("c", c, least=0)
     checked, b, t, h = check_heads(x=x)
     x, width = checked["x"], checked["x"].shape[-1]
     layout = layout_of((x,), state, b, t, h)

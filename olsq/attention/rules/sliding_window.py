@@ -10,7 +10,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import Layout, check_count, check_segments, check_streams
+from olsq.arrays.checks import check_number
+from olsq.attention.arguments import (
+    Layout,
+    check_count,
+    check_segments,
+    check_streams,
+)
 from olsq.attention.caches import attend, unfold
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.window import map_windows, window_mask
@@ -116,6 +122,8 @@ def sliding_window(
     """
     check_count("window", window)
     before = window - 1
+    if scale is not None:
+        check_number("scale", scale)
     q, k, v, layout = check_streams(q, k, v, state)
     start = check_segments(segment_ids, layout)
     n, t = q.shape[:2]

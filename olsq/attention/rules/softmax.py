@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_number
 from olsq.attention.arguments import Layout, check_segments, check_streams
 from olsq.attention.caches import attend, capacity_of, check_room, unfold, write_cache
 from olsq.attention.one_token import one_token, sequence_rule
@@ -172,6 +173,8 @@ def softmax(
     >>> o[0, :, 0, 0]
     Array([0. , 0.5, 1. ], dtype=float32)
     """
+    if scale is not None:
+        check_number("scale", scale)
     q, k, v, layout = check_streams(q, k, v, state)
     start = check_segments(segment_ids, layout)
     t = q.shape[1]

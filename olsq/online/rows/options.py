@@ -68,16 +68,16 @@ def forget_or_half_life(forget: Any, half_life: Any, *, in_time: bool = True) ->
     return forget_from_half_life(half_life)
 
 
-def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
+def check_ridge(ridge: ArrayLike, n_features: int, *, name: str = "ridge") -> NDArray[np.float64]:
     """Return the ridge as a float64 vector (n_features,); refuse negative or non-finite ones."""
-    vector = real_array(ridge, "ridge").astype(np.float64, copy=False)
+    vector = real_array(ridge, name).astype(np.float64, copy=False)
     if vector.ndim > 1 or (vector.ndim == 1 and vector.shape[0] != n_features):
         raise ValueError(
-            f"ridge must be a number or one number per feature ({n_features}), got an array of "
+            f"{name} must be a number or one number per feature ({n_features}), got an array of "
             f"shape {vector.shape}"
         )
     if not (np.isfinite(vector).all() and (vector >= 0).all()):
-        raise ValueError(f"ridge must be finite and >= 0, got {shown(ridge)}")
+        raise ValueError(f"{name} must be finite and >= 0, got {shown(ridge)}")
     # A copy that can be written, whatever was passed: kernels are compiled for one kind of array.
     return np.full(n_features, vector)
 
