@@ -169,6 +169,58 @@ def leaving(problem, at, W, order, free, pivots, first):
     return chosen
 
 
+@kernel(forceinline=True)
+def scale(R, A, b, rows, equations, values, length):
+    """Fill ``rows`` and ``equations`` with R and A for columns of unit length, these with rows of
+    unit length, too; return whether a pivot of R is 0.
+    """
+    d, q, singular = R.shape[0], b.shape[0], False
+    for j in range(d):
+        singular = singular or R[j, j] == 0
+        length[j] = norm(R[:, j])
+        if length[j] == 0:
+            length[j] = 1.0
+        for i in range(d):
+            rows[i, j] = R[i, j] / length[j]
+    for i in range(q):
+        for j in range(d):
+            equations[i, j] = A[i, j] / length[j]
+        size = norm(equations[i])
+        if size == 0:
+            size = 1.0
+        for j in range(d):
+            equations[i, j] /= size
+        values[i] = b[i] / size
+    return singular
+
+
+@kernel(forceinline=True)
+def step_to_bound(y, p, low, high, slack, at, pivots):
+    """Step from y along p, and hold the free variable that meets a bound first, if one does.
+
+    Returns whether one is held.  Within ``slack`` of a bound is on it.
+    """
+    share, blocked = 1.0, -1
+    for j in range(y.shape[0]):
+        if at[j] != FREE or pivots == 0:
+            continue
+        if y[j] + p[j] > high[j] + slack[j] and (high[j] - y[j]) / p[j] < share:
+            share, blocked = (high[j] - y[j]) / p[j], j
+        elif y[j] + p[j] < low[j] - slack[j] and (low[j] - y[j]) / p[j] < share:
+            share, blocked = (low[j] - y[j]) / p[j], j
+    share = max(share, 0.0)
+    for j in range(y.shape[0]):
+        y[j] += share * p[j]
+        if y[j] <= low[j] + slack[j]:
+            y[j] = low[j]
+        elif y[j] >= high[j] - slack[j]:
+            y[j] = high[j]
+    if blocked >= 0:
+        at[blocked] = UPPER if p[blocked] > 0 else LOWER
+        y[blocked] = high[blocked] if p[blocked] > 0 else low[blocked]
+    return blocked >= 0
+
+
 @kernel()
 def settle(R, z, A, b, lower, upper, x, minimum):
     """Find a minimiser x (d,) from a feasible x; return whether it is UNIQUE, or the search LOST.
@@ -188,28 +240,12 @@ def settle(R, z, A, b, lower, upper, x, minimum):
     sizes, slack, lost, last = vectors[5], vectors[6], vectors[7], vectors[8]
     fixed, at, order = np.empty(d, np.bool_), np.empty(d, np.int64), np.empty(d, np.int64)
     W, u, ended = np.empty((q + d, d + 1)), np.empty(d + 1), LOST
-    singular = False
+    singular = scale(R, A, b, rows, equations, values, length)
     for j in range(d):
-        singular = singular or R[j, j] == 0
-        length[j] = norm(R[:, j])
-        if length[j] == 0:
-            length[j] = 1.0
-        for i in range(d):
-            rows[i, j] = R[i, j] / length[j]
+        sizes[j] = norm(equations[:, j])
         low[j], high[j], y[j] = lower[j] * length[j], upper[j] * length[j], x[j] * length[j]
         fixed[j] = low[j] == high[j]
         at[j] = LOWER if x[j] <= lower[j] else UPPER if x[j] >= upper[j] else FREE
-    for i in range(q):
-        for j in range(d):
-            equations[i, j] = A[i, j] / length[j]
-        size = norm(equations[i])
-        if size == 0:
-            size = 1.0
-        for j in range(d):
-            equations[i, j] /= size
-        values[i] = b[i] / size
-    for j in range(d):
-        sizes[j] = norm(equations[:, j])
     stage, again, problem = SEARCH, False, (rows, z, equations, values, sizes, fixed, singular)
     for step in range(40 * d + 10):
         if stage == POLISH:
@@ -239,25 +275,9 @@ def settle(R, z, A, b, lower, upper, x, minimum):
         rounding_of(equations, p, lost)
         for c in range(rank):  # told by equations
             slack[order[c]] += lost[order[c]] / sizes[order[c]] ** 2
-        share, blocked = 1.0, -1
         for j in range(d):
             slack[j] = d * (slack[j] + 8 * EPS * abs(y[j]))
-            if at[j] != FREE or pivots == 0:
-                continue
-            if y[j] + p[j] > high[j] + slack[j] and (high[j] - y[j]) / p[j] < share:
-                share, blocked = (high[j] - y[j]) / p[j], j
-            elif y[j] + p[j] < low[j] - slack[j] and (low[j] - y[j]) / p[j] < share:
-                share, blocked = (low[j] - y[j]) / p[j], j
-        share = max(share, 0.0)
-        for j in range(d):
-            y[j] += share * p[j]
-            if y[j] <= low[j] + slack[j]:
-                y[j] = low[j]
-            elif y[j] >= high[j] - slack[j]:
-                y[j] = high[j]
-        if blocked >= 0:
-            at[blocked] = UPPER if p[blocked] > 0 else LOWER
-            y[blocked] = high[blocked] if p[blocked] > 0 else low[blocked]
+        if step_to_bound(y, p, low, high, slack, at, pivots):
             continue
         freed = leaving(problem, at, W, order, free, pivots, step > 10 * d)
         if freed >= 0:
