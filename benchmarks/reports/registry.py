@@ -184,6 +184,7 @@ def attention(found: dict) -> Blocks:
 def cli_memory(found: dict) -> Blocks:
     lines = ["| run | peak resident memory | rows per second |", "|---|---|---|"]
     labels = {
+        "Polars": "sums of all columns by Polars' `scan_csv`",
         "fit": "`olsq fit`",
         "fit with --state": "... with `--state`",
         "fit with --out .csv, --plot, --state": (

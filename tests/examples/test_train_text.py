@@ -142,7 +142,7 @@ CASES = [
     ("--mixer intention", "must be causal"),
     ("--mixer gla --solver cg:30", "--solver: gla does not solve a regression"),
     ("--solver magic", "--solver: unknown solver 'magic'; known are chunk-exact, cg, "),
-    ("--solver cg:-1", "--solver cg:-1: max_steps must be >= 0"),
+    ("--solver cg:-1", "--solver cg:-1: max_steps must be an integer >= 0"),
     ("--solver cg:speed=3", "--solver cg:speed=3: "),
     ("--solver chebyshev:many", "--solver chebyshev:many: "),
     ("--dim 0", "argument --dim: must be at least 1, got 0"),
