@@ -3,7 +3,8 @@
 Numba optimises a function and makes machine code of it before it compiles it into its callers,
 where both are done again: twice the work for a function that Python never calls. A :class:`Kernel`
 is two dispatchers of one function. Python calls the first. Other kernels are given the second,
-whose code stays as Numba's front end leaves it until the caller is optimised.
+whose code stays as Numba's front end leaves it until the caller is optimised.  With Numba's own
+dispatcher a first ``fit`` takes 1.7 times as long, a first path 1.9 times (2026-11-29).
 """
 
 from __future__ import annotations
