@@ -92,6 +92,11 @@ def check_number(name: str, x: Any, *, least: float = -math.inf, above: float = 
     elif above > -math.inf:
         rule += f" and > {above:g}"
     refuse(name, x, lambda value: ~(np.isfinite(value) & (value >= least) & (value > above)), rule)
+    check_scalar(name, x)
+
+
+def check_scalar(name: str, x: Any) -> None:
+    """Raise ValueError if ``x`` is an array with axes instead of one number."""
     if shape := np.shape(x):
         raise ValueError(f"{name} must be one number, got an array of shape {shape}")
 
@@ -188,8 +193,7 @@ def check_weight(weight: Any, *, name: str = "weight", of: str = "sample") -> No
 def check_tolerance(tol: Any) -> None:
     """Raise unless a tolerance, a residual relative to its right-hand side, is one in [0, 1)."""
     refuse("tol", tol, lambda value: ~((value >= 0) & (value < 1)), "be in [0, 1)")
-    if np.ndim(tol):
-        raise ValueError(f"tol must be one number, got an array of shape {np.shape(tol)}")
+    check_scalar("tol", tol)
 
 
 def check_order(segment_ids: Any) -> None:

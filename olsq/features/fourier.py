@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.features import times
 from olsq.features.base import State
-from olsq.features.parameters import check_integer, listed
+from olsq.features.parameters import as_list, check_integer
 from olsq.features.table import Table
 from olsq.features.times import TimedBuilder
 
@@ -75,11 +75,11 @@ class Fourier(TimedBuilder):
 
     def _waves(self) -> list[tuple[Any, int, bool]]:
         """List (period, harmonic, whether it has a sine) of every frequency."""
-        periods = listed("period", self.period, (str, int, float, np.number))
+        periods = as_list("period", self.period, (str, int, float, np.number))
         if isinstance(self.order, (int, np.integer)):
             orders = [self.order] * len(periods)
         else:
-            orders = listed("order", self.order, ())
+            orders = as_list("order", self.order, ())
         if not periods or len(orders) != len(periods):
             raise ValueError(
                 f"order must be one number or one for each of the {len(periods)} periods, got "

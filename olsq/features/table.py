@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array, refuse_repeated_names, without_dictionary
-from olsq.features.parameters import listed
+from olsq.features.parameters import as_list
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_lengths, check_size, check_X, count_targets
 from olsq.online.rows.labels import column_and_mask, none_where
@@ -67,7 +67,7 @@ class Table(NamedTuple):
         if of is None or (isinstance(of, str) and of == "X" and "X" not in (self.names or [])):
             return list(range(self.width))
         places = []
-        for one in listed("of", of, (str, int, np.integer)):
+        for one in as_list("of", of, (str, int, np.integer)):
             if isinstance(one, (int, np.integer)) and not isinstance(one, bool):
                 if not 0 <= one < self.width:
                     raise ValueError(f"of={of!r}: X has columns 0 to {self.width - 1}, no {one}")

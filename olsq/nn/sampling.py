@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from olsq.arrays.checks import check_real
+from olsq.arrays.checks import check_real, check_scalar
 
 
 class Sampling(eqx.Module):
@@ -33,9 +33,8 @@ class Sampling(eqx.Module):
         """Check the options; ValueError, naming the option, if one is out of range."""
         numbers = {"top_p": top_p, "min_p": min_p, "repetition_penalty": penalty}
         for name, x in {"temperature": temperature, **numbers}.items():
-            if x is not None and np.ndim(x):
-                raise ValueError(f"{name} must be one number, got an array of shape {np.shape(x)}")
             if x is not None:
+                check_scalar(name, x)
                 check_real(name, x)
         if not 0 <= temperature < np.inf:
             raise ValueError(

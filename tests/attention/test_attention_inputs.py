@@ -96,8 +96,8 @@ def test_numbers_are_one_number_each(rule, name):
     arrays, _ = some(row)
     outside = () if name == "scale" else (-1.0,)
     for wrong in (np.ones(1), np.ones((H, 1)), np.nan, np.inf, *outside):
-        told = f"^{name} must be " + ("one number" if np.ndim(wrong) else "finite")
-        refused(replace(row, options={**row.options, name: wrong}), arrays, told)
+        message = f"^{name} must be " + ("one number" if np.ndim(wrong) else "finite")
+        refused(replace(row, options={**row.options, name: wrong}), arrays, message)
     for wrong in (1j, "one"):
         options = {**row.options, name: wrong}
         refused(replace(row, options=options), arrays, f"^{name} must be real", TypeError)

@@ -197,8 +197,8 @@ def test_the_search_leaves_a_degenerate_corner():
 def vertex(costs, limits):
     """A corner of the constraints, within 5."""
     bounds = np.column_stack([limits.lower, np.minimum(limits.upper, 5.0)])
-    found = linprog(costs, A_eq=limits.A, b_eq=limits.b, bounds=bounds)
-    return np.clip(found.x, limits.lower, limits.upper)
+    corner = linprog(costs, A_eq=limits.A, b_eq=limits.b, bounds=bounds).x
+    return np.clip(corner, limits.lower, limits.upper)
 
 
 def test_the_answer_does_not_depend_on_where_the_search_begins():
@@ -216,10 +216,10 @@ def test_the_answer_does_not_depend_on_where_the_search_begins():
         answers = np.array([solve(R, z, limits, start) for start in starts])
         x = answers[0]
         np.testing.assert_allclose(answers - x, 0.0, atol=1e-12, err_msg=str(trial))
-        known = np.diagonal(R) != 0
-        same_fit = np.vstack([limits.A, R[known]]), np.concatenate([limits.b, R[known] @ x])
+        pivots = np.diagonal(R) != 0
+        same_fit = np.vstack([limits.A, R[pivots]]), np.concatenate([limits.b, R[pivots] @ x])
         shortest = limits._replace(A=same_fit[0], b=same_fit[1])
-        for problem in ((R, z, limits), (np.eye(d), np.zeros(d), shortest))[: 2 - known.all()]:
+        for problem in ((R, z, limits), (np.eye(d), np.zeros(d), shortest))[: 2 - pivots.all()]:
             off, inside, slope = kkt(*problem, x)
             assert inside
             assert max(off, slope) < 1e-10, trial
@@ -230,10 +230,8 @@ def test_rounding_does_not_lead_into_bounds():
     R = np.diag([2.5, 4.4e-9, 0.52, 0.0])
     R[0, 1], R[0, 2], R[1, 2] = 2.5, -0.25, 0.425
     upper = np.array([np.inf, 1.0, np.inf, 1.0])
-    limits, rng = (
-        Constraints(np.zeros((0, 4)), np.zeros(0), np.zeros(4), upper),
-        np.random.default_rng(0),
-    )
+    limits = Constraints(np.zeros((0, 4)), np.zeros(0), np.zeros(4), upper)
+    rng = np.random.default_rng(0)
     for _ in range(300):
         z = np.append(1e6 * rng.standard_normal(3), 0.0)
         x = solve(R, z, limits, np.array([0.0, 0.0, 0.0, 1.0]))

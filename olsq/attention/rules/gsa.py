@@ -11,13 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_number, check_real
-from olsq.attention.arguments import (
-    check_gates,
-    check_inputs,
-    check_weight,
-    clean_logs,
-    per_token,
-)
+from olsq.attention.arguments import check_gates, check_inputs, check_weight, clean_logs, per_token
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.vector import row_gated, vector_gated

@@ -11,12 +11,7 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_number
-from olsq.attention.arguments import (
-    Layout,
-    check_count,
-    check_segments,
-    check_streams,
-)
+from olsq.attention.arguments import Layout, check_count, check_segments, check_streams
 from olsq.attention.caches import attend, unfold
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.window import map_windows, window_mask

@@ -92,14 +92,13 @@ def _learn_by_kernel(
     """Learn a row by one kernel; ``errors`` (1, m) receives the residual."""
     if not y.flags.carray:
         return None
-    prediction, of_row = np.empty(form.loss.shape[0]), 1.0 if weight is None else float(weight)
-    most = SETTLED if of_row <= 1 else SETTLED / of_row
+    prediction, weight = np.empty(form.loss.shape[0]), 1.0 if weight is None else float(weight)
     done = kernels.learn_one(
         form.in_kernels,
         form.spread_in_kernels,
         X,
         y,
-        (checked.factor, of_row, checked.intercept, most),
+        (checked.factor, weight, checked.intercept, SETTLED / max(weight, 1.0)),
         form.limits.square_root,
         errors,
         prediction,

@@ -53,8 +53,8 @@ def face(problem, at, x, p, W, order, u, stage):
     ``problem`` = (R, z, A, b, sizes, fixed, singular), with the lengths of A's columns.
     W (q + d, d + 1) receives ``[A b; R z]`` for a step from x, with free columns first
     (``order``), reduced to a triangle.  Returns the numbers of free variables, of equations and of
-    further columns with a pivot.  In a singular R the largest column comes first, so that the
-    minimum is not far away for nothing.
+    further columns with a pivot.  Where R is singular the largest column comes first: of many
+    minima one that is near.
     """
     R, z, A, b, sizes, _, singular = problem
     d, q, free = R.shape[0], b.shape[0], 0
@@ -77,7 +77,8 @@ def face(problem, at, x, p, W, order, u, stage):
         total = b[i]
         for j in range(d):
             total -= A[i, j] * x[j]
-        W[i, d] = 0.0 if stage == SEARCH else total  # rounding errors would only lead into bounds
+        # In a search equations hold: their rounding errors would only lead into bounds.
+        W[i, d] = 0.0 if stage == SEARCH else total
     for i in range(d):
         total = z[i]
         for j in range(d):
@@ -85,15 +86,15 @@ def face(problem, at, x, p, W, order, u, stage):
         W[q + i, d] = total
     rank, pivots = 0, 0
     while rank < q:
-        most, row, chosen = 0.0, -1, -1
+        most, row, column = 0.0, -1, -1
         for c in range(rank, free):
             for i in range(rank, q):
                 left = abs(W[i, c])
                 if left > ROUNDING * d * sizes[order[c]] and left > most:
-                    most, row, chosen = left, i, c
-        if chosen < 0:
+                    most, row, column = left, i, c
+        if column < 0:
             break
-        swap(W, order, rank, chosen)
+        swap(W, order, rank, column)
         for c in range(d + 1):
             W[rank, c], W[row, c] = W[row, c], W[rank, c]
         for i in range(rank + 1, q + d):
@@ -101,15 +102,15 @@ def face(problem, at, x, p, W, order, u, stage):
             for c in range(rank, d + 1):
                 W[i, c] -= share * W[rank, c]
         rank += 1
-    below, chosen, searched = W[q:, rank:], 0, False
+    below, column, searched = W[q:, rank:], 0, False
     while rank + pivots < free:
-        swap(W, order, rank + pivots, rank + chosen)
+        swap(W, order, rank + pivots, rank + column)
         reflect(below, pivots, u)
         length = max(1.0, norm(below[:pivots, pivots])) if rank else 1.0
         least = ROUNDING if searched else NEARLY
         if abs(below[pivots, pivots]) > least * d * length and (searched or not singular):
             pivots += 1
-            chosen, searched = pivots, False
+            column, searched = pivots, False
             continue
         if searched:
             break
@@ -117,7 +118,7 @@ def face(problem, at, x, p, W, order, u, stage):
         for c in range(pivots, free - rank):
             left = norm(below[pivots:, c]) / max(1.0, norm(below[:, c]))
             if left > most:
-                most, chosen = left, c
+                most, column = left, c
     for c in range(rank + pivots - 1, -1, -1):
         row = c if c < rank else q + c - rank
         total = W[row, d]
@@ -129,8 +130,8 @@ def face(problem, at, x, p, W, order, u, stage):
 
 @kernel(forceinline=True)
 def rounding_of(A, p, lost):
-    """Bound by ``lost`` (d,) what rounding adds to each p_j times the square of column j's length:
-    the sums ``A p`` lose in each row what is relative to its largest terms.
+    """Fill ``lost`` (d,) with how far rounding errors of ``A p`` can move each p_j, times the
+    square of the length of column j of A.
     """
     for j in range(p.shape[0]):
         lost[j] = 0.0
@@ -151,8 +152,8 @@ def leaving(problem, at, W, order, free, pivots, first):
     """
     z, q, fixed = problem[1], problem[3].shape[0], problem[5]
     d = z.shape[0]
-    size, rest = norm(z), norm(W[q + pivots :, d])
-    best, chosen = 0.0, -1
+    size, remainder = norm(z), norm(W[q + pivots :, d])
+    best, steepest = 0.0, -1
     for c in range(free, d):
         j = order[c]
         if fixed[j]:
@@ -163,10 +164,11 @@ def leaving(problem, at, W, order, free, pivots, first):
             square += W[i, c] * W[i, c]
         falls = -at[j] * slope
         length = max(1.0, norm(W[q:, c])) if q else 1.0
-        error = math.sqrt(square) * size + length * rest
-        if falls > ROUNDING * d * error and (chosen < 0 or (j < chosen if first else falls > best)):
-            best, chosen = falls, j
-    return chosen
+        error = math.sqrt(square) * size + length * remainder
+        better = steepest < 0 or (j < steepest if first else falls > best)
+        if better and falls > ROUNDING * d * error:
+            best, steepest = falls, j
+    return steepest
 
 
 @kernel(forceinline=True)
