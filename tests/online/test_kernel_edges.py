@@ -66,10 +66,9 @@ def calls(traced):
         robust,
     ]  # fmt: skip
     one_error, prediction = np.zeros((1, M)), np.zeros(M)
-    yield one_row.learn_one, [
-        factor(), with_path, np.ones((1, D)), np.ones((1, M)), (0.9, 1.0, False, 1e300), roundings,
-        one_error, prediction,
-    ]  # fmt: skip
+    x, y, settings = np.ones((1, D)), np.ones((1, M)), (0.9, 1.0, False, 1e300)
+    form = factor(), with_path
+    yield one_row.learn_one, [form, x, y, settings, roundings, one_error, prediction]
     if not traced:
         yield one_row.predict_one, [*factor()[:2], np.ones((1, D)), False, np.zeros((1, M))]
         several = tuple(np.stack([array] * 2) for array in factor()[:2])

@@ -94,8 +94,7 @@ def _learn_by_kernel(
         return None
     prediction, weight = np.empty(form.loss.shape[0]), 1.0 if weight is None else float(weight)
     done = kernels.learn_one(
-        form.in_kernels,
-        form.spread_in_kernels,
+        (form.in_kernels, form.spread_in_kernels),
         X,
         y,
         (checked.factor, weight, checked.intercept, SETTLED / max(weight, 1.0)),

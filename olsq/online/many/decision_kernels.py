@@ -52,7 +52,7 @@ def learn_one(state, f, x, y, gates, settings, prediction, residual):
     form, errors = (factor[f], pivots[f], columns[f], tally[f], loss[f]), residual.reshape(1, m)
     row = x.reshape(1, x.shape[0])
     row_settings = gate, 1.0, intercept, settled
-    if not one_row.learn_one(form, None, row, y, row_settings, limits, errors, prediction):
+    if not one_row.learn_one((form, None), row, y, row_settings, limits, errors, prediction):
         return False
     seen[f] += 1
     logs[f] *= gate

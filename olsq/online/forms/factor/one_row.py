@@ -15,15 +15,16 @@ from olsq.online.forms.factor.registers import fma
 
 
 @kernel(strict=True)
-def learn_one(state, spread, x, y, settings, limits, errors, prediction):
+def learn_one(form, x, y, settings, limits, errors, prediction):
     """Absorb the row x (1, d), y (1,) or (1, m); False if it goes another way.
 
-    ``state`` and ``spread``, which may be None, are as in :mod:`.learning`.
+    ``form`` = (state, spread), whose spread may be None, as in :mod:`.learning`.
     ``settings`` = (gate, weight, whether a 1 for an intercept goes before x, the largest sum of
     squares of the row's numbers).  A row that is not within it, as one that is not finite is not,
     goes another way, and so does one that needs care; nothing has changed then.  The a-priori
     errors (1, m) and the ``prediction`` (m,) are written.
     """
+    state, spread = form
     check_state(state)
     F, D, columns, tally, loss = state
     check_spread(spread, D.shape[0], False)
