@@ -37,7 +37,7 @@ from olsq.sequence.jax.control import (
     while_loop,
 )
 from olsq.sequence.jax.factor import Factor, apply_inverses, factorise_roughly, save_factors
-from olsq.sequence.jax.iterations import balanced, conjugate_gradient
+from olsq.sequence.jax.iterations import conjugate_gradient
 from olsq.sequence.jax.pieces import (
     chunk_count,
     cut_into_pieces,
@@ -316,7 +316,7 @@ def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tu
             lambda x: system_product(systems, x),
             b,
             start=x,
-            precondition=balanced(precondition, b),
+            precondition=precondition,
             tol=ROUNDED * float(jnp.finfo(b.dtype).eps) / 4,
             max_steps=8 * b.shape[-1] + TRIAL,
             trial=jnp.where(factored, 8 * b.shape[-1], TRIAL),

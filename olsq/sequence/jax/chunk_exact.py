@@ -21,7 +21,7 @@ from olsq.sequence.jax.factor import (
     reference_ridge,
     sums_of_logs,
 )
-from olsq.sequence.jax.iterations import balanced, chebyshev, conjugate_gradient
+from olsq.sequence.jax.iterations import any_token, chebyshev, conjugate_gradient
 from olsq.sequence.jax.solver import Chunks, JaxSolver, system_product
 from olsq.solvers.chunk_exact import (
     MAX_LOG_SCALE,
@@ -88,10 +88,10 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
         return lambda r: apply_inverses(p.first, r)
     where, ridge = references(p.sums, p.harsh), reference_ridge(chunks)
     at = partial(factorise_roughly, chunks, p.sums, ridge=ridge, limit=LIMIT)
-    both = cond(  # a loop over the references, which compiles once
+    both = cond(
         p.harsh,
-        partial(jax.lax.map, at, jnp.stack(where.centres)),
-        lambda: jax.tree.map(lambda x: jnp.stack([x, x]), p.first),
+        partial(jax.vmap(at), jnp.stack(where.centres)),
+        lambda: jax.tree.map(lambda x: jnp.broadcast_to(x, (2, *x.shape)), p.first),
     )
     after, within_scale = where.after[..., None], where.within(p.sums, MAX_LOG_SCALE)[..., None]
     diagonal = jnp.diagonal(both.inverse[0], axis1=-2, axis2=-1)
@@ -118,7 +118,7 @@ def solve_preconditioned_by_ridge(
         return conjugate_gradient(partial(system_product, chunks), b, **options)
     ridge = jnp.where(chunks.ridge > 0, chunks.ridge, 1)
     if ridge.shape[2] > 1:  # one a token
-        options["precondition"] = balanced(lambda r: r / ridge, b)
+        options["precondition"] = lambda r: r / ridge
         return conjugate_gradient(partial(system_product, chunks), b, **options)
     # Scaling the keys once, instead of the residuals at every step, saves a tenth of the time.
     units = jnp.minimum(jnp.sqrt(ridge / ridge.min(-1, keepdims=True)), MOST_UNITS)
@@ -150,7 +150,7 @@ class JaxChunkExact(JaxSolver):
         else:
             factor = cond(
                 harsh,
-                lambda: jax.tree.map(jnp.zeros_like, self.like_prepared(chunks).first),
+                lambda: self.like_prepared(chunks).first,
                 partial(factorise, chunks, sums, middle, ridge, LIMIT),
             )
         return self._add_bounds(chunks, factor, sums, harsh)
@@ -277,7 +277,7 @@ class JaxChunkExact(JaxSolver):
                 partial(system_product, chunks),
                 b,
                 start=start,
-                precondition=balanced(preconditioner(chunks, p), b),
+                precondition=preconditioner(chunks, p),
                 tol=tol,
                 max_steps=self.options.max_steps,
             )[:2]
@@ -290,6 +290,6 @@ class JaxChunkExact(JaxSolver):
         x, steps, done = solve_preconditioned_by_ridge(
             chunks, b, max_steps=most, trial=jnp.where(near, TRIAL, 4 * d), tol=tol
         )
-        unfinished = max_over_vmap((~done).any())
+        unfinished = max_over_vmap(any_token(~done))
         x, more = cond(unfinished, by_factors, lambda x: (x, jnp.zeros_like(steps)), x)
         return x, jnp.where(done[..., 0], steps, steps + more)

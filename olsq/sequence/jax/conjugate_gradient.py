@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.chunk_exact import JaxChunkExact, preconditioner
-from olsq.sequence.jax.iterations import balanced, conjugate_gradient, divide
+from olsq.sequence.jax.iterations import conjugate_gradient, divide
 from olsq.sequence.jax.solver import Chunks, JaxSolver, system_diagonal, system_product
 from olsq.solvers import ChunkExact, ConjugateGradient
 
@@ -55,7 +55,6 @@ class JaxConjugateGradient(JaxSolver):
             inner = preconditioner(chunks, prepared)
             if options.max_steps == 0:
                 return inner(b), jnp.zeros(b.shape[:-1], jnp.int32)
-            inner = balanced(inner, b)
         product = partial(system_product, chunks)
         return conjugate_gradient(product, b, start=start, precondition=inner, **stop)[:2]
 

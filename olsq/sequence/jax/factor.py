@@ -21,9 +21,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
-from olsq.sequence.jax.control import cond, max_over_vmap
+from olsq.sequence.jax.control import cond, max_over_vmap, while_loop
 from olsq.sequence.jax.solver import Chunks
 from olsq.sequence.jax.triangular import (
+    SMALLEST,
     SMALLEST_OF_FALLBACK,
     inverse_cholesky,
     inverse_from_factor,
@@ -69,34 +70,48 @@ def reference_ridge(chunks: Chunks) -> Array | None:
     return jnp.exp(jnp.log(jnp.maximum(chunks.ridge, tiny)).mean(2, keepdims=True))
 
 
+class Guard(NamedTuple):
+    """Ridges that make singular systems definite."""
+
+    ridge: Array  # (B, n, d); 0 elsewhere
+    singular: Array  # (B, n) bool
+
+
 def factorise(chunks: Chunks, sums: Any, centre: Any, ridge: Any, limit: float = jnp.inf) -> Factor:
     """Factorise every chunk at the reference ``zeta_r = exp(centre)``, centre (B, n).
 
     Keys are scaled up by at most ``sqrt(limit)``; tokens beyond that are not covered.  R, N and
     growth are computed from ``S = 1 + (K~ R) K~^T`` while that keeps its digits: the entries of S
-    carry an error of ``|R| |k~|^2 eps``, and where that is not small, S may come out indefinite and
-    the chunk is factorised by :func:`_factorise_robustly`.
+    carry an error of ``|R| |k~|^2 eps``, and where that is not small, S may come out indefinite.
+    Then a second round computes these chunks as :func:`factorise_roughly` does, with a ridge where
+    the system is singular. Both rounds are one program.
     """
     system, keys, scale = _scale_to_reference(chunks, sums, centre, ridge, limit)
-    eps = jnp.finfo(system.dtype).eps
-    half = inverse_cholesky(system)
-    inverse = inverse_from_factor(half)
-    rows = keys @ inverse
-    # S = 1 + K~ R K~^T = C C^T;  N = C^{-1} K~ R
-    minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
-    rows = inverse_cholesky(minors) @ rows
-    growth = jnp.diagonal(minors, axis1=-2, axis2=-1).max(-1)
 
-    size = jnp.diagonal(inverse, axis1=-2, axis2=-1).max(-1) * (keys**2).sum((-2, -1))
-    unsafe = ~(size * eps < SINGULAR)  # also where it is NaN
+    def attempt(state: tuple[Array, Array, Guard, Any]) -> tuple[Array, Array, Guard, Any]:
+        count, unsafe, guard, before = state
+        first = count == 0
+        half, inverse = _invert(system, guard, SMALLEST)
+        plain, capped = partial(_plain, keys, inverse), partial(_capped, keys, half, guard)
+        rows, minors, growth = cond(first, plain, capped)
+        parts = inverse, inverse_cholesky(minors, SMALLEST) @ rows, growth
+        taken = (first | unsafe)[..., None, None]
+        masks = taken, taken, first | unsafe
+        parts = tuple(jnp.where(*three) for three in zip(masks, parts, before, strict=True))
+        size = jnp.diagonal(inverse, axis1=-2, axis2=-1).max(-1) * (keys**2).sum((-2, -1))
+        unsafe = first & ~(size * jnp.finfo(size.dtype).eps < SINGULAR)  # also where it is NaN
+        find = partial(_find_singular, system, keys, half, ridge is not None)
+        guard = cond(max_over_vmap(unsafe.any()), find, lambda: guard)
+        return count + 1, unsafe, guard, parts
 
-    def care() -> tuple[Array, ...]:
-        masks = unsafe[..., None, None], unsafe[..., None, None], unsafe
-        careful = _factorise_robustly(system, keys, *_find_singular(half, keys, ridge is not None))
-        pairs = zip(masks, careful, (inverse, rows, growth), strict=True)
-        return tuple(jnp.where(*three) for three in pairs)
+    def going(state: Any) -> Array:
+        count, unsafe, *_ = state
+        return (count == 0) | max_over_vmap(unsafe.any())
 
-    return _factor(cond(max_over_vmap(unsafe.any()), care, lambda: (inverse, rows, growth)), scale)
+    no, unguarded = jnp.zeros(system.shape[:2], bool), jnp.zeros_like(keys[:, :, 0])
+    parts = system, keys, keys[..., 0, 0]  # of these shapes; the first round replaces all
+    parts = while_loop(going, attempt, (jnp.int32(0), no, Guard(unguarded, no), parts))[-1]
+    return _factor(parts, scale)
 
 
 def factorise_roughly(
@@ -104,7 +119,12 @@ def factorise_roughly(
 ) -> Factor:
     """Compute :func:`factorise` as far as preconditioning needs it: half the work to compile."""
     system, keys, scale = _scale_to_reference(chunks, sums, centre, ridge, limit)
-    return _factor(_factorise_robustly(system, keys), scale)
+    diagonal, total = jnp.diagonal(system, axis1=-2, axis2=-1), (keys**2).sum(-2)
+    unbounded = (total * jnp.finfo(system.dtype).eps > SINGULAR * diagonal).any(-1)
+    guard = _guard(system, keys, jnp.ones_like(unbounded), unbounded)
+    half, inverse = _invert(system, guard, SMALLEST_OF_FALLBACK)
+    rows, minors, growth = _capped(keys, half, guard)
+    return _factor((inverse, inverse_cholesky(minors, SMALLEST_OF_FALLBACK) @ rows, growth), scale)
 
 
 def _scale_to_reference(
@@ -132,54 +152,62 @@ def _factor(parts: tuple[Array, ...], scale: Any) -> Factor:
     return Factor(inverse, rows, scale, growth)
 
 
-def _find_singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:
-    """Find the systems that are ``indefinite`` and those that are ``unbounded``, from their inverse
-    factors X.
+def _invert(system: Array, guard: Guard, smallest: int) -> tuple[Array, Array]:
+    """Compute X, lower triangular, with ``X (system + ridge) X^T = 1``, and ``R = X^T X``."""
+    eye = jnp.eye(system.shape[-1], dtype=system.dtype)
+    half = inverse_cholesky(system + guard.ridge[..., None] * eye, smallest)
+    return half, inverse_from_factor(half)
+
+
+def _plain(keys: Array, inverse: Array) -> tuple[Array, Array, Array]:
+    """Compute ``K~ R``, ``S = 1 + (K~ R) K~^T``, and the growth of every chunk."""
+    rows = keys @ inverse
+    minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
+    return rows, minors, jnp.diagonal(minors, axis1=-2, axis2=-1).max(-1)
+
+
+def _capped(keys: Array, half: Array, guard: Guard) -> tuple[Array, Array, Array]:
+    """Compute the same for hard chunks: finite and definite whatever the keys are.
+
+    With ``R = X^T X`` and ``Y = K~ X^T``, ``S = 1 + Y Y^T`` is definite in any arithmetic. P is
+    still a difference, ``R - sum n n^T``, that cancels as many digits as the leverages ``|y|^2``
+    have.  So a key whose leverage is above ``cap`` enters with the cap. P is exact at the tokens
+    before it; at those after it, ``P M`` differs from 1 in that key's direction only: there, and
+    where a ridge was added, it is a preconditioner.  Growth is infinite where one was.
+    """
+    c = keys.shape[2]
+    y = keys @ jnp.swapaxes(half, -1, -2)
+    leverage = (y**2).sum(-1)
+    cap = SINGULAR / (c * jnp.finfo(y.dtype).eps)
+    y = y * jax.lax.rsqrt(jnp.maximum(leverage / cap, 1))[..., None]
+    minors = jnp.einsum("bnti,bnsi->bnts", y, y) + jnp.eye(c, dtype=y.dtype)
+    return y @ half, minors, jnp.where(guard.singular, jnp.inf, 1 + leverage.max(-1))
+
+
+def _find_singular(system: Array, keys: Array, half: Array, floor: bool) -> Guard:
+    """Find the systems that are indefinite and those that are unbounded, from their inverse factors
+    X.  ``floor`` says that all have a ridge.
     """
     info = jnp.finfo(half.dtype)
     leverage = ((keys @ jnp.swapaxes(half, -1, -2)) ** 2).sum(-1).max(-1)
     high = ~(leverage < (info.max if floor else SINGULAR / info.eps))
     indefinite = ~jnp.isfinite((half**2).sum((-2, -1)))
-    return indefinite, high & ~(indefinite & floor)
+    return _guard(system, keys, indefinite, high & ~(indefinite & floor))
 
 
-def _factorise_robustly(
-    system: Array, keys: Array, indefinite: Any = True, unbounded: Any = None
-) -> tuple[Array, Array, Array]:
-    """Compute the same factors for hard chunks: finite and definite whatever the keys are.
+def _guard(system: Array, keys: Array, indefinite: Array, unbounded: Array) -> Guard:
+    """Return ridges for systems that are singular.
 
-    With ``R = X^T X`` and ``Y = K~ X^T``, ``S = 1 + Y Y^T`` is definite in any arithmetic. P is
-    still a difference, ``R - sum n n^T``, that cancels as many digits as the leverages ``|y|^2``
-    have. Two guards keep it definite; where they make it inexact, it is a preconditioner:
-
-    A key whose leverage is above ``cap`` enters with the cap. P is exact at the tokens before it;
-    at those after it, ``P M`` differs from 1 in that key's direction only.
-
-    A system that is ``indefinite`` to rounding gets a ridge in proportion to its diagonal, which a
+    A system that is ``indefinite`` to rounding gets one in proportion to its diagonal, which a
     token notices only if its own condition number is beyond the dtype. Where the system is
     negligible compared with the keys (``unbounded``: the discounted problem soon after a gate of 0,
-    leverages that overflow), the ridge is in proportion to the keys.
-
-    Growth is infinite where a ridge was added.
+    leverages that overflow), it is in proportion to the keys.
     """
-    (c, d), eps = keys.shape[2:], jnp.finfo(system.dtype).eps
-    diagonal, total = jnp.diagonal(system, axis1=-2, axis2=-1), (keys**2).sum(-2)
-    if unbounded is None:
-        unbounded = (total * eps > SINGULAR * diagonal).any(-1)
-    ridge = jnp.where(jnp.asarray(indefinite)[..., None], 4 * d * eps * diagonal, 0)
-    ridge = ridge + jnp.where(unbounded[..., None], jnp.sqrt(eps) * total, 0)
-    singular = indefinite | unbounded
-    ridge = jnp.where(singular[..., None] & ~(ridge > 0), 1, ridge)
-
-    inverse = partial(inverse_cholesky, smallest=SMALLEST_OF_FALLBACK)
-    half = inverse(system + ridge[..., None] * jnp.eye(d, dtype=system.dtype))
-    y = keys @ jnp.swapaxes(half, -1, -2)
-    leverage = (y**2).sum(-1)
-    cap = SINGULAR / (c * eps)
-    y = y * jnp.sqrt(cap / jnp.maximum(leverage, cap))[..., None]
-    minors = jnp.einsum("bnti,bnsi->bnts", y, y) + jnp.eye(c, dtype=keys.dtype)
-    rows = inverse(minors) @ (y @ half)
-    return inverse_from_factor(half), rows, jnp.where(singular, jnp.inf, 1 + leverage.max(-1))
+    d, eps = keys.shape[-1], jnp.finfo(system.dtype).eps
+    diagonal, singular = jnp.diagonal(system, axis1=-2, axis2=-1), indefinite | unbounded
+    ridge = jnp.where(indefinite[..., None], 4 * d * eps * diagonal, 0)
+    ridge = ridge + jnp.where(unbounded[..., None], jnp.sqrt(eps) * (keys**2).sum(-2), 0)
+    return Guard(jnp.where(singular[..., None] & ~(ridge > 0), 1, ridge), singular)
 
 
 def apply_inverses(factor: Factor, x: Array) -> Array:

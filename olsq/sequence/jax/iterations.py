@@ -55,6 +55,37 @@ def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> 
     return ratio, divide(da - ratio * db, b)
 
 
+def any_token(mask: Array) -> Array:
+    """Test whether ``mask`` (..., C, 1) holds for any token: chunk by chunk, then in all.
+
+    XLA makes a tree of one reduction over all tokens, whose loops it unrolls.
+    """
+    return jnp.atleast_2d(mask).any((-2, -1)).sum() > 0
+
+
+class Rows:
+    """Arrays of tokens (..., k) as matrices, one row a token, and back.
+
+    On a CPU iterations on matrices compile faster: XLA unrolls loops over the few tokens of a chunk
+    wherever an operation has one number for each.
+    """
+
+    def __init__(self, shape: tuple[Any, ...]) -> None:
+        self.tokens = shape[:-1]
+
+    def flatten(self, x: Array) -> Array:
+        """Return ``x`` (..., k), or what broadcasts to it, as a matrix (tokens, k)."""
+        return jnp.broadcast_to(x, (*self.tokens, x.shape[-1])).reshape(-1, x.shape[-1])
+
+    def restore(self, x: Array) -> Array:
+        """Return a matrix (tokens, k) as (..., k)."""
+        return x.reshape(*self.tokens, x.shape[-1])
+
+    def by_row(self, function: Product) -> Product:
+        """Return ``function`` of arrays (..., k) as a function of matrices."""
+        return lambda x: self.flatten(function(self.restore(x)))
+
+
 def balanced(precondition: Product, b: Array) -> Product:
     """Rescale ``precondition`` to the units of b, token by token: a multiple, which iterates do not
     notice.
@@ -62,7 +93,7 @@ def balanced(precondition: Product, b: Array) -> Product:
     An inverse of 1e20 is squared in the iteration, which float32 cannot hold. Where the
     preconditioner itself overflows, or maps b to zero, it is left out.
     """
-    unit = jnp.abs(precondition(b / largest_entry(b))).max(-1, keepdims=True)
+    unit = jnp.abs(precondition(b)).max(-1, keepdims=True)
     sound = jnp.isfinite(unit) & (unit > 0)
     unit = jnp.where(sound, unit, 1)
     return lambda r: jnp.where(sound, precondition(r) / unit, r)
@@ -85,7 +116,8 @@ def conjugate_gradient(
 
     Returns the iterates, the steps of each token, and whether it got there, (..., 1).  ``start``
     None is 0, which saves a product.  All is divided by the largest entry of b, token by token, so
-    that nothing overflows or underflows.  A residual is preconditioned only if a step follows.
+    that nothing overflows or underflows; ``precondition`` is :func:`balanced`.  A residual is
+    preconditioned only if a step follows.
 
     A stopped token is frozen by a mask, never by an epsilon in a denominator, so that the iteration
     is equivariant to the scale of keys, ridge and b. A step that would overflow is not taken and
@@ -102,19 +134,26 @@ def conjugate_gradient(
     ``3 trial`` more.
     """
 
+    rows = Rows(b.shape)
+    b, product = rows.flatten(b), rows.by_row(product)
+    weights = units if jnp.ndim(units) == 0 else rows.flatten(units)
+    sound = None if sound is None else rows.flatten(sound)
+
     def measure(r):
-        return dot(r * units, r * units)
+        return dot(r * weights, r * weights)
 
     size = largest_entry(b)
     b = b / size
     goal = jax.lax.stop_gradient(tol * tol * measure(b))
     x, r = jnp.zeros_like(b), b
     if start is not None:
-        x = start / size
+        x = rows.flatten(start) / size
         r = b - product(x)
+    if precondition is not None:
+        precondition = balanced(rows.by_row(precondition), b)
     left = first_left = measure(r)
     active = left > goal if sound is None else (left > goal) & sound
-    steps = jnp.zeros(b.shape[:-1], jnp.int32)
+    steps = jnp.zeros(b.shape[:1], jnp.int32)
     rz = jnp.zeros_like(left)  # of the step before the first, whose direction is 0
     state = (x, r, jnp.zeros_like(b), rz, active, left, steps, sound, jnp.int32(0))
 
@@ -144,13 +183,13 @@ def conjugate_gradient(
 
     def going(state):
         active, left, i = state[4], state[5], state[-1]
-        go_on = (i < max_steps) & active.any()
+        go_on = (i < max_steps) & any_token(rows.restore(active))
         if trial is None:
             return go_on
         gained, needed = jnp.log(first_left / left), jnp.log(first_left / goal)
         # the steps still needed at the present rate of convergence
         steps_left = i.astype(b.dtype) * (needed / jnp.maximum(gained, 1e-3) - 1)
-        return go_on & ~((i >= trial) & (active & (steps_left > 3 * trial)).any())
+        return go_on & ~((i >= trial) & any_token(rows.restore(active & (steps_left > 3 * trial))))
 
     if unroll:
         state = scan(lambda s, _: (step(s), None), state, None, length=max_steps)[0]
@@ -158,7 +197,8 @@ def conjugate_gradient(
         state = while_loop(going, step, state)
     x, left, steps, sound = state[0], state[5], state[6], state[7]
     steps = steps if sound is None else jnp.where(sound[..., 0], steps, UNSOUND)
-    return x * size, steps, ~(left > goal)
+    done = rows.restore(~(left > goal))
+    return rows.restore(x * size), steps.reshape(rows.tokens), done
 
 
 def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array | int) -> Array:
@@ -167,7 +207,9 @@ def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array 
     The bounds hold per token.  With equal bounds it is exact at once.  Error in the energy norm at
     most ``2 rho^(steps + 1)``, ``rho = (sqrt(k) - 1) / (sqrt(k) + 1)``, ``k = high / low``.
     """
-    middle, half = (high + low) / 2, (high - low) / 2
+    rows = Rows(b.shape)
+    b, low, high = map(rows.flatten, (b, low, high))
+    middle, half, product = (high + low) / 2, (high - low) / 2, rows.by_row(product)
 
     def step(_, state):
         x, change, r, rho = state
@@ -181,5 +223,6 @@ def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array 
     if isinstance(steps, int) and steps <= 4:
         for i in range(steps):
             state = step(i, state)
-        return state[0]
-    return fori_loop(0, steps, step, state)[0]
+    else:
+        state = fori_loop(0, steps, step, state)
+    return rows.restore(state[0])

@@ -197,9 +197,12 @@ def clean(tile: Tile) -> tuple[Tile, Array]:
 def usable_samples(tile: Tile) -> Array:
     """Test which samples are finite and do not overflow ``beta k k^T`` or ``beta v k^T``."""
     square = (tile.keys**2).sum(-1)
-    scale = 1 if tile.weight is None else jnp.maximum(jnp.abs(tile.weight), 1)
-    size = scale * jnp.maximum(jnp.sqrt(square), 1)
-    return jnp.isfinite(scale * square) & (size * norms_below_overflow(tile.values) <= 1)
+    size = jnp.maximum(jnp.sqrt(square), 1) * norms_below_overflow(tile.values)
+    fine = jnp.isfinite(square) & (size <= 1)
+    if tile.weight is None:
+        return fine
+    weight = jnp.abs(tile.weight)
+    return fine & jnp.isfinite(weight * square) & (weight * size <= 1)
 
 
 def finite_queries(chunks: Chunks) -> Array:

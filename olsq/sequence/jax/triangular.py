@@ -19,7 +19,9 @@ from jax import Array
 from olsq.sequence.jax.control import compile_once, cond, max_over_vmap
 from olsq.sequence.jax.platform import by_platform
 
-SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
+# Blocks up to this width are eliminated row by row, all matrices of a batch at once. With 8 a Mesa
+# layer takes as long to run, and a tenth longer to compile.
+SMALLEST = 16
 # As SMALLEST, where a factorisation is a fallback that seldom runs: a third of the program to
 # compile, and up to a third slower.
 SMALLEST_OF_FALLBACK = 32
