@@ -13,7 +13,7 @@ from types import FrameType
 PATIENCE = 2.0  # seconds of compilation for one function, after which it is said
 _log = logging.getLogger("olsq")
 _PACKAGE = __name__.partition(".")[0]
-_COMPILING = {"first_call", "kernels", "kernel_cache", "whole_kernels"}  # modules, for others
+_COMPILING = {"first_call", "kernels", "kernel_cache", "kernel_typing", "whole_kernels"}
 
 KERNELS = (
     "olsq: {door} waits until {name} and the kernels it needs are compiled, which happens once: "

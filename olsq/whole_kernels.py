@@ -13,7 +13,7 @@ from typing import Any
 
 import llvmlite.binding
 from llvmlite.binding import Linkage
-from numba.core import types
+from numba.core import ir, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import (
     CompilerBase,
@@ -22,10 +22,25 @@ from numba.core.compiler import (
     Flags,
     compile_result,
 )
+from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
-from numba.core.typed_passes import NopythonTypeInference
+from numba.core.typed_passes import (
+    AnnotateTypes,
+    DumpParforDiagnostics,
+    InlineOverloads,
+    NopythonRewrites,
+    NopythonTypeInference,
+)
+from numba.core.untyped_passes import (
+    InlineClosureLikes,
+    InlineInlinables,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    WithLifting,
+)
 
 from olsq.kernel_references import CheckReferences
+from olsq.kernel_typing import knowing
 
 INSIDE = "inside"  # how a file of the cache names this kind of code
 
@@ -138,6 +153,30 @@ class KernelFlags(Flags):
 _overload_flags: dict[str, Flags] = {}
 
 
+@register_pass(mutates_CFG=True, analysis_only=False)
+class RewriteArrays(NopythonRewrites):
+    """Numba's rewriting of expressions of arrays, in kernels that may have some."""
+
+    _name = "rewrite_arrays"
+
+    def run_pass(self, state: Any) -> bool:
+        for block in state.func_ir.blocks.values():
+            for assignment in block.find_insts(ir.Assign):
+                value, kind = assignment.value, state.typemap.get(assignment.target.name)
+                if (
+                    isinstance(kind, types.Array)
+                    and isinstance(value, ir.Expr)
+                    and value.op in ("unary", "binop", "call")
+                ):
+                    return super().run_pass(state)
+        return False
+
+
+# Numba's steps for closures, comprehensions, contexts, inlined Python and listings of types.
+_UNUSED = {InlineClosureLikes, WithLifting, MakeFunctionToJitFunction, InlineInlinables}
+_UNUSED |= {LiteralUnroll, AnnotateTypes, DumpParforDiagnostics, NopythonRewrites}
+
+
 class WholeCompiler(CompilerBase):
     """Numba's steps, into a library chosen here."""
 
@@ -145,14 +184,18 @@ class WholeCompiler(CompilerBase):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.state.flags = KernelFlags(self.state.flags)
+        state = self.state
+        state.flags, state.typingctx = KernelFlags(state.flags), knowing(state.typingctx)
+        state.targetctx = state.targetctx.subtarget(typing_context=state.typingctx)
 
     def define_pipelines(self) -> list[Any]:
         codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
         self.state.library = self.library(codegen, name)
         self.state.library.enable_object_caching()
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes = [step for step in passes.passes if step[0] not in _UNUSED]
         passes.add_pass_after(CheckReferences, NopythonTypeInference)
+        passes.add_pass_after(RewriteArrays, InlineOverloads)
         passes.finalize()
         return [passes]
 

@@ -93,7 +93,7 @@ def test_a_missing_stub_says_what_to_do(monkeypatch):
 
 
 BASE = {"problem", "arrays", "files", "threads", "first_call", "public_names"}
-BASE |= {"kernels", "whole_kernels", "kernel_cache", "kernel_references"}
+BASE |= {"kernels", "whole_kernels", "kernel_cache", "kernel_references", "kernel_typing"}
 ROOMS = {
     **dict.fromkeys(BASE, BASE),
     "solvers": BASE,
