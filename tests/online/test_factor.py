@@ -29,12 +29,12 @@ def learn(state, rows, start, stop, errors):
     rows = tuple(map(read_only, rows))
     counts = np.zeros(1, np.int64), np.zeros(1, np.int64)
     arrays = *(array[None] for array in state), *counts, None
-    turns, done = alone(start, stop), np.ones(1, bool)
-    while turns[1][0] < stop and done[0]:
+    turns, shares = alone(start, stop), np.zeros(1)
+    while turns[1][0] < stop and not np.isnan(shares[0]):
         members.learn(arrays, turns, rows, LIMITS, errors)
         if turns[1][0] < stop:
-            members.learn_carefully(arrays, turns, rows, LIMITS, False, errors, done)
-    return bool(done[0])
+            members.learn_carefully(arrays, turns, rows, LIMITS, False, errors, shares)
+    return not np.isnan(shares[0])
 
 
 def random_rows(seed):

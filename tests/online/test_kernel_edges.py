@@ -100,7 +100,7 @@ def calls(traced):
     yield counting.learn_logs, [np.zeros(2), turns, np.ones(N), np.ones(N)]
     yield bank.learn, [two, turns, rows(), roundings, residual]
     yield bank.learn_carefully, [
-        unknown, turns, rows(), roundings, True, residual, np.zeros(2, bool),
+        unknown, turns, rows(), roundings, True, residual, np.zeros(2),
     ]  # fmt: skip
     yield bank.take_known, [unknown, turns, rows(), roundings, True, residual]
     for kernel, arguments in window_calls(two[:5], unknown[:5], turns):
@@ -291,12 +291,16 @@ def test_rows_are_of_one_type_in_every_kernel(monkeypatch):
     """Kernels compile anew, for seconds, where one of the four arrays may be written."""
     given = []
 
-    def update(form, rows, *others):
-        given.append([array.flags.writeable for array in rows])
-        return learned(form, rows, *others)
+    def watched(learn):
+        def watch(form, rows, *others):
+            given.append([array.flags.writeable for array in rows])
+            return learn(form, rows, *others)
 
-    learned = factor_form.FactorForm.update
-    monkeypatch.setattr(factor_form.FactorForm, "update", update)
+        return watch
+
+    for name in "update", "take_undetermined":
+        learn = getattr(factor_form.FactorForm, name)
+        monkeypatch.setattr(factor_form.FactorForm, name, watched(learn))
     X, Y, _, _ = rows()
     olsq.RecursiveLeastSquares(forget=olsq.forgetting.Variable(20.0)).fit(X, Y)
     olsq.GroupedLeastSquares().fit(X, Y[:, 0], by=np.arange(N) % 2).pooled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -100,7 +101,10 @@ class AdaptiveForm(FactorForm):
                     gates = np.ones(rows.X.shape[0])
                     factors = rows._replace(gates=read_only(gates))
                 gates[t] = gate
-                super().update(factors, t, t + 1, residual, trace)
+                share = self.take_undetermined(factors, t, residual)
+                if trace.wanted:
+                    trace.write(t, self)
+                    trace.recursive[t] = math.sqrt(share) * residual[t]
                 self.memory[LAST_TRACE] = 0.0
                 if self.strategy[0] == PER_COEFFICIENT:
                     self.memory[KNOWN] = 0.0

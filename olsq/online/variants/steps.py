@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import LARGE, SMALL
+from olsq.online.forms.counting import absorb_squares
 from olsq.online.forms.edges import check_spread
 from olsq.online.forms.factor.careful import learn_carefully
+from olsq.online.forms.factor.counters import row_is_sound
 from olsq.online.forms.factor.edges import check_call
-from olsq.online.forms.factor.learning import learn_sound, make_room
+from olsq.online.forms.factor.learning import absorb_sound_row
 
 # A walk learned and solved all rows; it waits before a row that a kernel does not learn; it learned
 # a row whose solution is left to the estimator.
@@ -25,8 +29,10 @@ def learn_row(state, rows, t, limits, errors):
     own, spread, intercept = state
     check_call(own, rows, (t, t + 1), errors)
     check_spread(spread, own[1].shape[0], False)
-    room = make_room(own[1].shape[0], own[4].shape[0])
-    if learn_sound(own, spread, rows, (t, t + 1), limits, room, errors) > t:
+    X, _, gates, weights = rows
+    if row_is_sound(own[1], own[2], X[t], gates[t], weights[t], limits, own[3]):
+        absorb_sound_row(own, rows, t, np.empty(own[0].shape[1]), errors)
+        absorb_squares(spread, X, gates, weights, t, t + 1)
         return True, 0
     end, held, _ = learn_carefully(own, spread, rows, (t, t + 1), limits, intercept, errors)
     return end > t, held

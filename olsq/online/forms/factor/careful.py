@@ -345,26 +345,27 @@ def take_carefully(state, rows, t, limits, start, known, errors):
 
 @kernel(strict=True, makes_arrays=True)
 def learn_carefully(state, spread, rows, span, limits, intercept, errors):
-    """Absorb rows until the state is sound; return (first row left, number held, done).
+    """Absorb rows until the state is sound; return (first row left, number held, share).
 
     One by one, those that :func:`.learning.learn_sound` leaves; ``intercept`` says whether
-    coefficient 0 is one.  ``done`` is False before a row whose error needs coefficients of minimum
-    norm that are not found with vectors: the caller computes it.
+    coefficient 0 is one.  The share is that of the last row, as in :func:`take_carefully`; it is
+    NaN before a row whose error needs coefficients of minimum norm that are not found with vectors:
+    the caller computes it.
     """
     first = 1 if intercept else 0
     start = make_start(state[1].shape[0], state[4].shape[0], first)
-    held, t, done = 0, span[0], True
+    held, t, share = 0, span[0], 0.0
     while t < span[1]:
-        _, outcome = take_carefully(state, rows, t, limits, start, False, errors)
+        share, outcome = take_carefully(state, rows, t, limits, start, False, errors)
         if outcome < 0:
-            done = False
+            share = math.nan
             break
         held += outcome
         t += 1
         if is_sound(state[1], state[2], limits, state[3]):
             break
     absorb_squares(spread, rows[0], rows[2], rows[3], span[0], t)
-    return t, held, done
+    return t, held, share
 
 
 @kernel(strict=True, makes_arrays=True)

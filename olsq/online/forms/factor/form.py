@@ -173,6 +173,13 @@ class FactorForm(Form):
             stack.learn(self._alone, turns, rows, residual)
         return stop
 
+    def take_undetermined(self, rows: Rows, t: int, residual: NDArray) -> float:
+        """Absorb row t while coefficients are undetermined, and write its a-priori residual; return
+        its share in the recursive residual.
+        """
+        shares = stack.take_carefully(self._alone, stack.alone(t, t + 1), rows, residual)
+        return shares.item()
+
     def take_known(self, rows: Rows, t: int, residual: NDArray) -> None:
         """Absorb row t, whose a-priori residual is written already."""
         how = self.limits.square_root, self.intercept, residual

@@ -126,24 +126,24 @@ def learn_path(state, turns, rows, limits, residual, trace):
 
 
 @kernel(makes_arrays=True)
-def learn_carefully(state, turns, rows, limits, intercept, residual, done):
+def learn_carefully(state, turns, rows, limits, intercept, residual, shares):
     """Learn rows of every member until its state is sound.
 
-    ``done[i]`` is False where a member stops before a row whose error needs coefficients of minimum
-    norm that are not found with vectors: :func:`take_known` takes it.
+    ``shares[i]`` receives the share of a member's last row in its recursive residual, or NaN where
+    it stops before a row whose error needs coefficients of minimum norm that are not found with
+    vectors: :func:`take_known` takes it.
     """
     _, _, _, _, _, held, seen, spread = state
     members, position, ends = turns
     check(state, turns, rows, residual, None)
-    if done.shape != members.shape:
-        raise ValueError("the shape of done does not fit the members")
+    if shares.shape != members.shape:
+        raise ValueError("the shape of the shares does not fit the members")
     for i in range(members.shape[0]):
         f, begin = members[i], position[i]
         form, (squares,) = form_of(state, f), spread_of(spread, f)
-        t, count, all_done = careful.learn_carefully(
+        t, count, shares[i] = careful.learn_carefully(
             form, squares, rows, (begin, ends[i]), limits, intercept, residual
         )
-        done[i] = all_done
         held[f] += count
         seen[f] += count_samples(rows[3], begin, t)
         position[i] = t

@@ -84,7 +84,7 @@ def learn(stack: Stack, turns: Turns, rows: Rows, residual: NDArray[np.float64])
         kernels.learn(stack.arrays, turns, plain, stack.limits, residual)
         turns = with_rows_left(turns)
         if turns[0].size:
-            _take_carefully(stack, turns, rows, residual)
+            take_carefully(stack, turns, rows, residual)
             turns = with_rows_left(turns)
 
 
@@ -106,18 +106,25 @@ def learn_path(
             turns = with_rows_left(turns)
 
 
-def _take_carefully(stack: Stack, turns: Turns, rows: Rows, residual: NDArray[np.float64]) -> None:
-    """Learn rows of members while their states are not sound, and move their positions on."""
+def take_carefully(
+    stack: Stack, turns: Turns, rows: Rows, residual: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Learn rows of members while their states are not sound, and move their positions on.
+
+    Returns the shares (b,) of the last rows in their recursive residuals.
+    """
     (members, position, ends), plain = turns, tuple(rows)
-    done, how = np.empty(members.size, np.bool_), (stack.limits, stack.intercept, residual)
-    kernels.learn_carefully(stack.arrays, turns, plain, *how, done)
-    if done.all():
-        return
-    left = ~done
+    shares, how = np.empty(members.size), (stack.limits, stack.intercept, residual)
+    kernels.learn_carefully(stack.arrays, turns, plain, *how, shares)
+    left = np.isnan(shares)
+    if not left.any():
+        return shares
+    shares[left] = 0.0  # their directions are new
     at = position[left]
     residual[at] = rows.Y[at] - predict(stack.theta(members[left]), rows.X[at])
     kernels.take_known(stack.arrays, (members[left], at, ends[left]), plain, *how)
     position[left] = at
+    return shares
 
 
 def take_path_carefully(
@@ -128,7 +135,7 @@ def take_path_carefully(
     trace: Trace,
     absorb: Callable[[Turns, Any, NDArray[np.bool_]], None],
 ) -> None:
-    """Do :func:`_take_carefully` for rows of a path, which a kernel absorbs.
+    """Do :func:`take_carefully` for rows of a path, which a kernel absorbs.
 
     ``absorb(turns, snapshots, known)`` does, as :func:`.members.learn_path_carefully`.
     """
