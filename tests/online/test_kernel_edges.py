@@ -94,7 +94,7 @@ def calls(traced):
         ]  # fmt: skip
         yield reading.record, [two, np.array([1, 0]), np.array([0, 3]), roundings, robust]
         for kernel, arguments in window_calls(two[:5], unknown[:5], turns):
-            if len(arguments) > 6:
+            if len(arguments) > 6:  # with a trace
                 yield kernel, arguments
         return
     yield counting.learn_logs, [np.zeros(2), turns, np.ones(N), np.ones(N)]
@@ -104,7 +104,7 @@ def calls(traced):
     ]  # fmt: skip
     yield bank.take_known, [unknown, turns, rows(), roundings, True, residual]
     for kernel, arguments in window_calls(two[:5], unknown[:5], turns):
-        if len(arguments) == 6:
+        if len(arguments) <= 6:
             yield kernel, arguments
     windows = members_windows(WINDOW)
     first, slots, _, place, *_ = windows[1]
@@ -149,6 +149,7 @@ def window_calls(states, unknown, turns, filled=(WINDOW, 3)):
             (unknown, stacked.take_unsettled_rows),
             (states, stacked.roll_members_path),
             (unknown, stacked.roll_members_unsettled),
+            (states, stacked.rebuild),
         ):
             stack = tuple(a.copy() for a in known), *members_windows(rows_in)
             residual, record = np.zeros((N, M)), trace(True)
@@ -158,6 +159,8 @@ def window_calls(states, unknown, turns, filled=(WINDOW, 3)):
                 more = residual, record, np.zeros(2, bool)
             elif kernel is stacked.roll_members_unsettled:
                 more = False, residual, record, (taken, np.zeros(2, bool))
+            elif kernel is stacked.rebuild:
+                more = ()
             own_turns, arriving = tuple(a.copy() for a in turns), (*rows(), own.copy())
             arriving = *arriving, np.zeros(N, np.int64)
             yield kernel, [stack, own_turns, arriving, (2e-16, 1e-60, 0.0), *more]
@@ -231,7 +234,7 @@ def rolling_calls(filled):
 @pytest.mark.parametrize("member", [0, 1])
 def test_a_place_outside_the_ring_is_refused(place, member):
     found = rolling_calls(WINDOW)
-    assert len(found) == 4
+    assert len(found) == 5
     for kernel, arguments in found:
         arguments[0][2][3][member] = place
         with pytest.raises(ValueError, match="ring"):

@@ -27,10 +27,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from olsq.kernels import kernel
-from olsq.online.forms.edges import check_trace
 from olsq.online.forms.factor.careful import record_unknown
 from olsq.online.forms.factor.carrying import (
     absorb_and_carry,
@@ -38,18 +34,11 @@ from olsq.online.forms.factor.carrying import (
     may_be_carried,
     read_afresh,
 )
-from olsq.online.forms.factor.edges import check_call
 from olsq.online.forms.factor.kernels import absorb_four, called, inline, rank_of
 from olsq.online.forms.factor.registers import fma
 from olsq.online.forms.factor.snapshots import keep, record_unsolved
 from olsq.online.forms.factor.solving import solve
-from olsq.online.windows.arrays import (
-    DEPARTED,
-    FILLED,
-    SLOT,
-    Arriving,
-    WindowArrays,
-)
+from olsq.online.windows.arrays import DEPARTED
 from olsq.online.windows.bounds import (
     count_pair,
     count_targets,
@@ -63,7 +52,6 @@ from olsq.online.windows.learning import (
     build,
     is_pair_of_swaps,
     load_swaps,
-    make_room,
     settle,
     take_row,
     take_unsettled,
@@ -75,7 +63,6 @@ from olsq.online.windows.ring_kernels import (
     fade_ring,
     move_on,
     slot_of,
-    takes_slot,
 )
 
 
@@ -246,55 +233,3 @@ def take_with_care(state, window, rows, span, limits, room, errors, trace, after
         if t < span[1]:
             settled, _ = settle(state, window, rows, t, limits, room)
     return t, False
-
-
-@kernel(strict=True)
-def check_window(state, window, rows, span, errors, trace):
-    """Check the shapes of all that the kernels below receive."""
-    check_call(state, (rows.X, rows.Y, rows.gates, rows.weights), span, errors)
-    n, d, m, slots = rows.X.shape[0], rows.X.shape[1], rows.Y.shape[1], window.weights.shape[0]
-    place, leaving, samples = window.place, rows.leaving, rows.samples
-    check_trace(trace, n, d, m)
-    if (
-        slots < 1
-        or window.X.shape != (slots, d)
-        or window.Y.shape != (slots, m)
-        or window.fades.shape not in ((0,), (slots,))
-        or window.ridge.shape != (d,)
-        or window.bounds.shape != (d,)
-        or window.squares.shape != (3, m)
-        or window.counts.shape != (2,)
-        or window.fading.shape != (2,)
-    ):
-        raise ValueError("the arrays of the ring do not have shapes that fit the state")
-    if place.shape != (3,):
-        raise ValueError("the ring's place does not have the shape (3,)")
-    if not (0 <= place[FILLED] <= slots and 0 <= place[SLOT] < slots):
-        raise ValueError("the ring's place is outside of its shape")
-    if samples.shape != (0,) and samples.shape != (n,):
-        raise ValueError("samples do not have the shape (n,)")
-    if leaving.shape == (0,):
-        return
-    if leaving.shape != (n,):
-        raise ValueError("leaving does not have the shape (n,)")
-    count = place[FILLED]
-    for t in range(span[0], span[1]):
-        if rows.gates[t] == 0:
-            count = 0
-        elif not 0 <= leaving[t] <= count:
-            raise ValueError("more rows would leave the ring than are in its shape")
-        else:
-            count -= leaving[t]
-        count += 1 if takes_slot(window, rows, t) else 0
-        if count > slots:
-            raise ValueError("more rows would enter the ring than its shape has slots")
-
-
-@kernel(strict=True, makes_arrays=True)
-def rebuild(state, window, limits):
-    """Make the factor anew from the rows of the window."""
-    d, m = state[1].shape[0], state[4].shape[0]
-    window, none = WindowArrays(*window), window[4][:0]
-    rows = Arriving(np.empty((0, d)), np.empty((0, m)), np.empty(0), np.empty(0), none, none)
-    check_window(state, window, rows, (0, 0), np.empty((0, m)), None)
-    build(state, window, limits, make_room(d, m, False))

@@ -13,11 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.kernels import kernel
+from olsq.online.forms.edges import check_trace
 from olsq.online.forms.factor.carrying import make_carried
 from olsq.online.forms.factor.snapshots import check_snapshots, own_snapshots
-from olsq.online.windows.arrays import FILLED, SLOT, Arriving, WindowArrays
-from olsq.online.windows.kernels import check_window, roll_path_rows, roll_rows, take_with_care
-from olsq.online.windows.learning import make_room, take_unsettled
+from olsq.online.windows.arrays import FILLED, POSITIONS, SLOT, Arriving, WindowArrays
+from olsq.online.windows.kernels import roll_path_rows, roll_rows, take_with_care
+from olsq.online.windows.learning import build, make_room, take_unsettled
 
 
 @kernel(strict=True, forceinline=True, makes_arrays=True)
@@ -70,37 +71,59 @@ def state_of(states, f):
     return F[f], D[f], columns[f], tally[f], loss[f]
 
 
-@kernel(strict=True, makes_arrays=True)
+@kernel(strict=True)
 def check_windows(stack, turns, rows, errors, trace):
-    """Check the arrays of members, and the rows that come to each."""
+    """Check the arrays of members, the rows that come to each, and how many leave its ring."""
     states, rings, windows = stack
     F, D, columns, tally, loss = states
     first, slots, faded, place, ridge, bounds, squares, counts, fading = windows
     members, position, ends = turns
     X, Y, weights, fades = rings
-    n, r = D.shape[0], weights.shape[0]
+    (n, d), m, r, n_rows = D.shape, loss.shape[1], weights.shape[0], rows.X.shape[0]
     if (
-        F.shape[0] != n
-        or columns.shape[0] != n
-        or tally.shape[0] != n
+        F.shape != (n, d, d + m)
+        or columns.shape != (n, 2, d)
+        or tally.shape != (n, 4)
         or loss.shape[0] != n
         or first.shape != (n,)
         or faded.shape != (n,)
-        or ridge.shape[0] != n
-        or bounds.shape[0] != n
-        or squares.shape[0] != n
-        or counts.shape[0] != n
-        or fading.shape[0] != n
-        or X.shape[0] != r
-        or Y.shape[0] != r
+        or ridge.shape != (n, d)
+        or bounds.shape != (n, d)
+        or squares.shape != (n, 3, m)
+        or counts.shape != (n, 2)
+        or fading.shape != (n, 2)
+        or X.shape != (r, d)
+        or Y.shape != (r, m)
         or fades.shape not in ((0,), (r,))
     ):
         raise ValueError("the arrays of the windows do not have shapes that fit together")
-    check_members((first, slots, place), turns, rows.X.shape[0], r)
+    if (
+        rows.X.shape[1] != d
+        or rows.Y.shape != (n_rows, m)
+        or rows.gates.shape != (n_rows,)
+        or rows.weights.shape != (n_rows,)
+        or rows.leaving.shape not in ((0,), (n_rows,))
+        or rows.samples.shape not in ((0,), (n_rows,))
+        or errors.shape != (n_rows, m)
+    ):
+        raise ValueError("the shapes of rows, gates, weights and errors do not fit the state")
+    check_trace(trace, n_rows, d, m)
+    check_members((first, slots, place), turns, n_rows, r)
     for i in range(members.shape[0]):
         f = members[i]
-        state, window = state_of(states, f), window_of(rings, windows, f)
-        check_window(state, window, rows, (position[i], ends[i]), errors, trace)
+        count = place[f, FILLED]
+        if slots[f] < 1:
+            raise ValueError("a ring does not have the shape of one with slots")
+        for t in range(position[i], ends[i] if rows.leaving.shape[0] > 0 else position[i]):
+            if rows.gates[t] == 0:
+                count = 0
+            elif not 0 <= rows.leaving[t] <= count:
+                raise ValueError("more rows would leave the ring than are in its shape")
+            else:
+                count -= rows.leaving[t]
+            count += 1 if rows.weights[t] > 0 or place[f, POSITIONS] != 0 else 0
+            if count > slots[f]:
+                raise ValueError("more rows would enter the ring than its shape has slots")
 
 
 @kernel(strict=True, makes_arrays=True)
@@ -182,6 +205,17 @@ def roll_members_unsettled(stack, turns, rows, limits, intercept, errors, trace,
         position[i], known[i] = take_with_care(
             state, window, rows, span, limits, room, errors, trace, (own, known[i])
         )
+
+
+@kernel(strict=True, makes_arrays=True)
+def rebuild(stack, turns, rows, limits):
+    """Make the factors of members anew from the rows of their windows."""
+    (states, rings, windows), (members, _, _), rows = stack, turns, Arriving(*rows)
+    check_windows(stack, turns, rows, rows.Y, None)
+    room = make_room(states[1].shape[1], states[4].shape[1], False)
+    for i in range(members.shape[0]):
+        f = members[i]
+        build(state_of(states, f), window_of(rings, windows, f), limits, room)
 
 
 @kernel(strict=True)

@@ -20,7 +20,7 @@ from olsq.online.forms.form import SMALL, copied
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.rows.durations import DATES, Duration
-from olsq.online.windows import kernels
+from olsq.online.windows import members
 from olsq.online.windows.arrays import DECAY, SAMPLES, SCALE
 from olsq.online.windows.ring import NO_FADES, NO_ROWS, Ring
 from olsq.online.windows.rolling import roll, roll_path
@@ -174,8 +174,9 @@ class RollingWindow(Ring):
 
     def _make_anew(self) -> None:
         """Solve for the window's rows from nothing."""
-        limits = self.form.limits.square_root
-        kernels.rebuild(self.form.in_kernels, self._in_kernels, limits)
+        (m, d), stack = (self.ring_Y.shape[1], self.ridge.size), self._stack
+        none = np.zeros((0, d)), np.zeros((0, m)), np.zeros(0), np.zeros(0), NO_ROWS, NO_ROWS
+        members.rebuild(stack.arrays, alone(0, 0), none, stack.limits)
 
     # -- saving -----------------------------------------------------------------------------------
 
