@@ -114,7 +114,9 @@ def test_a_key_whose_square_overflows_is_lost_and_spoils_nothing_before_it():
     clean, _ = run(q, k, v, w, *given)
     k[:, 9] = 1e200
     o, _ = run(q, k, v, w, *given)
-    np.testing.assert_array_equal(o[:, :9], clean[:, :9])
+    # To rounding: if any token of a stream is left over, conjugate gradient starts once more from
+    # the iterates of all, with residuals that are computed anew.
+    np.testing.assert_allclose(o[:, :9], clean[:, :9], rtol=1e-12)
     assert np.isnan(o[:, 9:]).all()
     w[:, 9] = 0  # left out
     assert np.isfinite(run(q, k, v, w, *given)[0]).all()
