@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from numba.core import types
-from numba.core.typing import Context
+from numba.core.typing.context import Context
 from numba.extending import models, register_model
 
 
@@ -30,7 +30,7 @@ class KnownFunction(types.Function):
         if (known := self._known.get(key)) is not None:
             return known
         signature = super().get_call_type(context, args, kws)
-        if self.get_impl_key(signature) == self.typing_key:
+        if signature is not None and self.get_impl_key(signature) == self.typing_key:
             self._known[key] = signature
         return signature
 

@@ -136,7 +136,7 @@ def conjugate_gradient(
 
     rows = Rows(b.shape)
     b, product = rows.flatten(b), rows.by_row(product)
-    weights = units if jnp.ndim(units) == 0 else rows.flatten(units)
+    weights = units if isinstance(units, int | float) else rows.flatten(units)
     sound = None if sound is None else rows.flatten(sound)
 
     def measure(r):
