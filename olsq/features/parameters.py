@@ -10,7 +10,7 @@ import numpy as np
 from olsq.arrays.checks import shown
 from olsq.online.rows.durations import is_duration, parse_duration
 
-# A year of minutes is half of it.  Lags and levels are as_list before anything is computed, and a
+# A year of minutes is half of it.  Lags and levels are listed before anything is computed, and a
 # state file can ask for any number of them.
 MOST = 1_000_000
 
@@ -51,8 +51,8 @@ def check_lags(lags: Any, least: int) -> Sequence[int]:
 
 def list_lengths(lags: Any) -> list[Any]:
     """Return lags in time as a list, none twice; each is checked where it is read."""
-    as_list = hasattr(lags, "__iter__") and not isinstance(lags, str)
-    values = list(lags) if as_list else [lags]
+    several = hasattr(lags, "__iter__") and not isinstance(lags, str)
+    values = list(lags) if several else [lags]
     if not values or len(set(values)) < len(values):
         raise ValueError(f"lags must be at least one, and none twice, got {shown(lags)}")
     return values

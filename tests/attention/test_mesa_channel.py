@@ -112,11 +112,10 @@ def test_a_key_whose_square_overflows_is_lost_and_spoils_nothing_before_it():
     empty = np.zeros((1, 1, 4, 4))
     given = np.full(k.shape, 0.9), np.ones(4), attention.MesaChannelState(empty, empty)
     clean, _ = run(q, k, v, w, *given)
+    k = k.copy()  # JAX may still be reading the other
     k[:, 9] = 1e200
     o, _ = run(q, k, v, w, *given)
-    # To rounding: if any token of a stream is left over, conjugate gradient starts once more from
-    # the iterates of all, with residuals that are computed anew.
-    np.testing.assert_allclose(o[:, :9], clean[:, :9], rtol=1e-12)
+    np.testing.assert_array_equal(o[:, :9], clean[:, :9])
     assert np.isnan(o[:, 9:]).all()
     w[:, 9] = 0  # left out
     assert np.isfinite(run(q, k, v, w, *given)[0]).all()

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import olsq
 from olsq.online.forms.factor import members
-from olsq.online.forms.factor.careful import LEFT
+from olsq.online.forms.factor.careful import WAITING
 from olsq.online.forms.factor.form import FactorForm, factor_of
 from olsq.online.forms.factor.stack import alone
 from olsq.online.forms.limits import DOUBLE, limits_for
@@ -31,11 +31,11 @@ def learn(state, rows, start, stop, errors):
     counts = np.zeros(1, np.int64), np.zeros(1, np.int64)
     arrays = *(array[None] for array in state), *counts, None
     turns, shares = alone(start, stop), np.zeros(1)
-    while turns[1][0] < stop and shares[0] != LEFT:
+    while turns[1][0] < stop and shares[0] != WAITING:
         members.learn(arrays, turns, rows, LIMITS, errors)
         if turns[1][0] < stop:
             members.learn_carefully(arrays, turns, rows, LIMITS, False, errors, shares)
-    return bool(shares[0] != LEFT)
+    return bool(shares[0] != WAITING)
 
 
 def random_rows(seed):

@@ -21,7 +21,7 @@ from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, U
 from olsq.online.forms.factor.noise import absorb_carefully, find_noise
 from olsq.online.forms.factor.solving import solve
 
-LEFT = -1.0  # in the place of a row's share: it waits for its error
+WAITING = -1.0  # instead of its share, for a row that is not taken before its error is known
 SMALLEST_PART = 1e-8  # of a row of U, that must be outside of the span of those before it
 MOST_CANCELLED = 1e8  # squares of a solution over those of its part in the basis
 
@@ -349,9 +349,9 @@ def learn_carefully(state, spread, rows, span, limits, intercept, errors):
     """Absorb rows until the state is sound; return (first row left, number held, share).
 
     One by one, those that :func:`.learning.learn_sound` leaves; ``intercept`` says whether
-    coefficient 0 is one.  The share is that of the last row, as in :func:`take_carefully`, or LEFT
-    before a row whose error needs coefficients of minimum norm that are not found with vectors: the
-    caller computes it.
+    coefficient 0 is one.  The share is that of the last row, as in :func:`take_carefully`.  It is
+    WAITING before a row whose error needs coefficients of minimum norm that are not found with
+    vectors: the caller computes it.
     """
     first = 1 if intercept else 0
     start = make_start(state[1].shape[0], state[4].shape[0], first)
@@ -359,7 +359,7 @@ def learn_carefully(state, spread, rows, span, limits, intercept, errors):
     while t < span[1]:
         share, outcome = take_carefully(state, rows, t, limits, start, False, errors)
         if outcome < 0:
-            share = LEFT
+            share = WAITING
             break
         held += outcome
         t += 1

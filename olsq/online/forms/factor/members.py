@@ -129,9 +129,9 @@ def learn_path(state, turns, rows, limits, residual, trace):
 def learn_carefully(state, turns, rows, limits, intercept, residual, shares):
     """Learn rows of every member until its state is sound.
 
-    ``shares[i]`` receives the share of a member's last row in its recursive residual, or LEFT where
-    it stops before a row whose error needs coefficients of minimum norm that are not found with
-    vectors: :func:`take_known` takes it.
+    ``shares[i]`` receives the share of a member's last row in its recursive residual, or WAITING
+    where it stops before a row whose error needs coefficients of minimum norm that are not found
+    with vectors: :func:`take_known` takes it.
     """
     _, _, _, _, _, held, seen, spread = state
     members, position, ends = turns

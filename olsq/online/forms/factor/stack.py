@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.factor import members as kernels
 from olsq.online.forms.factor import snapshots
-from olsq.online.forms.factor.careful import LEFT
+from olsq.online.forms.factor.careful import WAITING
 from olsq.online.forms.factor.snapshots import Snapshots, predict, rows_at_once
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.statistics import Turns
@@ -117,7 +117,7 @@ def take_carefully(
     (members, position, ends), plain = turns, tuple(rows)
     shares, how = np.empty(members.size), (stack.limits, stack.intercept, residual)
     kernels.learn_carefully(stack.arrays, turns, plain, *how, shares)
-    left = shares == LEFT
+    left = shares == WAITING
     if not left.any():
         return shares
     shares[left] = 0.0  # their directions are new
