@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.unshared import unshared
+
 __all__ = [
     "augmented_layer",
     "augmented_tokens",
@@ -121,8 +123,10 @@ def augmented_tokens(states: ArrayLike, before: ArrayLike | None = None) -> jax.
     >>> augmented_tokens([[1.0], [2.0]]).tolist()
     [[0.0, 1.0, 0.0], [0.0, 2.0, 1.0]]
     """
-    s = jnp.asarray(states)
-    first = jnp.zeros_like(s[..., 0, :]) if before is None else jnp.asarray(before, s.dtype)
+    s = jnp.asarray(unshared(states))
+    first = (
+        jnp.zeros_like(s[..., 0, :]) if before is None else jnp.asarray(unshared(before), s.dtype)
+    )
     previous = jnp.concatenate([first[..., None, :], s[..., :-1, :]], axis=-2)
     return jnp.concatenate([jnp.zeros_like(s), s, previous], axis=-1)
 
@@ -148,7 +152,7 @@ def augmented_layer(tokens: ArrayLike, a: ArrayLike, b: ArrayLike) -> jax.Array:
     >>> [round(float(x), 6) for x in out[:, 0]]  # 0.1 * (2 * 1 + 4 * 2) * 4 at the end
     [0.0, 0.4, 4.0]
     """
-    e, a, b = jnp.asarray(tokens), jnp.asarray(a), jnp.asarray(b)
+    e, a, b = (jnp.asarray(unshared(x)) for x in (tokens, a, b))
     scores = jnp.einsum("...ti,...ui->...ut", e.conj(), e @ a.T)
     return e + jnp.tril(scores) @ (e @ b.T)
 
@@ -177,7 +181,7 @@ def augmented_weights(a: ArrayLike, b: ArrayLike, dim: int) -> tuple[jax.Array, 
     >>> augmented_weights([1, 2, 3, 4], [5, 6], 1)[0].tolist()
     [[0.0, 0.0, 0.0], [0.0, 1.0, 2.0], [0.0, 3.0, 4.0]]
     """
-    a, b = jnp.asarray(a, float), jnp.asarray(b, float)
+    a, b = (jnp.asarray(unshared(x), float) for x in (a, b))
     small_a = jnp.zeros((3, 3), a.dtype).at[1:, 1:].set(a.reshape(2, 2))
     small_b = jnp.zeros((3, 3), b.dtype).at[0, 1:].set(b)
     return jnp.kron(small_a, jnp.eye(dim)), jnp.kron(small_b, jnp.eye(dim))
@@ -213,9 +217,9 @@ def non_augmented(tokens: ArrayLike, a: ArrayLike, b: ArrayLike, p: ArrayLike) -
     >>> bool(np.allclose(out, s[:, 2:], atol=1e-5))
     True
     """
-    e = jnp.asarray(tokens)
-    heads_a, heads_b = (_matrices(jnp.asarray(x)) for x in (a, b))
-    p = jnp.tril(jnp.asarray(p), 1)
+    e = jnp.asarray(unshared(tokens))
+    heads_a, heads_b = (_matrices(jnp.asarray(unshared(x))) for x in (a, b))
+    p = jnp.tril(jnp.asarray(unshared(p)), 1)
     queries = jnp.einsum("hij,...tj->...hti", heads_a, e[..., :-1, :])
     scores = p * jnp.einsum("...ti,...hui->...hut", e, queries.conj())
     return jnp.einsum("hij,...hut,...tj->...ui", heads_b, scores, e)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.icl.autoregressive_optima import inverse_start
+from olsq.icl.autoregressive_optima import inverse_start, numbers
 
 __all__ = [
     "augmented_loss",
@@ -70,7 +70,7 @@ def augmented_loss(
     [245.0, 76.0]
     """
     square, linear = _augmented_form(dim, length, inverse_start(before))
-    c = jnp.outer(jnp.asarray(a, float), jnp.asarray(b, float)).ravel()
+    c = jnp.outer(numbers(a), numbers(b)).ravel()
     return dim * (c @ jnp.asarray(square) @ c - 2.0 * c @ jnp.asarray(linear) + (length - 1))
 
 
@@ -144,7 +144,7 @@ def row_loss(c: ArrayLike, p: ArrayLike, *, rotations: bool = False) -> jax.Arra
     >>> float(row_loss(np.full((2, 2), 0.5), [0, 0, 0, -1, 2], rotations=True))
     0.0
     """
-    c, p = jnp.asarray(c, float), jnp.asarray(p, float)
+    c, p = numbers(c), numbers(p)
     middle, last = p[..., -2], p[..., -1]
     return _row_loss(c, (p**2).sum(-1), p.sum(-1), middle, last, rotations)
 
@@ -177,8 +177,8 @@ def non_augmented_loss(
     >>> float(non_augmented_loss(*rotation_optimum(4, 9), rotations=True))
     0.0
     """
-    c = jnp.asarray(b, float).T @ jnp.asarray(a, float)
-    p = jnp.tril(jnp.asarray(p, float), 1)
+    c = numbers(b).T @ numbers(a)
+    p = jnp.tril(numbers(p), 1)
     middle, last = jnp.diagonal(p), jnp.diagonal(p, 1)
     return _row_loss(c, (p**2).sum(-1), p.sum(-1), middle, last, rotations).sum()
 
@@ -259,7 +259,7 @@ def position_loss(p: ArrayLike, mu: float) -> jax.Array:
     >>> float(position_loss(np.zeros((29, 30)), 50.0)), float(position_loss(np.eye(2, 3, 1), 9.0))
     (1.0, 0.0)
     """
-    error = _position_error(jnp.asarray(p, float))
+    error = _position_error(numbers(p))
     return ((error @ conditioning_matrix(error.shape[-1], mu)) * error).sum(-1).mean()
 
 
@@ -274,7 +274,7 @@ def position_gradient(p: ArrayLike, mu: float) -> jax.Array:
     >>> [round(float(x), 3) for x in position_gradient(np.zeros((1, 2)), 8.0)[0]]
     [-1.273, -2.0]
     """
-    error = _position_error(jnp.asarray(p, float))
+    error = _position_error(numbers(p))
     rows, length = error.shape
     return jnp.tril(2.0 / rows * error @ conditioning_matrix(length, mu), 1)
 

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from olsq.arrays.unshared import unshared
+
 __all__ = [
     "Heads",
     "best_step",
@@ -153,7 +155,7 @@ def scalar_flow(
     >>> abs(float(a * b * p) - 1.0) < 1e-5
     True
     """
-    start = jnp.stack(jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (a, b, p))))
+    start = jnp.stack(jnp.broadcast_arrays(*map(numbers, (a, b, p))))
 
     def slope(x: jax.Array) -> jax.Array:
         pair_products = jnp.stack([x[1] * x[2], x[2] * x[0], x[0] * x[1]])
@@ -184,7 +186,7 @@ def scalar_flow_limit(
     >>> [round(float(x), 3) for x in scalar_flow_limit(1.0, -0.5, -0.1)]
     [1.287, -0.952, -0.816]
     """
-    start = jnp.stack(jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (a, b, p))))
+    start = jnp.stack(jnp.broadcast_arrays(*map(numbers, (a, b, p))))
     squares = start**2
     # At the lower end the smallest square, and so the product, is 0; at the upper it is above 1.
     low, high = -squares.min(0), jnp.ones_like(squares[0])
@@ -198,3 +200,8 @@ def scalar_flow_limit(
     low, high = jax.lax.fori_loop(0, 80, halve, (low, high))
     end = jnp.sign(start) * jnp.sqrt(squares + 0.5 * (low + high))
     return end[0], end[1], end[2]
+
+
+def numbers(x: ArrayLike) -> jax.Array:
+    """Convert an argument to a real array of the default precision."""
+    return jnp.asarray(unshared(x), float)

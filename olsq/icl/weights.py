@@ -11,11 +11,12 @@ from jax import Array
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import shown
+from olsq.arrays.unshared import unshared
 
 
 def floating(value: Any) -> Array:
     """Convert ``value`` to a floating-point array; integers become the default float."""
-    array = jnp.asarray(value)
+    array = jnp.asarray(unshared(value))
     return array.astype(jnp.result_type(array, 1.0))
 
 

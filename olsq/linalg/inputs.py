@@ -10,6 +10,7 @@ import numpy as np
 
 from olsq.arrays.checks import broadcast_shapes, check_choice, check_real, concrete, holds_jax
 from olsq.arrays.reals import real_array
+from olsq.arrays.unshared import unshared
 
 
 def backend_of(*arrays: Any) -> Any:
@@ -36,7 +37,7 @@ def prepare(**arrays: Any) -> list[Any]:
     if holds_jax(*arrays.values()):
         import jax.numpy as jnp
 
-        converted = [jnp.asarray(x) for x in arrays.values()]
+        converted = [jnp.asarray(unshared(x)) for x in arrays.values()]
         floats = [x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else float for x in converted]
         dtype = jnp.result_type(jnp.float32, *floats)  # no half precision
         return [x.astype(dtype) for x in converted]

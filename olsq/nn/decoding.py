@@ -15,6 +15,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import concrete
+from olsq.arrays.unshared import unshared
 from olsq.nn.blocks import Backbone, States
 from olsq.nn.generation import generate
 from olsq.nn.prompts import choose_rows, padded_on_the_left, read_prompts
@@ -152,7 +153,7 @@ class Decoder(eqx.Module):
         attention grow outside ``jax.jit`` only; where one is full under it the logits are NaN: give
         ``capacity`` to :meth:`prefill`.
         """
-        ids = jnp.asarray(token)
+        ids = jnp.asarray(unshared(token))
         if ids.ndim != 1 or not jnp.issubdtype(ids.dtype, jnp.integer):
             raise ValueError(
                 f"token must be integers of shape (batch,), got {ids.dtype} {ids.shape}"

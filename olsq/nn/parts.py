@@ -14,6 +14,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import check_number, refuse, shown
+from olsq.arrays.unshared import unshared
 from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.pieces import delay, running_max
@@ -282,7 +283,7 @@ def check_sizes(**sizes: Any) -> None:
 
 def check_stream(name: str, x: ArrayLike, width: int) -> Array:
     """Check and convert x to a floating array (batch, time, width)."""
-    x = jnp.asarray(x)
+    x = jnp.asarray(unshared(x))
     if x.ndim != 3 or x.shape[-1] != width:
         raise ValueError(f"{name} must have shape (batch, time, {width}), got {x.shape}")
     if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -292,7 +293,7 @@ def check_stream(name: str, x: ArrayLike, width: int) -> Array:
 
 def check_tokens(tokens: ArrayLike, vocab_size: int) -> Array:
     """Check and convert tokens to an integer array (B, T), within the vocabulary where concrete."""
-    array = jnp.asarray(tokens)
+    array = jnp.asarray(unshared(tokens))
     if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.integer):
         raise ValueError(
             f"tokens must be integers of shape (batch, time), got {array.dtype} {array.shape}"
@@ -304,7 +305,7 @@ def check_tokens(tokens: ArrayLike, vocab_size: int) -> Array:
 
 def check_segment_ids(segment_ids: ArrayLike, shape: tuple[int, ...]) -> Array:
     """Check and convert segment ids to an integer array (batch, time)."""
-    ids = jnp.asarray(segment_ids)
+    ids = jnp.asarray(unshared(segment_ids))
     if ids.shape != shape or not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ValueError(
             f"segment_ids must be integers of shape {shape} (batch, time), got {ids.dtype} "

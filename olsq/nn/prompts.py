@@ -11,6 +11,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.arrays.checks import concrete
+from olsq.arrays.unshared import unshared
 from olsq.nn.parts import check_tokens
 
 
@@ -108,7 +109,7 @@ def take_rows(state: State, rows: ArrayLike) -> State:
     >>> state[0].rule.moments.gram.shape, four[0].rule.moments.gram.shape
     ((2, 2, 4, 4), (4, 2, 4, 4))
     """
-    index = jnp.asarray(rows)
+    index = jnp.asarray(unshared(rows))
     if index.ndim != 1 or not jnp.issubdtype(index.dtype, jnp.integer):
         raise ValueError(f"rows must be integers (n,), got {index.dtype} {index.shape}")
     return jax.tree.map(lambda x: x[index] if jnp.ndim(x) else x, state)

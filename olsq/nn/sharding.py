@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from olsq.arrays.unshared import unshared
 from olsq.nn.surgery import map_mixers
 
 Tree = TypeVar("Tree")
@@ -69,7 +70,7 @@ def shard(
     def place(x: Any) -> Any:
         if not eqx.is_array(x):
             return x
-        return jax.device_put(x, NamedSharding(mesh, _spec(x.shape, mesh, weights)))
+        return jax.device_put(unshared(x), NamedSharding(mesh, _spec(x.shape, mesh, weights)))
 
     return jax.tree.map(place, model)
 
@@ -112,7 +113,7 @@ def shard_batch(
 
     def place(x: Any) -> jax.Array:
         _check_even(np.shape(x), mesh, batch, sequence)
-        return jax.device_put(x, sharding)
+        return jax.device_put(unshared(x), sharding)
 
     return jax.tree.map(place, batch_of)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from olsq import first_call
 from olsq.arrays.questions import Inquiry, Question, is_traced, standing_for_arguments
+from olsq.arrays.unshared import unshared
 from olsq.sequence.jax.control import in_shard_map
 from olsq.sequence.jax.pieces import count_of_pieces
 from olsq.sequence.jax.platform import given_target
@@ -149,7 +150,7 @@ def _divide(given: dict[str, Any], numbers: set[str]) -> tuple[Layout, list[Any]
             leaf = _describe(x, name in numbers)
             leaves.append(leaf)
             if isinstance(leaf, Kind):
-                arrays.append(float(x) if isinstance(x, int) else x)
+                arrays.append(float(x) if isinstance(x, int) else unshared(x))
     if any(map(is_traced, arrays)) and is_traced(jax.device_put(np.float32(0))):
         raise ValueError("part of another program")
     return Layout(tuple(given), tuple(trees), tuple(leaves)), arrays
