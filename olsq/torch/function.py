@@ -11,6 +11,7 @@ import torch
 from jax import Array
 from torch import Tensor
 
+from olsq.sequence.jax.programs import quickly_compiled
 from olsq.torch.tensors import addresses, jax_for, to_jax, to_torch
 
 Scalars = tuple[float, ...]
@@ -29,7 +30,7 @@ class JaxFunction:
 
     def __init__(self, body: Callable[[Scalars, Any], Any]) -> None:
         self.body = body
-        self.run = jax.jit(body)
+        self.run = quickly_compiled(body)
         self._linearised: dict[Mask, Any] = {}
         self._pulled: dict[Any, Any] = {}
         self._gradients: dict[tuple[Mask, Mask], JaxFunction] = {}
@@ -45,7 +46,7 @@ class JaxFunction:
                 outputs = _interleave(mask, floats, integers)
                 return jax.tree.unflatten(tree[0], outputs), pull
 
-            self._linearised[wrt] = jax.jit(linearised)
+            self._linearised[wrt] = quickly_compiled(linearised)
         return self._linearised[wrt]
 
     def pull(self, kinds: tuple[tuple[tuple[int, ...], Any], ...], present: Mask) -> Any:
@@ -60,7 +61,7 @@ class JaxFunction:
             def pulled(pull: Any, cotangents: Any) -> Any:
                 return pull(_filled(kinds, present, cotangents))
 
-            self._pulled[key] = jax.jit(pulled)
+            self._pulled[key] = quickly_compiled(pulled)
         return self._pulled[key]
 
     def gradient(self, wrt: Mask, present: Mask) -> JaxFunction:

@@ -205,3 +205,34 @@ def test_tokens_are_compiled_once(row, compiled):
 
     assert anew(compiled, token, one) == 0
     assert anew(compiled, jax.grad(lambda one: token(one).sum()), one) == 0
+
+
+def test_a_call_has_options_of_the_compiler_where_it_is_a_program_of_its_own(monkeypatch):
+    """XLA refuses an unknown option; within another program, or differentiated, none is given."""
+    monkeypatch.setattr(programs, "_options", lambda: {"no_such_option": 1})
+    q = jnp.ones((1, 3, 1, 2))
+
+    def total(x, *, others=q):
+        return attention.linear(x, others, others)[0].sum()
+
+    with pytest.raises(RuntimeError, match="no_such_option"):
+        total(q)
+    assert jax.jit(lambda x: x + total(np.ones(q.shape)))(2.0) == jax.jit(total)(q) + 2
+    assert jax.grad(total)(q).shape == q.shape
+
+
+def test_a_level_of_the_process_is_kept(monkeypatch):
+    """Of XLA's flags, or of JAX's option for few optimisations, which these tests set."""
+    option = "jax_disable_most_optimizations"
+    own = jax.config.values[option]
+    try:
+        jax.config.update(option, False)
+        monkeypatch.setenv("XLA_FLAGS", "")
+        assert programs._options() == {programs.LEVEL: 2}
+        monkeypatch.setenv("XLA_FLAGS", f"--{programs.LEVEL}=1")
+        assert programs._options() is None
+        monkeypatch.setenv("XLA_FLAGS", "")
+        jax.config.update(option, True)
+        assert programs._options() is None
+    finally:
+        jax.config.update(option, own)

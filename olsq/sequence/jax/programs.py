@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -21,6 +22,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 MOST_LAYOUTS = 1024  # of all functions together; the least recently called is forgotten
+LEVEL = "xla_backend_optimization_level"
 LARGEST = 2**53  # integers up to which every one is a float
 KINDS = {"bool", "bfloat16", *(f"{kind}int{n}" for kind in ("", "u") for n in (8, 16, 32, 64))}
 KINDS |= {"float16", "float32", "float64"}  # dtypes of the NumPy arrays that programs take
@@ -130,7 +132,41 @@ def _compile(function: Callable[..., Any], layout: Layout) -> Callable[[list[Any
             return function(**layout.arguments(arrays))
 
     traced.__name__ = traced.__qualname__ = function.__name__
-    return jax.jit(traced)
+    known = all(isinstance(leaf, Option) or leaf.is_known for leaf in layout.leaves)
+    return quickly_compiled(traced) if known else jax.jit(traced)
+
+
+def quickly_compiled(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Return ``jax.jit`` of a function that is mostly called as a program of its own.
+
+    On a CPU, XLA has LLVM optimise at its third level. At the second, the programs of attention
+    rules compile in 0.7 to 0.75 of the time and run as fast. JAX refuses a level for what is part
+    of another program, which has the level of that.
+    """
+    usual = jax.jit(function)
+
+    @functools.cache
+    def quick() -> Callable[P, Result]:
+        return jax.jit(function, compiler_options=_options())
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Result:
+        try:
+            return quick()(*args, **kwargs)
+        except ValueError as error:
+            if "compiler_options" not in str(error):
+                raise
+            return usual(*args, **kwargs)
+
+    return run
+
+
+def _options() -> dict[str, int] | None:
+    """Return XLA's options on a CPU, unless the process has a level of its own."""
+    own = jax.config.values.get("jax_disable_most_optimizations")
+    if jax.default_backend() != "cpu" or own or LEVEL in os.environ.get("XLA_FLAGS", ""):
+        return None
+    return {LEVEL: 2}
 
 
 def _divide(given: dict[str, Any], numbers: set[str]) -> tuple[Layout, list[Any]]:
