@@ -9,35 +9,18 @@ import jax
 import jax.experimental
 import numpy as np
 
+from olsq.testing.backends import compiled, fast_options
+
 # jax.experimental's before jax 0.8
 x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 
-# Compiles in a third of the time, which is most of what the tests do.  XLA knew the option for a
-# year and refuses those that it does not know.
-FAST_OPTION = "xla_cpu_use_fusion_emitters"
 
-
-@cache
-def fast() -> dict[str, bool]:
-    """Compiler options that save compile time, of those that this XLA knows."""
-    options = {FAST_OPTION: False}
-    try:
-        jax.jit(lambda: 0, compiler_options=options)()
-    except Exception as error:
-        if FAST_OPTION not in str(error):
-            raise
-        return {}
-    return options
+quick = compiled  # as most tests call it
 
 
 def fast_flags() -> str:
-    """The same for ``XLA_FLAGS``."""
-    return " ".join(f"--{name}={str(on).lower()}" for name, on in fast().items())
-
-
-def quick(f):
-    """``jax.jit``, compiled quickly rather than for speed."""
-    return jax.jit(f, compiler_options=fast())
+    """Options of a quick compilation for ``XLA_FLAGS``."""
+    return " ".join(f"--{name}={str(on).lower()}" for name, on in fast_options().items())
 
 
 @cache

@@ -156,8 +156,10 @@ def backends(solver: Solver, names: Any, ridge_mode: str, adjoint: str) -> list[
     return forms
 
 
-# XLA's own emitters take three times as long to compile, which is most of what a check does.
-# XLA refuses options that it does not know, and has known this one for a year.
+# Compiling is most of what a check does: three times as long with XLA's own emitters, and twice as
+# long again with LLVM's optimisations. XLA refuses options that it does not know, as later versions
+# do that of the emitters.
+UNOPTIMISED = {"xla_backend_optimization_level": 0}
 FAST_OPTION = "xla_cpu_use_fusion_emitters"
 
 
@@ -172,17 +174,17 @@ def double_precision() -> AbstractContextManager[Any]:
 
 
 @cache
-def _fast() -> dict[str, bool]:
+def fast_options() -> dict[str, int]:
     """Find by trial the compiler options that this JAX knows."""
     import jax
 
-    options = {FAST_OPTION: False}
+    options = UNOPTIMISED | {FAST_OPTION: False}
     try:
         jax.jit(lambda: 0, compiler_options=options)()
     except Exception as error:
         if FAST_OPTION not in str(error):
             raise
-        return {}
+        return UNOPTIMISED
     return options
 
 
@@ -190,4 +192,4 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
     """Return ``jax.jit`` of a function, compiled quickly rather than for speed."""
     import jax
 
-    return jax.jit(function, compiler_options=_fast(), **options)
+    return jax.jit(function, compiler_options=fast_options(), **options)

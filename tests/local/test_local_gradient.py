@@ -9,7 +9,7 @@ import pytest
 from local_cases import ARRAYS, ROWS
 
 from olsq.local.jax.solve import local_lstsq
-from tests.versions import fast
+from olsq.testing.backends import fast_options
 
 pytestmark = pytest.mark.usefixtures("small_blocks", "one_target")
 
@@ -66,7 +66,7 @@ def check(found, wanted, names):
 
 
 def compiled(function, *given):
-    return jax.jit(function).lower(*given).compile(compiler_options=fast())(*given)
+    return jax.jit(function).lower(*given).compile(compiler_options=fast_options())(*given)
 
 
 @pytest.mark.slow
