@@ -136,18 +136,20 @@ def _compile(function: Callable[..., Any], layout: Layout) -> Callable[[list[Any
     return quickly_compiled(traced) if known else jax.jit(traced)
 
 
-def quickly_compiled(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Return ``jax.jit`` of a function that is mostly called as a program of its own.
+def quickly_compiled(
+    function: Callable[P, Result], jit: Callable[..., Any] = jax.jit, **how: Any
+) -> Callable[P, Result]:
+    """Return ``jit(function, **how)`` for a function that is mostly a program of its own.
 
     On a CPU, XLA has LLVM optimise at its third level. At the second, the programs of attention
     rules compile in 0.7 to 0.75 of the time and run as fast. JAX refuses a level for what is part
     of another program, which has the level of that.
     """
-    usual = jax.jit(function)
+    usual = jit(function, **how)
 
     @functools.cache
     def quick() -> Callable[P, Result]:
-        return jax.jit(function, compiler_options=_options())
+        return jit(function, compiler_options=_options(), **how)
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> Result:
