@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import olsq
 from benchmarks.reports import accelerator
 from benchmarks.support import accelerators
 from benchmarks.support.programs import count_program
+from olsq.sequence.jax.platform import Target, tuned_for
 
 N = 64
 A = jax.ShapeDtypeStruct((N, N), jnp.float32)
@@ -33,6 +35,20 @@ def test_a_loop_of_unknown_length_has_the_length_that_is_given():
     one, many = (count_program(until, A, steps=n) for n in (1, 30))
     assert one["open_loops"] == 1
     assert many["flops"] == 30 * one["flops"] == 30 * 2 * N**3
+
+
+@pytest.mark.full
+def test_loops_that_are_short_under_mild_gates_are_counted_so():
+    stream = jax.ShapeDtypeStruct((1, 64, 1, 4), jnp.float32)
+    gates = jax.ShapeDtypeStruct((1, 64, 1), jnp.float32)
+
+    def mesa(x, gates):
+        return olsq.attention.mesa(x, x, x, forget=gates, ridge=1.0)[0]
+
+    with tuned_for(Target(cpu=False)):
+        one, many = (count_program(mesa, stream, gates, steps=n) for n in (1, 30))
+    assert one == many
+    assert one["open_loops"] == 0
 
 
 def test_a_prediction_is_the_larger_of_arithmetic_and_memory_and_the_launches():

@@ -13,8 +13,13 @@ from typing import NamedTuple
 
 import jax
 
+from olsq.sequence.jax.chunk_exact import CORRECTIONS
+from olsq.sequence.jax.factor import ROUNDS
+
 # Most of a compilation is code generation, which the text of the optimised program does not need.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+# Iterations of loops that a scope names; gates of .99 to 1 take 4 corrections at 64 tokens a chunk.
+USUAL = {ROUNDS: 1, CORRECTIONS: 4}
 FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id",
     "replica-id", "opt-barrier",
@@ -131,8 +136,9 @@ class Program:
         if i.op == "while":
             trips = re.search(r'known_trip_count":\{"n":"(\d+)"', i.rest)
             body = self.count(i.called("body"))
-            n = int(trips[1]) if trips else self.steps
-            return Counts(iterations=n, open_loops=0 if trips else 1).plus(body, n)
+            usual = [n for loop, n in USUAL.items() if f'{loop}/while"' in i.rest]
+            n = int(trips[1]) if trips else usual[0] if usual else self.steps
+            return Counts(iterations=n, open_loops=0 if trips or usual else 1).plus(body, n)
         if i.op == "conditional":
             return Counts(kernels=1).plus(self.count(self._usual(i.branches())))
         if i.op == "call":
@@ -152,12 +158,12 @@ class Program:
         return Counts(1, 0, flops, moved, largest)
 
     def _usual(self, branches: list[str]) -> str:
-        """Choose the branch of mild gates: no special care; of numbers of corrections, the third.
+        """Choose the branch of mild gates: no special care.
 
         A branch is taken by ``lax.cond`` if its predicate holds, and all predicates of olsq ask
         whether something is harsh, lost or indefinite.
         """
-        return branches[0] if len(branches) < 4 else branches[2]
+        return branches[0]
 
     @staticmethod
     def _product(i: Instruction, shapes: dict[str, str]) -> int:

@@ -33,6 +33,7 @@ from olsq.solvers.chunk_exact import (
     correction_error,
 )
 
+CORRECTIONS = "corrections"  # names a loop for those who count what a program does
 LIMIT = math.exp(2 * MAX_LOG_SCALE)
 # Under harsh gates conjugate gradient alone needs a handful of steps; starting with factors and
 # preconditioned steps took 4 to 7 times as long.
@@ -255,13 +256,15 @@ class JaxChunkExact(JaxSolver):
         factorised: Any = reference_ridge(chunks)
         factorised = factorised if p.first.scale is None else factorised / p.first.scale
         gap = chunks.ridge - factorised
-        return chebyshev(
-            lambda x: x + apply_inverses(p.first, gap * x),
-            apply_inverses(p.first, b),
-            p.eig_min,
-            p.eig_max,
-            steps,
-        ), count
+        with jax.named_scope(CORRECTIONS):
+            x = chebyshev(
+                lambda x: x + apply_inverses(p.first, gap * x),
+                apply_inverses(p.first, b),
+                p.eig_min,
+                p.eig_max,
+                steps,
+            )
+        return x, count
 
     def _solve_by_conjugate_gradient(
         self, chunks: Chunks, p: ChunkFactors, b: Array

@@ -32,6 +32,7 @@ from olsq.sequence.jax.triangular import (
 from olsq.solvers.chunk_exact import FLOOR
 
 FACTOR = "olsq factor"  # names what a backward pass keeps
+ROUNDS = "usually_one_round"  # names a loop for those who count what a program does
 SINGULAR = 0.02  # relative error of S or P beyond which a chunk needs care
 
 
@@ -93,7 +94,7 @@ def factorise(chunks: Chunks, sums: Any, centre: Any, ridge: Any, limit: float =
         first = count == 0
         half, inverse = _invert(system, guard, SMALLEST)
         plain, capped = partial(_plain, keys, inverse), partial(_capped, keys, half, guard)
-        rows, minors, growth = cond(first, plain, capped)
+        rows, minors, growth = cond(~first, capped, plain)
         parts = inverse, inverse_cholesky(minors, SMALLEST) @ rows, growth
         taken = (first | unsafe)[..., None, None]
         masks = taken, taken, first | unsafe
@@ -110,7 +111,8 @@ def factorise(chunks: Chunks, sums: Any, centre: Any, ridge: Any, limit: float =
 
     no, unguarded = jnp.zeros(system.shape[:2], bool), jnp.zeros_like(keys[:, :, 0])
     parts = system, keys, keys[..., 0, 0]  # of these shapes; the first round replaces all
-    parts = while_loop(going, attempt, (jnp.int32(0), no, Guard(unguarded, no), parts))[-1]
+    with jax.named_scope(ROUNDS):
+        parts = while_loop(going, attempt, (jnp.int32(0), no, Guard(unguarded, no), parts))[-1]
     return _factor(parts, scale)
 
 
