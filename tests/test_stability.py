@@ -420,8 +420,8 @@ def test_bad_arguments_are_named():
         (lambda: break_test(X, np.stack([y, y], 1)), "one target"),
         (lambda: break_test(X * np.nan, y), "X and y must have a complete row"),
         (lambda: ols_cusum(X[:2], y[:2]), "must have more complete rows than the"),
-        (lambda: ols_cusum(X, y, ddof=1.5), "ddof must be an integer >= 0, got 1.5"),
-        (lambda: ols_cusum(X, y, ddof=-1), "ddof must be an integer >= 0, got -1"),
+        (lambda: ols_cusum(X, y, ddof=1.5), "ddof must be an integer >= 0 or None, got 1.5"),
+        (lambda: ols_cusum(X, y, ddof=-1), "ddof must be an integer >= 0 or None, got -1"),
         *(
             (lambda test=test: test(by_group), r"2 groups.*path.of_group\('a'\)")
             for test in (cusum, cusum_squares, harvey_collier, recursive_residuals)

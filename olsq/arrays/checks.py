@@ -135,6 +135,23 @@ def is_integer(value: Any, least: int | None = None) -> bool:
     return is_number and (least is None or bool(value >= least))
 
 
+def check_integer(name: str, value: Any, least: int, *, optional: bool = False) -> None:
+    """Raise ValueError unless a value is an integer >= ``least``, or None where it may be."""
+    if not (is_integer(value, least) or (optional and value is None)):
+        rule = f"an integer >= {least}" + (" or None" if optional else "")
+        raise ValueError(f"{name} must be {rule}, got {shown(value)}")
+
+
+def check_sizes(least: int = 1, /, **sizes: Any) -> None:
+    """Raise ValueError, naming it, for a size that is not an integer >= ``least``.
+
+    NumPy's integers are none here: files of layers and trainings hold sizes as JSON.
+    """
+    for name, size in sizes.items():
+        if type(size) is not int or size < least:
+            raise ValueError(f"{name} must be an integer >= {least}, got {shown(size)}")
+
+
 def as_float(value: Any) -> float:
     """Return a number as a float: infinite where an integer is larger than any."""
     try:

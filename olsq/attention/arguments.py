@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays import checks
-from olsq.arrays.checks import check_forget, check_real, refuse, shown
+from olsq.arrays.checks import check_forget, check_real, refuse
 from olsq.sequence.jax.gates import largest_square
 from olsq.sequence.jax.inputs import all_ones, output_dtype, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delay
@@ -181,12 +181,6 @@ def check_weight(name: str, weight: Any, layout: Layout, width: int | None = Non
 def check_positive(name: str, x: Any) -> None:
     """Raise unless ``x``, such as a ridge, is > 0."""
     refuse(name, x, lambda r: r <= 0, "be > 0")
-
-
-def check_count(name: str, count: Any) -> None:
-    """Raise unless ``count`` is an integer of at least 1."""
-    if not (isinstance(count, int) and count >= 1):
-        raise ValueError(f"{name} must be a positive integer, got {shown(count)}")
 
 
 def check_segments(segment_ids: Any, layout: Layout) -> Array | None:

@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import check_number
-from olsq.attention.arguments import Layout, check_count
+from olsq.arrays.checks import check_integer, check_number
+from olsq.attention.arguments import Layout
 from olsq.attention.caches import unfold
 from olsq.attention.recurrences.ring_local import ring_local
 from olsq.attention.rules.sliding_window import RecentTokens, keep_recent
@@ -44,7 +44,7 @@ def attend_locally(
     if window is None:
         out, kept = _attend_to_all(q, k, v, layout, start, scale, capacity, state, options)
     else:
-        check_count("window", window)
+        check_integer("window", window, 1)
         out, kept = _attend_to_window(q, k, v, layout, start, scale, window, state, options)
     return unfold(out, kept, layout)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_integer
 from olsq.drift.kernels import Array, Rows
 from olsq.drift.likelihood import evaluate, most_likely_drift
 from olsq.threads import one_blas_thread
@@ -49,8 +49,7 @@ def likelihood_ratio(
     """Compute the statistic, and its p-value by a mixture or by ``draws`` of constant samples."""
     if not estimated.any():
         raise ValueError("likelihood_ratio tests drifts that were estimated, and all were given")
-    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 0:
-        raise ValueError(f"draws must be an integer >= 0, got {shown(draws)}")
+    check_integer("draws", draws, 0)
     statistic = _statistic(rows, drift, estimated, noise)
     count = int(estimated.sum())
     if not draws:

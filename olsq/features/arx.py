@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from olsq.features.base import State
 from olsq.features.lags import LaggedBuilder, Taps
-from olsq.features.parameters import check_integer
+from olsq.features.parameters import bounded_integer
 from olsq.features.table import Table
 
 
 def arx_taps(na: Any, nb: Any, delay: Any) -> Taps:
     """Return the lags of y and of X that the orders and the delay of an ARX model mean."""
-    of_y, of_x = check_integer("na", na, 0), check_integer("nb", nb, 0)
-    first = check_integer("delay", delay, 0)
+    of_y, of_x = bounded_integer("na", na, 0), bounded_integer("nb", nb, 0)
+    first = bounded_integer("delay", delay, 0)
     if of_y + of_x == 0:
         raise ValueError("na and nb are both 0: there would be no features")
     return Taps(range(1, of_y + 1), range(first, first + of_x))
@@ -147,7 +147,7 @@ class NARX(LaggedBuilder):
         self.carry = carry
 
     def _taps(self) -> Taps:
-        check_integer("degree", self.degree, 1)
+        bounded_integer("degree", self.degree, 1)
         return arx_taps(self.na, self.nb, self.delay)
 
     def _open(self, table: Table) -> State:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_integer
 from olsq.features.formula_frames import as_exact, missing_like, to_caller, to_pandas
 from olsq.features.formula_terms import (
     find_missing,
@@ -148,8 +148,7 @@ class Formula:
         if isinstance(getattr(parsed, "lhs", None), tuple):
             raise ValueError(f"formula {self.formula!r}: join several targets with +, not |")
         depth = lag_depth(parsed) if self.history is None else self.history
-        if not isinstance(depth, (int, np.integer)) or depth < 0:
-            raise ValueError(f"history must be an integer >= 0, got {shown(self.history)}")
+        check_integer("history", depth, 0)
         needs, absent = list_variables(parsed, list(frame.columns))
         if absent:
             raise ValueError(

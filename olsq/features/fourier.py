@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.features import times
 from olsq.features.base import State
-from olsq.features.parameters import as_list, check_integer
+from olsq.features.parameters import as_list, bounded_integer
 from olsq.features.table import Table
 from olsq.features.times import TimedBuilder
 
@@ -95,7 +95,7 @@ class Fourier(TimedBuilder):
                     "time stamps with of="
                 )
             length = times.duration(period, "period") if isinstance(period, str) else float(period)
-            count = check_integer("order", order, 1, MOST_HARMONICS - len(waves))
+            count = bounded_integer("order", order, 1, MOST_HARMONICS - len(waves))
             if self.of is None and 2 * count > length:
                 raise ValueError(
                     f"order={order} of period={period!r}: rows show at most half the period's "

@@ -18,7 +18,7 @@ from olsq.features.look_back import (
     read_row_times,
     reads_times,
 )
-from olsq.features.parameters import check_integer, check_lags, list_lengths
+from olsq.features.parameters import bounded_integer, check_lags, list_lengths
 from olsq.features.table import Table
 from olsq.online.rows.durations import DATES
 from olsq.online.rows.times import same_clock
@@ -345,5 +345,5 @@ class FIR(LaggedBuilder):
         self.carry = carry
 
     def _taps(self) -> Taps:
-        first = check_integer("delay", self.delay, 0)
-        return Taps([], range(first, first + check_integer("taps", self.taps, 1)))
+        first = bounded_integer("delay", self.delay, 0)
+        return Taps([], range(first, first + bounded_integer("taps", self.taps, 1)))

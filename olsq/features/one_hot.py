@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import check_choice
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_keys
-from olsq.features.parameters import MOST, check_integer
+from olsq.features.parameters import MOST, bounded_integer
 from olsq.features.table import Table
 
 Level = str | int | float | bool
@@ -80,7 +80,7 @@ class OneHot(FeatureBuilder):
         check_choice(self.unseen, "unseen", ("zeros", "other"))
         if self.drop is not None:
             check_choice(self.drop, "drop", ("first",))
-        check_integer("max_levels", self.max_levels, 1)
+        bounded_integer("max_levels", self.max_levels, 1)
         if self.levels is not None and (
             isinstance(self.levels, (str, bytes)) or not hasattr(self.levels, "__iter__")
         ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_integer, shown
 from olsq.online.rows.durations import is_duration, parse_duration
 
 # A year of minutes is half of it.  Lags and levels are listed before anything is computed, and a
@@ -27,11 +27,9 @@ def as_list(name: str, value: Any, alone: tuple[type, ...]) -> list[Any]:
         ) from None
 
 
-def check_integer(name: str, value: Any, least: int, most: int | None = MOST) -> int:
+def bounded_integer(name: str, value: Any, least: int, most: int | None = MOST) -> int:
     """Return an integer from ``least`` to ``most``; ValueError for anything else."""
-    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_integer or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {shown(value)}")
+    check_integer(name, value, least)
     if most is not None and value > most:
         raise ValueError(f"{name} must be an integer <= {most:,}, got {shown(value)}")
     return int(value)
@@ -40,10 +38,10 @@ def check_integer(name: str, value: Any, least: int, most: int | None = MOST) ->
 def check_lags(lags: Any, least: int) -> Sequence[int]:
     """Return lags from a number (1 up to it) or a sequence, each at least ``least``, none twice."""
     if isinstance(lags, (int, np.integer)):
-        return range(1, check_integer("lags", lags, 1) + 1)
+        return range(1, bounded_integer("lags", lags, 1) + 1)
     if isinstance(lags, str) or not hasattr(lags, "__iter__"):
         raise ValueError(f"lags must be a number of lags or a sequence of them, got {shown(lags)}")
-    values = [check_integer("every lag", lag, least) for lag in lags]
+    values = [bounded_integer("every lag", lag, least) for lag in lags]
     if not values or len(set(values)) < len(values):
         raise ValueError(f"lags must be at least one, and none twice, got {shown(lags)}")
     return values

@@ -11,7 +11,7 @@ from olsq.arrays.checks import check_choice
 from olsq.arrays.reals import real_array
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_keys
-from olsq.features.parameters import check_integer
+from olsq.features.parameters import bounded_integer
 from olsq.features.table import Table
 
 KERNELS = ("rbf", "laplacian")
@@ -76,8 +76,8 @@ class RandomFourier(FeatureBuilder):
         self.of = of
 
     def _check_parameters(self) -> None:
-        check_integer("n_components", self.n_components, 1)
-        check_integer("seed", self.seed, 0, None)
+        bounded_integer("n_components", self.n_components, 1)
+        bounded_integer("seed", self.seed, 0, None)
         check_choice(self.kernel, "kernel", KERNELS)
         gamma = real_array(self.gamma, "gamma")
         if gamma.ndim or not 0 < gamma < np.inf:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import shown
 from olsq.features import times
 from olsq.features.base import State
-from olsq.features.parameters import check_integer
+from olsq.features.parameters import bounded_integer
 from olsq.features.table import Table
 from olsq.features.times import TimedBuilder
 
@@ -75,7 +75,7 @@ class Trend(TimedBuilder):
         self.carry = carry
 
     def _check_parameters(self) -> None:
-        check_integer("degree", self.degree, 1, MOST_POWERS)
+        bounded_integer("degree", self.degree, 1, MOST_POWERS)
         if isinstance(self.scale, str) or isinstance(self.origin, str):
             if self.of is None:
                 raise ValueError(

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.icl.weights import AttentionWeights, at_least, check_weights, floating, products, shaped
+from olsq.arrays.checks import check_sizes
+from olsq.icl.weights import AttentionWeights, check_weights, floating, products, shaped
 
 
 def attention_update(
@@ -181,7 +182,7 @@ def roll_out(
     >>> roll_out(jnp.ones((1, 1)), layer, 2, damping=0.5)[:, 0, 0]
     Array([1.    , 1.5   , 3.1875], dtype=float32)
     """
-    at_least(0, steps=steps)
+    check_sizes(0, steps=steps)
 
     def again(now: Array, _: None) -> tuple[Array, Array]:
         after = attend(

@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from olsq.icl.weights import AttentionWeights, at_least, floating, from_products, matrix, shaped
+from olsq.arrays.checks import check_sizes
+from olsq.icl.weights import AttentionWeights, floating, from_products, matrix, shaped
 
 
 def regression_tokens(x: Any, y: Any, query: Any, *, w0: Any = None) -> Array:
@@ -87,7 +88,7 @@ def gd_weights(w0: Any, rate: Any, samples: int) -> AttentionWeights:
     Array([ 1.5,  0. , -1.5], dtype=float32)
     """
     w0 = matrix("w0", w0)
-    at_least(1, samples=samples)
+    check_sizes(1, samples=samples)
     m, d = w0.shape
     inputs, targets = _channels(d, m)
     value = jnp.pad(w0, ((d, 0), (0, m))) - targets
@@ -165,7 +166,7 @@ def embed_inputs(tokens: Any, features: Callable[[Array], Any], inputs: int) -> 
     Array([[2., 4., 7.]], dtype=float32)
     """
     tokens = shaped("tokens", tokens, ("N", "d + m"))
-    at_least(1, inputs=inputs)
+    check_sizes(1, inputs=inputs)
     if inputs >= tokens.shape[-1]:
         raise ValueError(
             f"inputs must be less than the tokens' width, got {inputs} of {tokens.shape}"
@@ -236,8 +237,8 @@ def merge_weights(
            [2., 3.],
            [3., 0.]], dtype=float32)
     """
-    at_least(1, width=width)
-    at_least(2, length=length)
+    check_sizes(1, width=width)
+    check_sizes(2, length=length)
     if length < width:
         raise ValueError(f"length must be at least the width {width}, got {length}")
     if clear and np.any(np.asarray(sharpness) != 1.0):

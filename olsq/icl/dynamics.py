@@ -11,8 +11,9 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import check_sizes
 from olsq.icl.constructions import with_positions
-from olsq.icl.weights import AttentionWeights, at_least, from_products, matrix, shaped
+from olsq.icl.weights import AttentionWeights, from_products, matrix, shaped
 
 
 def previous(states: Any) -> Array:
@@ -195,7 +196,7 @@ def neumann_weights(dim: int, length: int, *, ridge: Any, scale: Any) -> Attenti
     >>> [round(float(z), 3) for z in run_layers(tokens, [layer] * 9, causal=True)[-1, :, 1]]
     [1.925, 2.0]
     """
-    at_least(1, dim=dim, length=length)
+    check_sizes(1, dim=dim, length=length)
     width = 4 * dim + length
     gram = _blocks(4, dim, {(3, 1): 1.0}, width)
     place = np.diag(np.arange(width) >= 4 * dim).astype(float)
@@ -236,7 +237,7 @@ def preconditioned_weights(dim: int, length: int) -> AttentionWeights:
     >>> attend(tokens, preconditioned_weights(1, 2), causal=True)[:, 0]
     Array([ 0., -4.], dtype=float32)
     """
-    at_least(1, dim=dim, length=length)
+    check_sizes(1, dim=dim, length=length)
     width = 4 * dim + length
     kq = _blocks(4, dim, {(3, 1): 1.0}, width)
     return from_products(kq, _blocks(4, dim, {(0, 2): -1.0}, width))

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import check_number
+from olsq.arrays.checks import check_number, check_sizes
 from olsq.attention import mesa_discounted
-from olsq.icl.weights import AttentionWeights, at_least, check_weights, floating, shaped
+from olsq.icl.weights import AttentionWeights, check_weights, floating, shaped
 
 
 def mesa_update(tokens: Any, weights: AttentionWeights, *, ridge: Any, forget: Any = None) -> Array:
@@ -273,7 +273,7 @@ def neumann_queries(keys: Any, queries: Any, steps: int, *, ridge: Any, scale: A
     """
     keys = shaped("keys", keys, ("T", "d"))
     queries = shaped("queries", queries, keys.shape[-2:])
-    at_least(0, steps=steps)
+    check_sizes(0, steps=steps)
     check_number("ridge", ridge, least=0)
     scale = floating(scale)[..., None, None]
 

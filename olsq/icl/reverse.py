@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_sizes
 from olsq.icl.dynamics import previous
-from olsq.icl.weights import AttentionWeights, at_least, floating, from_products, products, shaped
+from olsq.icl.weights import AttentionWeights, floating, from_products, products, shaped
 
 
 class Blocks(NamedTuple):
@@ -62,7 +63,7 @@ def extract_blocks(weights: AttentionWeights, dim: int) -> Blocks:
     Array([ 0. , -0.1,  0. ], dtype=float32)
     """
     pair = products(weights)
-    at_least(1, dim=dim)
+    check_sizes(1, dim=dim)
     heads, width, _ = pair.key_query.shape
     if width % dim:
         raise ValueError(f"dim must divide the tokens' width {width}, got {dim}")
@@ -100,7 +101,7 @@ def from_blocks(blocks: Blocks, dim: int) -> AttentionWeights:
     >>> bool((from_blocks(extract_blocks(layer, 2), 2).value == layer.value).all())
     True
     """
-    at_least(1, dim=dim)
+    check_sizes(1, dim=dim)
     pair = (shaped(name, getattr(blocks, name), ("H", "C", "C")) for name in blocks._fields)
     return from_products(*(jnp.kron(x, jnp.eye(dim, dtype=x.dtype)) for x in pair))
 

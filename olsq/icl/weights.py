@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_sizes
 from olsq.arrays.unshared import unshared
 
 
@@ -42,13 +42,6 @@ def matrix(name: str, value: Any) -> Array:
     if array.ndim != 2:
         raise ValueError(f"{name} must be a matrix, got shape {array.shape}")
     return array
-
-
-def at_least(least: int, **sizes: int) -> None:
-    """Raise ValueError unless every size is an integer of at least ``least``."""
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {shown(size)}")
 
 
 class AttentionWeights(NamedTuple):
@@ -177,7 +170,7 @@ def random_attention(
     (2, 11, 5)
     """
     size = dim if key_size is None else key_size
-    at_least(1, dim=dim, heads=heads, key_size=size)
+    check_sizes(1, dim=dim, heads=heads, key_size=size)
     keys = jax.random.split(key, 4)
     reads, writes = (heads, size, dim), (heads, dim, size)
     shapes = (reads, reads, reads, writes)

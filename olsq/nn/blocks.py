@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import check_number
+from olsq.arrays.checks import check_number, check_sizes
 from olsq.nn.base import ABSENT, Mixer, MixerState
 from olsq.nn.depth import Remat, run_blocks
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer, mixer_names
@@ -21,7 +21,6 @@ from olsq.nn.parts import (
     Linear,
     RMSNorm,
     check_dropout,
-    check_sizes,
     check_stream,
     dropout,
     split_keys,

@@ -9,9 +9,10 @@ import jax
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_sizes
 from olsq.nn.gated import ChannelDecay, Gated
 from olsq.nn.heads import Gate, HeadMixer
-from olsq.nn.parts import LowRank, check_sizes, split_keys
+from olsq.nn.parts import LowRank, split_keys
 
 
 class SteppedMixer(HeadMixer):

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.arrays.checks import check_number
+from olsq.arrays.checks import check_number, check_sizes
 from olsq.nn.gated import Gated
 from olsq.nn.heads import WIDTH, Gate
-from olsq.nn.parts import Linear, ShortConvolution, check_sizes, split_keys
+from olsq.nn.parts import Linear, ShortConvolution, split_keys
 
 
 class GatedDeltaProduct(Gated):

@@ -9,8 +9,8 @@ import jax
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_sizes
 from olsq.nn.heads import Gate, JointlyNormed, ValueMap
-from olsq.nn.parts import check_sizes
 
 POWER = 8  # gates are sigmoids to the power of 1/8, the authors' choice
 

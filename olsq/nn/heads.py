@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
+from olsq.arrays.checks import check_sizes
 from olsq.attention.arguments import repeat_heads
 from olsq.attention.rules.linear import features as mapped
 from olsq.nn.base import Mixer, MixerState
@@ -21,7 +22,6 @@ from olsq.nn.parts import (
     Shift,
     ShortConvolution,
     at_least_float32,
-    check_sizes,
     scale_to_unit,
     split_keys,
 )

@@ -10,19 +10,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.arrays.checks import check_number
+from olsq.arrays.checks import check_number, check_sizes
 from olsq.nn.base import MixerState
 from olsq.nn.gated import Gated
 from olsq.nn.heads import Gate, HeadMixer, JointlyNormed
-from olsq.nn.parts import (
-    LowRank,
-    at_least_float32,
-    bounded_exp,
-    check_sizes,
-    positions,
-    rotate,
-    split_keys,
-)
+from olsq.nn.parts import LowRank, at_least_float32, bounded_exp, positions, rotate, split_keys
 
 RANK = 16  # of projections to a gate per key dimension
 GATE_CAP = 15.0  # of xLSTM's gates, softly

@@ -9,8 +9,9 @@ import jax
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_sizes
 from olsq.nn.gated import Ridge
-from olsq.nn.parts import Linear, check_sizes
+from olsq.nn.parts import Linear
 from olsq.nn.softmax import Softmax
 
 

@@ -10,9 +10,9 @@ import jax
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_sizes
 from olsq.nn.gated import Gated
 from olsq.nn.heads import Gate
-from olsq.nn.parts import check_sizes
 
 LEVELS = 12  # 2,048 tokens
 

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import check_number
+from olsq.arrays.checks import check_number, check_sizes
 from olsq.nn.base import ABSENT
 from olsq.nn.blocks import Backbone, Remat, States
 from olsq.nn.configuration import encode
 from olsq.nn.decoding import Decoder
 from olsq.nn.kinds import kind
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
-from olsq.nn.parts import NORM_EPS, check_sizes, check_tokens, dropout, split_keys
+from olsq.nn.parts import NORM_EPS, check_tokens, dropout, split_keys
 from olsq.nn.surgery import with_solver
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.meshes import on_automatic_axes

@@ -274,13 +274,6 @@ def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
     return jnp.where(begin > 0, step - begin, at)
 
 
-def check_sizes(**sizes: Any) -> None:
-    """Raise ValueError unless every size is a whole number of at least 1."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {shown(size)}")
-
-
 def check_stream(name: str, x: ArrayLike, width: int) -> Array:
     """Check and convert x to a floating array (batch, time, width)."""
     x = jnp.asarray(unshared(x))

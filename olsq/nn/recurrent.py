@@ -10,18 +10,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import check_sizes
 from olsq.nn.base import Mixer, MixerState
 from olsq.nn.gated import step_biases
 from olsq.nn.heads import WIDTH, HeadMixer
 from olsq.nn.kinds import kind
-from olsq.nn.parts import (
-    Linear,
-    LowRank,
-    ShortConvolution,
-    at_least_float32,
-    check_sizes,
-    split_keys,
-)
+from olsq.nn.parts import Linear, LowRank, ShortConvolution, at_least_float32, split_keys
 
 RANK = 16
 

@@ -9,10 +9,10 @@ import jax
 from jax import Array
 
 from olsq import attention
-from olsq.arrays.checks import check_number
+from olsq.arrays.checks import check_number, check_sizes
 from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, ChannelDecay, Gated, Ridge
 from olsq.nn.heads import Gate, HeadMixer
-from olsq.nn.parts import check_sizes, split_keys
+from olsq.nn.parts import split_keys
 from olsq.solvers import Solver
 
 

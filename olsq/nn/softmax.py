@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.arrays.checks import check_number, concrete
+from olsq.arrays.checks import check_number, check_sizes, concrete
 from olsq.nn.base import MixerState
 from olsq.nn.gated import start_bias
 from olsq.nn.heads import Gate, HeadMixer
-from olsq.nn.parts import check_sizes, positions, rotate
+from olsq.nn.parts import positions, rotate
 
 
 class Softmax(HeadMixer):

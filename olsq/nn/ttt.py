@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.arrays.checks import check_number
+from olsq.arrays.checks import check_number, check_sizes
 from olsq.nn.heads import Gate, HeadMixer
-from olsq.nn.parts import check_sizes, split_keys
+from olsq.nn.parts import split_keys
 
 
 class TTTLinear(HeadMixer):

@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import is_integer, shown
-
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
     from olsq.sequence.numpy.solver import NumpySolver
-
-
-def check_count(name: str, count: Any, least: int, *, optional: bool = False) -> None:
-    """Raise ValueError unless an option is an integer >= ``least``, or None where it may be."""
-    if not (is_integer(count, least) or (optional and count is None)):
-        rule = f"an integer >= {least}" + (" or None" if optional else "")
-        raise ValueError(f"{name} must be {rule}, got {shown(count)}")
 
 
 class Solver:

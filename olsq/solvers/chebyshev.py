@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from olsq.solvers.base import Solver, check_count
+from olsq.arrays.checks import check_integer
+from olsq.solvers.base import Solver
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -54,8 +55,8 @@ class Chebyshev(Solver):
     ridge_modes: ClassVar[tuple[str, ...]] = ("fixed",)
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps, 0)
-        check_count("chunk", self.chunk, 1, optional=True)
+        check_integer("steps", self.steps, 0)
+        check_integer("chunk", self.chunk, 1, optional=True)
         if self.eigenvalue_ratio is not None and not self.eigenvalue_ratio > 0:
             raise ValueError(f"eigenvalue_ratio must be > 0 or None, got {self.eigenvalue_ratio}")
 

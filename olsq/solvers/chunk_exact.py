@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_tolerance
-from olsq.solvers.base import Solver, check_count
+from olsq.arrays.checks import check_integer, check_tolerance
+from olsq.solvers.base import Solver
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -87,10 +87,10 @@ class ChunkExact(Solver):
     shards: int = 1
 
     def __post_init__(self) -> None:
-        check_count("chunk", self.chunk, 1, optional=True)
-        check_count("corrections", self.corrections, 0, optional=True)
-        check_count("max_steps", self.max_steps, 1)
-        check_count("shards", self.shards, 1)
+        check_integer("chunk", self.chunk, 1, optional=True)
+        check_integer("corrections", self.corrections, 0, optional=True)
+        check_integer("max_steps", self.max_steps, 1)
+        check_integer("shards", self.shards, 1)
         if self.tol is not None:
             check_tolerance(self.tol)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from olsq.arrays.checks import check_tolerance
-from olsq.solvers.base import Solver, check_count
+from olsq.arrays.checks import check_integer, check_tolerance
+from olsq.solvers.base import Solver
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -61,9 +61,9 @@ class ConjugateGradient(Solver):
     start: Literal["jacobi", "query"] = "jacobi"
 
     def __post_init__(self) -> None:
-        check_count("max_steps", self.max_steps, 0)
+        check_integer("max_steps", self.max_steps, 0)
         check_tolerance(self.tol)
-        check_count("chunk", self.chunk, 1, optional=True)
+        check_integer("chunk", self.chunk, 1, optional=True)
         if self.preconditioner not in (None, "chunk"):
             raise ValueError(f"preconditioner must be None or 'chunk', got {self.preconditioner!r}")
         if self.start not in ("jacobi", "query"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from olsq.solvers.base import Solver, check_count
+from olsq.arrays.checks import check_integer
+from olsq.solvers.base import Solver
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -41,8 +42,8 @@ class Neumann(Solver):
     chunk: int | None = None
 
     def __post_init__(self) -> None:
-        check_count("terms", self.terms, 1)
-        check_count("chunk", self.chunk, 1, optional=True)
+        check_integer("terms", self.terms, 1)
+        check_integer("chunk", self.chunk, 1, optional=True)
 
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.neumann import NumpyNeumann

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from olsq.solvers.base import Solver, check_count
+from olsq.arrays.checks import check_integer
+from olsq.solvers.base import Solver
 
 if TYPE_CHECKING:
     from olsq.sequence.jax.solver import JaxSolver
@@ -57,7 +58,7 @@ class Recursive(Solver):
         return ("discounted", "fixed")
 
     def __post_init__(self) -> None:
-        check_count("chunk", self.chunk, 1)
+        check_integer("chunk", self.chunk, 1)
 
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.recursive import NumpyRecursive

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import is_integer, shown
+from olsq.arrays.checks import check_integer
 from olsq.online import RecursiveLeastSquares, coefficient_path
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X, check_y
@@ -71,8 +71,7 @@ def ols_cusum(
     >>> round(test.statistic, 3), test.p_value < 1e-6
     (2.952, True)
     """
-    if ddof is not None and not is_integer(ddof, 0):
-        raise ValueError(f"ddof must be an integer >= 0, got {shown(ddof)}")
+    check_integer("ddof", ddof, 0, optional=True)
     data = check_data(X, y, fit_intercept)
     est, residual = data.fit()
     n, taken = len(residual), est.rank_ if ddof is None else int(ddof)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_integer
 from olsq.arrays.reals import real_array
 from olsq.online.many.labels import refuse_groups
 
@@ -83,8 +83,7 @@ def one_step_scores(path: CoefficientPath, y: ArrayLike, *, burn_in: int | None 
             f"y must have the shape of path.residual {residual.shape}, not that of {target.shape}"
         )
     skip = path.coef.shape[-1] + 1 if burn_in is None else burn_in
-    if isinstance(skip, bool) or not isinstance(skip, (int, np.integer)) or skip < 0:
-        raise ValueError(f"burn_in must be an integer >= 0, got {shown(burn_in)}")
+    check_integer("burn_in", skip, 0)
     columns = zip(
         residual.reshape(len(residual), -1).T, target.reshape(len(target), -1).T, strict=True
     )

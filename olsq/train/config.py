@@ -9,6 +9,8 @@ from typing import Any
 
 import optax
 
+from olsq.arrays.checks import check_sizes
+
 __all__ = ["TrainConfig"]
 
 FIRST_RATE = 1e-6  # of the warm-up, as in the MesaNet paper
@@ -81,7 +83,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         counts = ["steps", "batch", "length", "accumulate", "evaluate_sequences"]
         counts += ["evaluate_every"] * (self.evaluate_every is not None)
-        check_counts(**{name: getattr(self, name) for name in counts})
+        check_sizes(**{name: getattr(self, name) for name in counts})
         for name in ("lr", "eps", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a positive number, got {getattr(self, name)!r}")
@@ -97,8 +99,7 @@ class TrainConfig:
             raise ValueError(
                 f"warmup must lie between 0 and the {self.steps} steps, got {self.warmup!r}"
             )
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, got {self.seed!r}")
+        check_sizes(0, seed=self.seed)
         if self.batch % self.accumulate:
             raise ValueError(
                 f"batch must be a multiple of accumulate, got {self.batch} and {self.accumulate}"
@@ -127,10 +128,3 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return every field by name."""
         return dataclasses.asdict(self)
-
-
-def check_counts(least: int = 1, /, **counts: Any) -> None:
-    """Raise ValueError, naming it, for a count that is not whole or is less than ``least``."""
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

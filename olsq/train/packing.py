@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_sizes
 from olsq.train.losses import IGNORE
 
 __all__ = ["Packed", "pack"]
@@ -91,8 +92,7 @@ def plan(sizes: Sequence[int], length: int, *, split: bool = True) -> list[list[
 
     Errors are those of :func:`pack`.
     """
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise ValueError(f"length must be a whole number of at least 1, got {length!r}")
+    check_sizes(length=length)
     pieces: list[Piece] = []
     for number, size in enumerate(sizes):
         if size > length + 1 and not split:

@@ -12,8 +12,8 @@ import optax
 from jax import Array
 from jax.extend.core import Jaxpr, jaxpr_as_fun, jaxprs_in_params
 
+from olsq.arrays.checks import check_sizes
 from olsq.sequence.jax.programs import quickly_compiled
-from olsq.train.config import check_counts
 from olsq.train.losses import COUNT, BatchLoss, check_extra
 
 __all__ = ["Metrics", "accumulate_gradient", "make_scan", "make_step"]
@@ -197,7 +197,7 @@ def _make_update(
     """Make the uncompiled update ``update(model, state, batch, options)``."""
     if (loss is None) == (gradient is None):
         raise ValueError("give one of loss and gradient, and None for the other")
-    check_counts(accumulate=accumulate)
+    check_sizes(accumulate=accumulate)
     optimizer = optax.with_extra_args_support(optimizer)
 
     def measured(model: Any, batch: Any, options: dict[str, Any]) -> tuple[Array, BatchLoss]:

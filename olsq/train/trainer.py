@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from olsq.arrays.checks import check_sizes
 from olsq.nn import shard, shard_batch
 from olsq.train.batches import batches_from, check_batches
 from olsq.train.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from olsq.train.config import check_counts
 from olsq.train.log import Log, Record, Recorder, TrainingError
 from olsq.train.losses import BatchLoss, check_extra, next_token_loss
 from olsq.train.optimiser import averaged, with_average
@@ -127,8 +127,8 @@ class Trainer:
         ahead: int = 1,
     ) -> None:
         every = max(steps // 20, 1) if evaluate_every is None else evaluate_every
-        check_counts(steps=steps, accumulate=accumulate, evaluate_every=every)
-        check_counts(0, ahead=ahead)
+        check_sizes(steps=steps, accumulate=accumulate, evaluate_every=every)
+        check_sizes(0, ahead=ahead)
         check_batches(batches)
         self.batches, self.steps, self.callbacks = batches, steps, tuple(callbacks)
         self.evaluation, self.evaluate_every, self.ahead = evaluation, every, ahead

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.checks import check_choice, check_integer
 from olsq.arrays.reals import real_array
 from olsq.online import RecursiveLeastSquares
 from olsq.online.known_rows import check_horizon, known_places
@@ -216,8 +216,7 @@ def tune(
         times, X, y, len(rows), {"horizon": length, "half_life_bounds": half_lives[0]}
     )
     check_bounds("ridge_bounds", ridge_bounds, above=None)
-    if not (isinstance(starts, (int, np.integer)) and starts >= 1):
-        raise ValueError(f"starts must be an integer >= 1, got {shown(starts)}")
+    check_integer("starts", starts, 1)
     usable = usable_rows(rows, targets, weights, missing, judge)
     weights = without_missing(weights)
     complete = np.ones(len(rows), bool) if usable is None else usable

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_integer
 from olsq.arrays.reals import real_array
 from olsq.online.known_rows import fewest_rows
 from olsq.online.rows.durations import DATES, Duration, elapsed_times, is_duration, parse_duration
@@ -106,8 +106,7 @@ def check_burn_in(
     burn_in: int | None, n_coefs: int, horizon: int, weights: NDArray, complete: NDArray
 ) -> int:
     """Return how many complete rows of positive weight to leave out at the start."""
-    if burn_in is not None and not (isinstance(burn_in, (int, np.integer)) and burn_in >= 0):
-        raise ValueError(f"burn_in must be an integer >= 0, got {shown(burn_in)}")
+    check_integer("burn_in", burn_in, 0, optional=True)
     have = int(np.count_nonzero(weights[complete] > 0))
     skip = fewest_rows(n_coefs, horizon, have) if burn_in is None else int(burn_in)
     if have <= skip:

@@ -154,7 +154,7 @@ def test_it_is_local_lstsq(given):
 def test_what_is_refused(given):
     q, k, v, x = given
     rule = attention.local_linear
-    with pytest.raises(ValueError, match="window must be a positive integer"):
+    with pytest.raises(ValueError, match="window must be an integer >= 1"):
         rule(q, k, v, ridge=1.0, window=0)
     with pytest.raises(ValueError, match="scale must be finite"):
         rule(q, k, v, ridge=1.0, scale=np.inf)

@@ -105,7 +105,7 @@ def test_layers_refuse_what_does_not_fit():
         icl.attend(TOKENS, WEIGHTS._replace(value=np.ones((HEADS, VALUES, 2))))
     with pytest.raises(ValueError, match=r"must both have shape \(D, D\) or \(H, D, D\)"):
         icl.from_products(np.eye(2), np.eye(3))
-    with pytest.raises(ValueError, match="steps must be an integer of at least 0"):
+    with pytest.raises(ValueError, match="steps must be an integer >= 0"):
         icl.roll_out(TOKENS, WEIGHTS, -1)
-    with pytest.raises(ValueError, match="heads must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="heads must be an integer >= 1"):
         icl.random_attention(jax.random.key(0), 3, heads=0)

@@ -150,7 +150,7 @@ def test_constructions_refuse_what_does_not_fit():
         icl.regression_tokens(X, Y, QUERY, w0=W0.T)
     with pytest.raises(ValueError, match=r"w0 must be a matrix, got shape \(4,\)"):
         icl.gd_weights(W0[0], 0.1, samples=N)
-    with pytest.raises(ValueError, match="samples must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="samples must be an integer >= 1"):
         icl.gd_weights(W0, 0.1, samples=0)
     with pytest.raises(ValueError, match="inputs must be less than the tokens' width"):
         icl.embed_inputs(X, lambda x: x, D)

@@ -121,9 +121,9 @@ def test_constructions_refuse_what_does_not_fit():
         icl.dynamics_tokens(STATES, w0=W0[:2])
     with pytest.raises(ValueError, match=r"states must have shape \(\.\.\., T, d\)"):
         icl.dynamics_tokens(STATES[0])
-    with pytest.raises(ValueError, match="dim must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="dim must be an integer >= 1"):
         icl.neumann_weights(0, 4, ridge=1.0, scale=1.0)
-    with pytest.raises(ValueError, match="length must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="length must be an integer >= 1"):
         icl.preconditioned_weights(2, 0)
 
 

@@ -319,5 +319,5 @@ def test_key_heads_divide_heads():
     for wrong in (3, 8):
         with pytest.raises(ValueError, match=f"key_heads must divide the 4 heads, got {wrong}"):
             nn.mixer("gla", DIM, heads=4, key_size=4, key_heads=wrong, key=jax.random.key(0))
-    with pytest.raises(ValueError, match="key_heads must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="key_heads must be an integer >= 1"):
         nn.mixer("gla", DIM, heads=4, key_size=4, key_heads=0, key=jax.random.key(0))

@@ -318,11 +318,11 @@ def test_what_models_refuse():
         ({"mixer": ("mesa", "mamab")}, r"unknown mixer 'mamab'; known are comba, delta, .*mesa"),
         ({"mixer": "intention"}, r"mixer must be causal .* got 'intention'"),
         ({"mixer": ()}, r"mixer must name at least one"),
-        ({"dim": 0}, r"dim must be a whole number of at least 1, got 0"),
-        ({"blocks": 1.5}, r"blocks must be a whole number"),
-        ({"heads": True}, r"heads must be a whole number"),
+        ({"dim": 0}, r"dim must be an integer >= 1, got 0"),
+        ({"blocks": 1.5}, r"blocks must be an integer"),
+        ({"heads": True}, r"heads must be an integer"),
         ({"dim": 15}, r"dim 15 must be a multiple of heads 2: or give key_size"),
-        ({"key_size": -1}, r"key_size must be a whole number"),
+        ({"key_size": -1}, r"key_size must be an integer"),
         ({"dtype": "float16"}, r"dtype must be one of .*bfloat16.*'float16'"),
         ({"remat": "some"}, r"remat must be one of .*dots.*'some'"),
         ({"mixer_options": {"gla": {}}}, r"mixer_options must have .* got some for \['gla'\]"),
@@ -332,7 +332,7 @@ def test_what_models_refuse():
         given = {"mixer": "mesa", "blocks": 1, **options}
         with pytest.raises(ValueError, match=message):
             eqx.filter_eval_shape(model_of, given.pop("mixer"), **given)
-    with pytest.raises(ValueError, match="vocab_size must be a whole number"):
+    with pytest.raises(ValueError, match="vocab_size must be an integer"):
         nn.LanguageModel(0, dim=8, blocks=1, heads=1, key=jax.random.key(0))
 
 
@@ -374,9 +374,9 @@ def test_what_layers_refuse():
         ("hawk", {"key_size": 3}, r"mixer 'hawk' has no option 'key_size'"),
         ("hawk", {"width": 7}, r"width must be a multiple of heads 2, got 7"),
         ("gla", {"dim": 9}, r"dim 9 must be a multiple of heads 2"),
-        ("gla", {"value_size": 0}, r"value_size must be a whole number"),
+        ("gla", {"value_size": 0}, r"value_size must be an integer"),
         ("gla", {"feature_map": "relu"}, r"feature_map must be one of .*'dpfp'.*'relu'"),
-        ("linear", {"feature_map": "dpfp", "nu": 0}, r"nu must be a whole number"),
+        ("linear", {"feature_map": "dpfp", "nu": 0}, r"nu must be an integer"),
         ("mesa", {"forget_floor": 1.0}, r"forget_floor must lie in \[0, 1\)"),
         ("mesa", {"signed": True, "forget_floor": 0.5}, r"must be 0 with signed=True, got 0\.5"),
         ("gla", {"signed": True, "vector_gates": True}, r"signed=True needs scalar gates"),
@@ -395,9 +395,9 @@ def test_what_layers_refuse():
         ("ttt_linear", {"base_rate": -1.0}, r"base_rate must be finite and >= 0; got -1\.0"),
         ("kalman", {"ratio": 0.0}, r"ratio must be finite and > 0; got 0\.0"),
         ("comba", {"correction": np.nan}, r"correction must be finite; got nan"),
-        ("mesa_window", {"window": 0}, r"window must be a whole number"),
-        ("sliding_window", {"window": 2.5}, r"window must be a whole number"),
-        ("ttt_linear", {"mini_batch": 0}, r"mini_batch must be a whole number"),
+        ("mesa_window", {"window": 0}, r"window must be an integer"),
+        ("sliding_window", {"window": 2.5}, r"window must be an integer"),
+        ("ttt_linear", {"mini_batch": 0}, r"mini_batch must be an integer"),
         ("ttt_mlp", {"value_size": 6}, r"keys \(4\) and values \(6\) must have one size"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -153,5 +153,5 @@ def test_the_gated_mlp():
     assert nn.SwiGLU(6, width=4, key=KEY).down.weight.shape == (4, 6)
     plain, small = (nn.SwiGLU(6, output_gain=g, key=KEY).down.weight for g in (1.0, 0.5))
     assert error(small, 0.5 * np.asarray(plain)) < TINY
-    with pytest.raises(ValueError, match="width must be a whole number"):
+    with pytest.raises(ValueError, match="width must be an integer"):
         nn.SwiGLU(6, ratio=0.01, key=KEY)

@@ -79,7 +79,7 @@ def test_every_token_but_the_first_is_predicted_once():
         ),
         ([[[1, 2]]], {}, "document 0 must be one sequence"),
         ([[1, 2, 3, 4]], {"split": False}, "document 0 has 4 tokens: more than the 3 of a row"),
-        ([[1, 2]], {"length": 0}, "length must be a whole number"),
+        ([[1, 2]], {"length": 0}, "length must be an integer"),
     ],
 )
 def test_documents_that_cannot_be_packed(documents, options, message):

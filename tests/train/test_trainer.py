@@ -256,9 +256,9 @@ def test_shuffled_rows_are_all_seen_in_every_epoch():
 def test_what_a_trainer_cannot_be_given():
     with pytest.raises(TypeError, match=r"a function of the step or an iterable .* got int"):
         make(batches=3)
-    with pytest.raises(ValueError, match="steps must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="steps must be an integer >= 1, got 0"):
         make(steps=0)
-    with pytest.raises(ValueError, match="ahead must be a whole number of at least 0"):
+    with pytest.raises(ValueError, match="ahead must be an integer >= 0"):
         make(ahead=-1)
     with pytest.raises(TrainingError, match="there is no batch for step 3 of 11"):
         make(batches=[rows(0), rows(1)]).fit()

@@ -211,8 +211,8 @@ def test_log_is_the_same_after_saving():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"batch": 2.5}, "batch must be a whole number"),
+        ({"steps": 0}, "steps must be an integer >= 1, got 0"),
+        ({"batch": 2.5}, "batch must be an integer"),
         ({"length": -1}, "length must be"),
         ({"lr": 0.0}, "lr must be a positive number"),
         ({"lr": float("nan")}, "lr must be a positive number"),

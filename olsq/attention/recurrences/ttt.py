@@ -23,15 +23,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import check_number, refuse
-from olsq.attention.arguments import (
-    Layout,
-    Tokens,
-    check_count,
-    check_weight,
-    is_writable,
-    per_head,
-)
+from olsq.arrays.checks import check_integer, check_number, refuse
+from olsq.attention.arguments import Layout, Tokens, check_weight, is_writable, per_head
 from olsq.attention.recurrences.chunked import ChunkedRule, run_chunks
 from olsq.attention.states import check_state, drop_unwritten, mark_lost, restore_layout
 from olsq.sequence.jax.control import compile_once
@@ -315,7 +308,7 @@ def train(
         raise ValueError(
             f"v must have the width of k, got {values} and {keys}: the network learns v - k"
         )
-    check_count("mini_batch", mini_batch)
+    check_integer("mini_batch", mini_batch, 1)
     check_number("eps", norm[2], least=0)
     if type(state) is kind:
         refuse(

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.checks import check_choice
-from olsq.attention.arguments import check_count, check_inputs
+from olsq.arrays.checks import check_choice, check_integer
+from olsq.attention.arguments import check_inputs
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import (
@@ -105,7 +105,7 @@ def linear(
     Array([1., 1., 1.], dtype=float32)
     """
     check_choice(feature_map, "feature_map", FEATURE_MAPS)
-    check_count("nu", nu)
+    check_integer("nu", nu, 1)
     tokens, layout = check_inputs(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
     if feature_map != "identity":
         q, k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))

@@ -10,7 +10,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.attention.arguments import Layout, check_count, check_inputs, check_positive, per_head
+from olsq.arrays.checks import check_integer
+from olsq.attention.arguments import Layout, check_inputs, check_positive, per_head
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.log_gates import split_gates
 from olsq.attention.recurrences.window import map_windows, window_mask
@@ -112,7 +113,7 @@ def mesa_window(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.667, 0.667]
     """
-    check_count("window", window)
+    check_integer("window", window, 1)
     before = window - 1
     check_positive("ridge", ridge)
     tokens, layout = check_inputs(

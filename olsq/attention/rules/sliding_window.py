@@ -10,8 +10,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_number
-from olsq.attention.arguments import Layout, check_count, check_segments, check_streams
+from olsq.arrays.checks import check_integer, check_number
+from olsq.attention.arguments import Layout, check_segments, check_streams
 from olsq.attention.caches import attend, unfold
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.window import map_windows, window_mask
@@ -115,7 +115,7 @@ def sliding_window(
     >>> o[0, :, 0, 0]
     Array([0. , 0.5, 1.5, 2.5], dtype=float32)
     """
-    check_count("window", window)
+    check_integer("window", window, 1)
     before = window - 1
     if scale is not None:
         check_number("scale", scale)

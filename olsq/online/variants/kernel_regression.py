@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_choice, is_integer
+from olsq.arrays.checks import check_choice, check_integer
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.prediction import BLOCK_ROWS
@@ -145,8 +145,7 @@ class KernelLeastSquares(Variant):
         if np.ndim(self.ridge):
             raise ValueError("ridge must be one number: it is of the norm of the function")
         for name in ("degree", "budget"):
-            if not is_integer(value := getattr(self, name), 1):
-                raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+            check_integer(name, getattr(self, name), 1)
         numbers = {"coef0": (0.0, np.inf), "threshold": (0.0, 1.0)}
         if self.gamma is not None:
             numbers["gamma"] = (0.0, np.inf)

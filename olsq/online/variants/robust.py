@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from olsq.arrays.checks import check_choice, check_rows_held, is_integer
+from olsq.arrays.checks import check_choice, check_integer, check_rows_held, is_integer
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.coefficients import Coefficients
@@ -187,8 +187,7 @@ class RobustLeastSquares(Variant, Coefficients):
             number = real_array(getattr(self, name), name)
             if number.ndim or not (np.isfinite(number) and number > 0):
                 raise ValueError(f"{name} must be a number > 0, got {getattr(self, name)!r}")
-        if not is_integer(self.scale_window, 8):
-            raise ValueError(f"scale_window must be an integer >= 8, got {self.scale_window!r}")
+        check_integer("scale_window", self.scale_window, 8)
         if self.max_run is not None and not is_integer(self.max_run, 1):
             raise ValueError(f"max_run must be None or an integer >= 1, got {self.max_run!r}")
         if self.warm_up is not None and not is_integer(self.warm_up, 0):
