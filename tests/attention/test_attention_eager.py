@@ -236,3 +236,11 @@ def test_a_level_of_the_process_is_kept(monkeypatch):
         assert programs._options() is None
     finally:
         jax.config.update(option, own)
+
+
+def test_an_integer_of_numpy_is_an_option():
+    q = jnp.arange(12.0).reshape(1, 6, 1, 2)
+    found, want = (attention.sliding_window(q, q, q, window=n)[0] for n in (np.int64(2), 2))
+    np.testing.assert_array_equal(found, want)
+    with pytest.raises(ValueError, match="window must be an integer >= 1, got 0"):
+        attention.sliding_window(q, q, q, window=np.int64(0))
