@@ -132,8 +132,8 @@ def _compile(function: Callable[..., Any], layout: Layout) -> Callable[[list[Any
             return function(**layout.arguments(arrays))
 
     traced.__name__ = traced.__qualname__ = function.__name__
-    known = all(isinstance(leaf, Option) or leaf.is_known for leaf in layout.leaves)
-    return quickly_compiled(traced) if known else jax.jit(traced)
+    is_concrete = all(isinstance(leaf, Option) or leaf.is_known for leaf in layout.leaves)
+    return quickly_compiled(traced) if is_concrete else jax.jit(traced)
 
 
 def quickly_compiled(
@@ -165,8 +165,8 @@ def quickly_compiled(
 
 def _options() -> dict[str, int] | None:
     """Return XLA's options on a CPU, unless the process has a level of its own."""
-    own = jax.config.values.get("jax_disable_most_optimizations")
-    if jax.default_backend() != "cpu" or own or LEVEL in os.environ.get("XLA_FLAGS", ""):
+    unoptimised = jax.config.values.get("jax_disable_most_optimizations")
+    if jax.default_backend() != "cpu" or unoptimised or LEVEL in os.environ.get("XLA_FLAGS", ""):
         return None
     return {LEVEL: 2}
 
