@@ -179,8 +179,9 @@ def drop_overflown(
         return value, tokens
 
     def clear(value: Array) -> Array:
-        lost = propagate_losses(tokens, state_lost)[0].reshape(layout.batch, layout.heads, -1)
-        return jnp.where(jnp.swapaxes(lost, 1, 2)[..., None], jnp.nan, value)
+        lost = propagate_losses(tokens, state_lost)[0]
+        by_head = lost.reshape(layout.batch, layout.heads, lost.shape[-1])
+        return jnp.where(jnp.swapaxes(by_head, 1, 2)[..., None], jnp.nan, value)
 
     return cond(max_over_vmap(overflown.any()), clear, lambda value: value, value), tokens
 

@@ -84,6 +84,19 @@ def test_float32_is_the_oracle(row):
     check(row, arrays, None, (o, state), 1e-5)
 
 
+@each_rule
+def test_no_stream_and_no_head(row):
+    arrays, _ = arrays_of(row)
+    names = timed(row, arrays)
+    for axis in (0, 2):  # of streams, of heads
+        none = {
+            n: a.take([], axis) if n in names else a.take([], 0) if axis == 2 else a
+            for n, a in arrays.items()
+        }
+        o, _ = jax.eval_shape(lambda given: call(row, given), none)
+        assert o.shape[:3] == tuple(0 if i == axis else n for i, n in enumerate((B, T, H)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [1, pytest.param(7, marks=pytest.mark.slow), 64])
 @leading(ROWS)

@@ -95,7 +95,7 @@ def run_chunks(
         if target.cpu or not isinstance(length, int) or length <= rule.chunk:
             size = rule.on_cpu or chunk_length(on=target)
             return False, size, chunk_size(length, rule.group * size)
-        rows = count if isinstance(count, int) else 1
+        rows = max(1, count) if isinstance(count, int) else 1
         most = max(1, target.tile_bytes // (WIDEST * rows * widest))
         chunks = divide_into_tiles(-(-length // rule.chunk), most)[1]
         return True, rule.chunk, chunks * rule.chunk

@@ -113,7 +113,7 @@ def elementwise(
         if target.cpu or not isinstance(length, int) or not isinstance(memory.shape[0], int):
             return 1
         # the state of a span is a memory and its factors
-        spans = min(length // CHUNK, target.tile_bytes // (2 * WIDEST * memory.size))
+        spans = min(length // CHUNK, target.tile_bytes // (2 * WIDEST * max(1, memory.size)))
         return spans if spans >= FEWEST else 1
 
     def run(spans: int) -> tuple[Array, Array]:

@@ -265,7 +265,7 @@ def _learn(
 
 def repeat_rows(x: Array, rows: int) -> Array:
     """Repeat what belongs to streams, (N, ...), for their chunks that are computed at once."""
-    return jnp.tile(x, (rows // x.shape[0], *[1] * (x.ndim - 1)))
+    return jnp.tile(x, (rows // max(x.shape[0], 1), *[1] * (x.ndim - 1)))
 
 
 def shift(x: Array, offset: Array, most: int) -> Array:

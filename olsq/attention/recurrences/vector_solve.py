@@ -151,7 +151,7 @@ def _solve_keys(
     streams = n if isinstance(n, int) else 1  # a batch of any size, a symbol
 
     def tiles_of(target: Target) -> tuple[int, int]:
-        numbers = streams * c * SMALLEST * width  # of the pairs of one chunk
+        numbers = max(1, streams) * c * SMALLEST * width  # of the pairs of one chunk
         if target.cpu:
             most = min(MOST_CHUNKS, CACHED // numbers)
         else:
@@ -204,7 +204,7 @@ def _solve_in_tiles(
     last, w = scan(again, gram, (tiled(k, 0), tiled(gates, 1), tiled(weight, 0), tiled(logs, 0)))
     if w is None:
         return k, last
-    return jnp.moveaxis(w, 0, 1).reshape(n, -1, width)[:, :length], last
+    return jnp.moveaxis(w, 0, 1).reshape(n, w.shape[0] * w.shape[2], width)[:, :length], last
 
 
 def _before(gram: Array, change: Array, add: Array, chunks: int) -> tuple[Array, Array]:

@@ -79,7 +79,6 @@ def online_lstsq(
     algorithm = ChunkExact() if solver is None else solver
     algorithm.check_ridge_mode(ridge_mode, forgets=stream.gates is not None)
     count, length, d = stream.keys.shape
-    review_gates(algorithm.sized(chunk_length(d)), forget, log_forget, (*batch, length))
     unrolls = adjoint == "unrolled" and algorithm.truncates
     if unrolls:
         algorithm.check_unrolled()
@@ -87,6 +86,7 @@ def online_lstsq(
         empty = jnp.zeros((count, length))
         stats = Stats(empty.astype(jnp.int32), empty, empty, empty)
         return restore_batch(stream.values, stream.state, stats, batch, dtype)
+    review_gates(algorithm.sized(chunk_length(d)), forget, log_forget, (*batch, length))
     shards = max(algorithm.shards, pieces_of(length))
     value, final, sizes = solve_stream(stream, algorithm, unrolls, shards, given_target())
     return restore_batch(value, final, certify(stream, value, sizes, dtype), batch, dtype)
