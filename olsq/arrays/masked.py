@@ -12,7 +12,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _UNMASKED = {np.ndarray, float, int, bool, str, type(None)}  # known without a look inside
-_MISSING = {"M": np.datetime64("NaT"), "m": np.timedelta64("NaT"), "b": np.nan, "i": np.nan}
+_MISSING = {"M": "NaT", "m": "NaT", "b": np.nan, "i": np.nan}  # NaT in the unit of the others
 _MISSING |= {"u": np.nan, "O": None, "S": None, "U": None}  # floats and complex numbers: NaN
 
 

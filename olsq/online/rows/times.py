@@ -178,7 +178,7 @@ def _is_length(value: Any) -> bool:
 def _length(value: Any) -> np.timedelta64:
     """Convert a length of time of any kind to timedelta64, to its last digit."""
     if value is None or value != value:  # NaT
-        return np.timedelta64("NaT")
+        return np.timedelta64("NaT", "ns")
     if not _is_length(value):
         raise ValueError("times must be all dates, all lengths of time or all numbers, got a mix")
     exact = getattr(value, "to_timedelta64", None)  # pandas', which has nanoseconds
