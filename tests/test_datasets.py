@@ -45,8 +45,8 @@ def test_co2_weeks_are_seven_days_apart_and_year_follows_date():
     data = datasets.mauna_loa_co2()
     assert np.all(np.diff(data["date"]) == np.timedelta64(7, "D"))
     start = data["date"].astype("datetime64[Y]")
-    length = (start + 1).astype("datetime64[D]") - start.astype("datetime64[D]")
-    decimal = 1970 + start.astype(float) + (data["date"] - start.astype("datetime64[D]")) / length
+    first, end = (x.astype("datetime64[D]") for x in (start, start + np.timedelta64(1, "Y")))
+    decimal = 1970 + start.astype(float) + (data["date"] - first) / (end - first)
     np.testing.assert_allclose(data["year"], decimal, atol=5.1e-5)
 
 

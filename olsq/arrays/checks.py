@@ -131,8 +131,14 @@ def holds_jax(*arguments: Any) -> bool:
 
 def is_integer(value: Any, least: int | None = None) -> bool:
     """Test whether a value is an integer, no bool, and at least ``least``."""
-    is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return is_number and (least is None or bool(value >= least))
+    whole = isinstance(value, (int, np.integer)) and is_number(value)
+    return whole and (least is None or bool(value >= least))
+
+
+def is_number(value: Any) -> bool:
+    """Test whether a value is a real number, no bool, and no timedelta64, an integer to NumPy."""
+    is_real = isinstance(value, (int, float, np.integer, np.floating))
+    return is_real and not isinstance(value, (bool, np.timedelta64))
 
 
 def check_integer(name: str, value: Any, least: int, *, optional: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import is_integer, shown
 from olsq.arrays.reals import real_array
 from olsq.compiled import calls
 from olsq.compiled.state import State, check_state
@@ -111,7 +111,7 @@ def state_at(states: State, i: int) -> State:
     check_state(states, "states", many=True)
     if states.factor.ndim == 2:
         raise ValueError("states holds one filter: give it to update and predict as it is")
-    if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
+    if not is_integer(i):
         raise TypeError(f"i must be an integer, got {shown(i)}")
     size = states.factor.shape[0]
     if not -size <= i < size:

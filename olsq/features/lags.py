@@ -20,7 +20,7 @@ from olsq.features.look_back import (
 )
 from olsq.features.parameters import bounded_integer, check_lags, list_lengths
 from olsq.features.table import Table
-from olsq.online.rows.durations import DATES
+from olsq.online.rows.durations import DATES, is_duration
 from olsq.online.rows.times import same_clock
 
 
@@ -75,7 +75,7 @@ class LaggedBuilder(FeatureBuilder):
 
     def _shifts(self, taps: Taps) -> dict[Any, Shift]:
         """Return every lag but 0 as a length of time."""
-        return {lag: self._shift(lag) for lag in {*taps.y, *taps.X} if lag != 0}
+        return {lag: self._shift(lag) for lag in {*taps.y, *taps.X} if is_duration(lag) or lag != 0}
 
     def _depth(self) -> int:
         if self._timed:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.arrays.checks import check_integer, shown
+from olsq.arrays.checks import check_integer, is_integer, shown
 from olsq.online.rows.durations import is_duration, parse_duration
 
 # A year of minutes is half of it.  Lags and levels are listed before anything is computed, and a
@@ -37,7 +37,7 @@ def bounded_integer(name: str, value: Any, least: int, most: int | None = MOST) 
 
 def check_lags(lags: Any, least: int) -> Sequence[int]:
     """Return lags from a number (1 up to it) or a sequence, each at least ``least``, none twice."""
-    if isinstance(lags, (int, np.integer)):
+    if is_integer(lags):
         return range(1, bounded_integer("lags", lags, 1) + 1)
     if isinstance(lags, str) or not hasattr(lags, "__iter__"):
         raise ValueError(f"lags must be a number of lags or a sequence of them, got {shown(lags)}")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import is_integer
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array, refuse_repeated_names, without_dictionary
 from olsq.features.parameters import as_list
@@ -68,7 +69,7 @@ class Table(NamedTuple):
             return list(range(self.width))
         places = []
         for one in as_list("of", of, (str, int, np.integer)):
-            if isinstance(one, (int, np.integer)) and not isinstance(one, bool):
+            if is_integer(one):
                 if not 0 <= one < self.width:
                     raise ValueError(f"of={of!r}: X has columns 0 to {self.width - 1}, no {one}")
                 places.append(int(one))

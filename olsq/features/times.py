@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import as_float, is_number
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_count, check_keys
 from olsq.features.table import Table
 from olsq.online.rows.durations import parse_duration
-from olsq.online.rows.times import same_clock
+from olsq.online.rows.times import NO_DATE, nanoseconds, same_clock
 
 
 def duration(text: Any, name: str) -> int:
@@ -40,14 +41,7 @@ def stamps(column: Any, *, local: bool) -> tuple[NDArray[np.int64], bool | None]
         values, zoned = _dates(values, local)
     if values.dtype.kind != "M":
         return None
-    exact = values.astype("datetime64[ns]")
-    wrapped = (exact.astype(values.dtype) != values) & ~np.isnat(values)
-    if wrapped.any():
-        raise ValueError(
-            "time stamps must lie between the years 1678 and 2262 (they are held as nanoseconds), "
-            f"got {values[wrapped][0]}"
-        )
-    return exact.view(np.int64), zoned
+    return nanoseconds(values, "time stamps"), zoned
 
 
 def _has_zone(values: Any) -> bool:
@@ -75,7 +69,7 @@ def _dates(dates: NDArray, local: bool) -> tuple[NDArray[np.datetime64], bool | 
 
     Raises ValueError where some have a zone and others have none.
     """
-    there = np.array([v is not None and v == v for v in dates])  # NaT is not itself
+    there = np.array([v is not None and v == v for v in dates], bool)  # NaT is not itself
     zoned = [getattr(v, "tzinfo", None) is not None for v in dates[there]]
     if any(zoned) and not all(zoned):
         raise ValueError("time stamps must all have a time zone, or none of them: got some of each")
@@ -83,7 +77,10 @@ def _dates(dates: NDArray, local: bool) -> tuple[NDArray[np.datetime64], bool | 
         dates = dates.copy()
         dates[there] = [clock_time(v, local) for v in dates[there]]
     # pandas' have nanoseconds
-    plain = [getattr(v, "to_datetime64", lambda v=v: v)() for v in dates]
+    plain = [
+        getattr(v, "to_datetime64", lambda v=v: v)() if is_there else NO_DATE
+        for v, is_there in zip(dates, there, strict=True)
+    ]
     return np.array(plain, "datetime64"), any(zoned) if zoned else None
 
 
@@ -116,8 +113,7 @@ def check_period(period: Any) -> None:
     if isinstance(period, str):
         duration(period, "period")
         return
-    number = isinstance(period, (int, float, np.integer, np.floating))
-    if not number or isinstance(period, bool) or not (period > 0 and math.isfinite(period)):
+    if not (is_number(period) and 0 < as_float(period) < math.inf):
         raise ValueError(f"period must be a positive number or a duration as '7D', got {period!r}")
 
 

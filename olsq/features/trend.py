@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import as_float, is_number, shown
 from olsq.features import times
 from olsq.features.base import State
 from olsq.features.parameters import bounded_integer
@@ -85,8 +85,8 @@ class Trend(TimedBuilder):
             self._stamp_units()
             return
         for name, value in (("scale", self.scale), ("origin", self.origin)):
-            number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-            if not number or not math.isfinite(value) or (name == "scale" and value <= 0):
+            finite = is_number(value) and math.isfinite(as_float(value))
+            if not finite or (name == "scale" and value <= 0):
                 rule = "positive" if name == "scale" else "finite"
                 raise ValueError(f"{name} must be a {rule} number, got {shown(value)}")
 

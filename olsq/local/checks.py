@@ -13,6 +13,7 @@ from olsq.arrays.checks import (
     check_real,
     check_ridge,
     check_tolerance,
+    is_integer,
     refuse,
     shape_error,
 )
@@ -87,7 +88,7 @@ def check_numbers(
 def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causal: bool) -> None:
     """Check the arguments that are not arrays: window, tolerance, steps."""
     if window is not None:
-        if not isinstance(window, (int, np.integer)) or isinstance(window, bool) or window < 1:
+        if not is_integer(window, 1):
             raise ValueError(
                 f"window must be a whole number >= 1 (tokens, its own one too), got {window!r}"
             )
@@ -97,9 +98,7 @@ def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causa
         raise ValueError("leave segment_ids out with causal=False: they divide a stream in time")
     if tol is not None:
         check_tolerance(tol)
-    if max_steps is not None and (
-        not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 0
-    ):
+    if max_steps is not None and not is_integer(max_steps, 0):
         raise ValueError(f"max_steps must be a whole number >= 0, got {max_steps!r}")
 
 

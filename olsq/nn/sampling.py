@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from olsq.arrays.checks import check_real, check_scalar
+from olsq.arrays.checks import check_real, check_scalar, is_integer
 
 
 class Sampling(eqx.Module):
@@ -136,9 +136,9 @@ def read_stops(stop: Any, vocab_size: int) -> Any:
 
 
 def _is_token(x: Any) -> bool:
-    if isinstance(x, (int, np.integer)):
-        return not isinstance(x, bool)
-    return isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0 and x.dtype.kind in "iu"
+    if isinstance(x, (np.ndarray, jax.Array)):
+        return x.ndim == 0 and x.dtype.kind in "iu"
+    return is_integer(x)
 
 
 def draw(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import is_integer, shown
 from olsq.stability.ols_residuals import check_data
 
 
@@ -113,7 +113,7 @@ def chow_test(X: ArrayLike, y: ArrayLike, row: int, *, fit_intercept: bool = Fal
     (75.93, (1, 98))
     """
     data = check_data(X, y, fit_intercept)
-    if isinstance(row, bool) or not isinstance(row, (int, np.integer)):
+    if not is_integer(row):
         raise ValueError(f"row must be an integer, got {shown(row)}")
     place = int(np.searchsorted(data.row, row))
     n = len(data.y)

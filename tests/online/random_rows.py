@@ -199,7 +199,7 @@ class Clock:
             return pick(rng, days, days.tolist(), np.nan_to_num(days).astype(int))
         with np.errstate(invalid="ignore"):
             stamps = np.datetime64("2024-01-01", "ns") + (days * 24).astype("timedelta64[h]")
-        stamps[np.isnan(days)] = np.datetime64("NaT")
+        stamps[np.isnan(days)] = np.datetime64("NaT", "ns")
         if rng.random() < 0.05:
             return pd.DatetimeIndex(stamps).tz_localize("UTC")
         return pick(

@@ -166,7 +166,7 @@ def test_no_rows_and_no_labels_change_nothing():
 ERRORS = {
     "none": ({}, "half_life='1D' is a length of time, so that every row needs a time"),
     "numbers": ({"times": [1.0, 2.0]}, "times are numbers, but half_life='1D' is a length between"),
-    "missing": ({"times": [DAY * 40 + START, np.datetime64("NaT")]}, "missing, got NaT in row 1"),
+    "missing": ({"times": [DAY * 40 + START, np.datetime64("NaT", "s")]}, "got NaT in row 1"),
     "few": ({"times": [START]}, "times must hold one time for each of 2 rows"),
     "back": (
         {"times": [START + 41 * DAY, START + 40 * DAY]},

@@ -22,6 +22,7 @@ X, Y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9.0)
         ({"forget": 0.9, "half_life": 3}, "cannot be combined"),
         ({"half_life": 0}, "half_life must be a positive"),
         ({"half_life": -2.0}, "half_life"),
+        ({"half_life": True}, "half_life must be a positive"),
         ({"ridge": -1.0}, "ridge must be finite and >= 0"),
         ({"ridge": np.inf}, "ridge"),
         ({"ridge": [1.0, 2.0, 3.0]}, r"ridge must be a number or one number per feature \(2\)"),
@@ -34,6 +35,21 @@ X, Y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9.0)
 def test_parameters(parameters, match):
     with pytest.raises(ValueError, match=match):
         RLS(**parameters).fit(X, Y)
+
+
+def test_a_length_of_time_is_no_number():
+    days = np.timedelta64(2, "D")  # an np.integer
+    for call, match in [
+        (lambda: olsq.stability.chow_test(X, Y, row=days), "row must be an integer"),
+        (lambda: olsq.features.Fourier(days, 1).fit_transform(X), "period must be a positive num"),
+        (lambda: olsq.features.Trend(scale=days).fit_transform(X), "scale must be a positive num"),
+        (
+            lambda: olsq.local_lstsq(X, Y[:, None], X, ridge=1.0, window=days),
+            "window must be a whole number",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            call()
 
 
 @pytest.mark.parametrize(

@@ -638,7 +638,7 @@ def test_lengths_of_time_are_pandas(text):
         ("5m", "minutes are 'min'"), ("5x", "unknown unit 'x'"), ("D", "such as '90D'"),
         ("", "such as '90D'"), ("-3D", "such as '90D'"), ("1e3D", "unknown unit"),
         ("0D", "between 1 ns and 292 years"), ("200000D", "between 1 ns and 292 years"),
-        (datetime.timedelta(-1), "between 1 ns"), (np.timedelta64("NaT"), "between weeks"),
+        (datetime.timedelta(-1), "between 1 ns"), (np.timedelta64("NaT", "s"), "between weeks"),
         (pd.NaT, "such as '90D'|between"), ([1], "such as '90D'"),
     ],
 )  # fmt: skip

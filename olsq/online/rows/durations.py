@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import as_float, shown
+from olsq.arrays.checks import as_float, is_number, shown
 
 DATES, NUMBERS = "dates", "numbers"
 SMALLEST_GATE = float(np.finfo(np.float64).tiny)  # a gate of 0 would be a reset
@@ -164,8 +164,7 @@ def any_duration(value: Any, name: str) -> Duration:
 
 def number_duration(value: Any, name: str) -> Duration:
     """Return a length of time between numbers; ValueError unless positive and finite."""
-    number = isinstance(value, (int, float, np.integer, np.floating)) and type(value) is not bool
-    if not (number and 0 < as_float(value) < math.inf):
+    if not (is_number(value) and 0 < as_float(value) < math.inf):
         raise ValueError(f"{name} must be a positive number, got {shown(value)}")
     return Duration(NUMBERS, float(value))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import as_float, refuse, shown
+from olsq.arrays.checks import as_float, is_number, refuse, shown
 from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.online.rows.complex_rows import packed_prior, prior_is_complex
@@ -47,7 +47,7 @@ def forget_from_half_life(half_life: float) -> float:
     >>> round(forget_from_half_life(10.0) ** 10, 12)
     0.5
     """
-    if not (isinstance(half_life, (int, float, np.integer, np.floating)) and half_life > 0):
+    if not (is_number(half_life) and half_life > 0):
         raise ValueError(f"half_life must be a positive number of samples, got {shown(half_life)}")
     return float(2.0 ** (-1.0 / as_float(half_life)))
 

@@ -13,6 +13,9 @@ from olsq.arrays.reals import real_array, without_dictionary
 from olsq.online.rows.durations import DATES, ELAPSED, NUMBERS, Duration
 from olsq.online.rows.frames import Labels, dates_of_index, level_of, row_index, wrapped
 
+# Of units that take on any other's.
+NO_DATE, NO_LENGTH = np.datetime64("NaT", "Y"), np.timedelta64("NaT", "W")
+_ENDS = np.array(["1677-12-31", "2262-04-11"], "datetime64[D]")  # nanoseconds hold all between
 Clock = bool | str | None  # whether dates have a time zone, ELAPSED, or None for numbers
 
 
@@ -90,7 +93,7 @@ def read_times_in_any_order(
         raise ValueError(f"times must not be missing, got {array[t]} in row {t}: leave it out")
     if missing.any():
         array = np.where(missing, np.zeros(1, array.dtype), array)
-    return Times(kind, _nanoseconds(array) if kind == DATES else array, zone)
+    return Times(kind, nanoseconds(array) if kind == DATES else array, zone)
 
 
 def check_times_shape(times: NDArray, n_rows: int | None) -> None:
@@ -102,7 +105,7 @@ def check_times_shape(times: NDArray, n_rows: int | None) -> None:
 
 def as_values(times: NDArray) -> NDArray:
     """Convert dates to int64 nanoseconds and numbers to float64, in any order."""
-    return _nanoseconds(times) if times.dtype.kind == "M" else _float_times(times)
+    return nanoseconds(times) if times.dtype.kind == "M" else _float_times(times)
 
 
 def _float_times(times: NDArray) -> NDArray[np.float64]:
@@ -168,7 +171,7 @@ def _after_epoch(lengths: NDArray) -> NDArray:
             "times that are lengths of time must have a unit between weeks and nanoseconds, got "
             f"{lengths.dtype}: months and years have no fixed length"
         )
-    return np.datetime64(0, "s") + lengths
+    return lengths.view(lengths.dtype.str.replace("m8", "M8"))
 
 
 def _is_length(value: Any) -> bool:
@@ -178,7 +181,7 @@ def _is_length(value: Any) -> bool:
 def _length(value: Any) -> np.timedelta64:
     """Convert a length of time of any kind to timedelta64, to its last digit."""
     if value is None or value != value:  # NaT
-        return np.timedelta64("NaT", "ns")
+        return NO_LENGTH
     if not _is_length(value):
         raise ValueError("times must be all dates, all lengths of time or all numbers, got a mix")
     exact = getattr(value, "to_timedelta64", None)  # pandas', which has nanoseconds
@@ -273,7 +276,7 @@ def _is_date(value: Any) -> bool:
 def _date(value: Any) -> np.datetime64:
     """Convert a date of any kind to datetime64, to its last digit; in UTC where it has a zone."""
     if value is None or value != value:  # NaT
-        return np.datetime64("NaT")
+        return NO_DATE
     if not _is_date(value):
         raise ValueError("times must be all dates, all lengths of time or all numbers, got a mix")
     if getattr(value, "tzinfo", None) is not None:
@@ -282,16 +285,22 @@ def _date(value: Any) -> np.datetime64:
     return np.datetime64(value) if exact is None else exact()
 
 
-def _nanoseconds(array: NDArray) -> NDArray[np.int64]:
-    exact = array.astype("datetime64[ns]")
-    changed = exact.astype(array.dtype) != array  # it overflowed
-    if changed.any():
-        t = int(np.argmax(changed))
-        raise ValueError(
-            f"times must lie between the years 1678 and 2262 (they are held as nanoseconds), got "
-            f"{array[t]} in row {t}"
-        )
-    return exact.astype(np.int64)
+def nanoseconds(dates: NDArray, name: str = "times") -> NDArray[np.int64]:
+    """Return dates (n,) as nanoseconds since 1970, NaT as the least integer.
+
+    Raises ValueError, naming the first, for dates outside of the years that they hold.
+    """
+    if np.datetime_data(dates.dtype)[0] not in ("ns", "ps", "fs", "as", "generic"):
+        first, last = _ENDS.astype(dates.dtype).astype(np.int64)
+        counts = dates.astype(np.int64)
+        outside = ((counts <= first) | (counts > last)) & ~np.isnat(dates)
+        if outside.any():
+            t = int(np.argmax(outside))
+            raise ValueError(
+                f"{name} must lie between the years 1678 and 2262 (they are held as nanoseconds), "
+                f"got {dates[t]} in row {t}"
+            )
+    return dates.astype("datetime64[ns]").astype(np.int64)
 
 
 def as_array(kind: str, values: NDArray) -> NDArray:
