@@ -201,17 +201,19 @@ def scalar_flow_limit(
     start = _broadcast(a, b, p)
     refuse("p a b", start.prod(0), lambda product: ~(product > 0), "be > 0")
     squares = start**2
-    # At the lower end the smallest square, and so the product, is 0; at the upper it is above 1.
-    low, high = -squares.min(0), jnp.ones_like(squares[0])
+    above_least = squares - squares.min(0)
+    # The least square at the end: at 0 the product is 0, at 1 it is at least 1.  To look for w
+    # itself would lose the digits of 1 + w where the squares are large.
+    low, high = jnp.zeros_like(squares[0]), jnp.ones_like(squares[0])
 
     def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = ends
         middle = 0.5 * (low + high)
-        above = jnp.prod(squares + middle, axis=0) > 1.0
+        above = jnp.prod(above_least + middle, axis=0) > 1.0
         return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
-    low, high = jax.lax.fori_loop(0, 80, halve, (low, high))
-    end = jnp.sign(start) * jnp.sqrt(squares + 0.5 * (low + high))
+    low, high = jax.lax.fori_loop(0, 200, halve, (low, high))
+    end = jnp.sign(start) * jnp.sqrt(above_least + 0.5 * (low + high))
     return end[0], end[1], end[2]
 
 

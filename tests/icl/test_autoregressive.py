@@ -478,3 +478,10 @@ def test_scalar_flow_is_as_fast_as_its_bound_and_needs_only_the_sign():
     limit = np.array(scalar_flow_limit(*start))
     assert np.abs(end - limit).max() < 1e-8
     assert np.abs(limit.prod(0) - 1.0).max() < 1e-12
+
+
+@pytest.mark.parametrize("start", [(1e9, 1e9, 1e9), (3e9, -2e7, -1e8), (1e4, 1e9, 1e-3)])
+def test_the_limit_of_large_starts_has_its_digits(start):
+    end = np.array(scalar_flow_limit(*start))
+    assert abs(end.prod() - 1.0) < 1e-12
+    assert (np.sign(end) == np.sign(start)).all()
