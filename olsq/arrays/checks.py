@@ -180,7 +180,7 @@ def check_rows_held(name: str, rows: int) -> None:
 
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         allowed = ", ".join(map(repr, choices))
         raise ValueError(f"{name} must be one of {allowed}, got {shown(value)}")
 

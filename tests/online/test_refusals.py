@@ -29,6 +29,7 @@ X, Y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9.0)
         ({"ridge_mode": "forgotten"}, "ridge_mode must be one of 'discounted', 'fixed'"),
         ({"method": "qr"}, "method must be one of"),
         ({"missing": "drop"}, "missing must be one of"),
+        ({"missing": np.array(["skip", "raise"])}, "missing must be one of"),
         ({"forget": np.full(4, 0.9)}, r"forget must be a number or one number per row \(9\)"),
     ],
 )
@@ -244,3 +245,37 @@ def test_factors_of_a_call_do_not_hide_wrong_parameters(wrong, kind):
 def test_states_have_no_dtype_of_their_own(make):
     with pytest.raises(TypeError, match="state_dtype"):
         make(state_dtype="float32")
+
+
+HOURS = np.timedelta64(3, "h")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: olsq.RollingLeastSquares(window=5, min_samples=HOURS).fit(X, Y),
+        lambda: olsq.coefficient_path(X, Y, min_samples=HOURS),
+        lambda: olsq.RobustLeastSquares(warm_up=HOURS).fit(X, Y),
+        lambda: olsq.KernelLeastSquares(budget=HOURS).fit(X, Y),
+        lambda: olsq.stability.chow_test(X, Y, HOURS),
+        lambda: olsq.local_lstsq(X, X, X, ridge=1.0, window=HOURS),
+        lambda: olsq.features.Fourier(HOURS).fit_transform(X),
+    ],
+)
+def test_a_length_of_time_is_no_number(call):
+    """NumPy counts it among the integers, of whatever unit it has."""
+    with pytest.raises(ValueError, match="must be"):
+        call()
+
+
+def test_sweeps_beyond_integers_are_named():
+    with pytest.raises(ValueError, match=r"max_iter must be less than 2\*\*63"):
+        olsq.OnlineElasticNet(max_iter=2**63).fit(X, Y)
+
+
+@pytest.mark.parametrize("restriction", ["", "x0 - x0", "0 = 1", np.zeros((0, 2)), [0.0, 0.0]])
+def test_restrictions_of_no_coefficient_are_refused(restriction):
+    est = RLS().fit(X, Y)
+    for test in (est.t_test, est.wald_test):
+        with pytest.raises(ValueError, match="restriction must "):
+            test(restriction)

@@ -122,6 +122,8 @@ class OnlineElasticNet(Variant, Coefficients):
                 rule = "finite and >= 0" if largest == np.inf else "in [0, 1]"
                 raise ValueError(f"{name} must be {rule}, got {getattr(self, name)!r}")
         check_integer("max_iter", self.max_iter, 1)
+        if self.max_iter >= 2**63:  # of kernels' integers
+            raise ValueError(f"max_iter must be less than 2**63, got {self.max_iter}")
 
     def _asked(self) -> Any:
         return self.alpha, self.l1_ratio, self.standardize, self.tol, self.max_iter
