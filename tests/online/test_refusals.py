@@ -268,6 +268,31 @@ def test_a_length_of_time_is_no_number(call):
         call()
 
 
+@pytest.mark.parametrize("flag", ["False", 2, np.nan, None, np.array([True, False]), HOURS])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda flag: RLS(fit_intercept=flag).fit(X, Y),
+        lambda flag: olsq.RollingLeastSquares(fit_intercept=flag).fit(X, Y),
+        lambda flag: olsq.FilterBank(9, fit_intercept=flag).partial_fit(X, Y),
+        lambda flag: olsq.GroupedLeastSquares(fit_intercept=flag).fit(X, Y, by=Y),
+        lambda flag: olsq.GroupedRollingLeastSquares(fit_intercept=flag).fit(X, Y, by=Y),
+        lambda flag: olsq.TotalLeastSquares(fit_intercept=flag).fit(X, Y),
+        lambda flag: olsq.coefficient_path(X, Y, fit_intercept=flag),
+        lambda flag: olsq.time_varying(X, Y, fit_intercept=flag),
+        lambda flag: olsq.fama_macbeth(X, Y, by=Y % 2, fit_intercept=flag),
+        lambda flag: olsq.tune(X, Y, fit_intercept=flag),
+        lambda flag: olsq.stability.nyblom(X, Y, fit_intercept=flag),
+        lambda flag: RLS(residuals=flag).fit(X, Y),
+        lambda flag: olsq.OnlineElasticNet(standardize=flag).fit(X, Y),
+        lambda flag: olsq.forgetting.ExponentialResetting(0.9, cyclic=flag),
+    ],
+)
+def test_a_flag_is_true_or_false(call, flag):
+    with pytest.raises(ValueError, match="must be True or False"):
+        call(flag)
+
+
 def test_sweeps_beyond_integers_are_named():
     with pytest.raises(ValueError, match=r"max_iter must be less than 2\*\*63"):
         olsq.OnlineElasticNet(max_iter=2**63).fit(X, Y)
