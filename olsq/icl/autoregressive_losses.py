@@ -294,8 +294,8 @@ def position_gradient(p: ArrayLike, mu: float) -> jax.Array:
 
 
 def _position_error(p: ArrayLike) -> jax.Array:
-    p = _positions(p)
-    return p - jnp.eye(*p.shape, 1, dtype=p.dtype)
+    weights = _positions(p)
+    return weights - jnp.eye(len(weights), weights.shape[1], 1, dtype=weights.dtype)
 
 
 def _positions(p: ArrayLike) -> jax.Array:
