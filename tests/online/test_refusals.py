@@ -286,6 +286,7 @@ def test_a_length_of_time_is_no_number(call):
         lambda flag: RLS(residuals=flag).fit(X, Y),
         lambda flag: olsq.OnlineElasticNet(standardize=flag).fit(X, Y),
         lambda flag: olsq.forgetting.ExponentialResetting(0.9, cyclic=flag),
+        lambda flag: olsq.features.Lags(1, carry=flag).fit_transform(X, Y),
     ],
 )
 def test_a_flag_is_true_or_false(call, flag):
