@@ -41,6 +41,9 @@ def test_parameters(parameters, match):
 def test_a_length_of_time_is_no_number():
     days = np.timedelta64(2, "D")  # an np.integer
     for call, match in [
+        (lambda: olsq.coefficient_path(X, Y, min_samples=days), "min_samples must be a positive"),
+        (lambda: olsq.RobustLeastSquares(warm_up=days).fit(X, Y), "warm_up must be"),
+        (lambda: olsq.KernelLeastSquares(budget=days).fit(X, Y), "budget must be"),
         (lambda: olsq.stability.chow_test(X, Y, row=days), "row must be an integer"),
         (lambda: olsq.features.Fourier(days, 1).fit_transform(X), "period must be a positive num"),
         (lambda: olsq.features.Trend(scale=days).fit_transform(X), "scale must be a positive num"),
@@ -247,28 +250,9 @@ def test_states_have_no_dtype_of_their_own(make):
         make(state_dtype="float32")
 
 
-HOURS = np.timedelta64(3, "h")
-
-
 @pytest.mark.parametrize(
-    "call",
-    [
-        lambda: olsq.RollingLeastSquares(window=5, min_samples=HOURS).fit(X, Y),
-        lambda: olsq.coefficient_path(X, Y, min_samples=HOURS),
-        lambda: olsq.RobustLeastSquares(warm_up=HOURS).fit(X, Y),
-        lambda: olsq.KernelLeastSquares(budget=HOURS).fit(X, Y),
-        lambda: olsq.stability.chow_test(X, Y, HOURS),
-        lambda: olsq.local_lstsq(X, X, X, ridge=1.0, window=HOURS),
-        lambda: olsq.features.Fourier(HOURS).fit_transform(X),
-    ],
+    "flag", ["False", 2, np.nan, None, np.array([True, False]), np.timedelta64(1, "h")]
 )
-def test_a_length_of_time_is_no_number(call):
-    """NumPy counts it among the integers, of whatever unit it has."""
-    with pytest.raises(ValueError, match="must be"):
-        call()
-
-
-@pytest.mark.parametrize("flag", ["False", 2, np.nan, None, np.array([True, False]), HOURS])
 @pytest.mark.parametrize(
     "call",
     [
