@@ -5,11 +5,21 @@ import sys
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 
 import olsq
 from olsq.datasets import mauna_loa_co2, us_macro
-from olsq.plot import cusum, plot_cusum, plot_fit, plot_path, plot_residuals
+from olsq.plot import (
+    cusum,
+    plot_break_test,
+    plot_cusum,
+    plot_cusum_squares,
+    plot_fit,
+    plot_path,
+    plot_residuals,
+)
+from olsq.stability import break_test, cusum_squares
 
 mpl.use("agg")
 
@@ -136,6 +146,74 @@ def test_names_and_positions_must_fit():
         plot_path(macro_path(), x=np.arange(5))
 
 
+DAYS = pd.date_range("2024-02-01", periods=40, tz="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("x", "place"),
+    [
+        (pd.Series(DAYS), "2024-02-29"),
+        ([day.date() for day in DAYS], "2024-02-29"),
+        ([day.to_pydatetime().replace(hour=6) for day in DAYS], "2024-02-29 06:00"),
+        (pd.period_range("2021-11", periods=40, freq="M"), "2024-03-01"),
+        (np.arange(40, dtype=object), "28"),
+        (1_234_500 + np.arange(40), "1,234,528"),
+        (2000 + np.arange(40) / 8, "2003.5"),
+        ([f"$_{i}" for i in range(40)], r"\$_28"),
+    ],
+)
+def test_positions_are_numbers_and_dates_of_every_kind(x, place):
+    y = np.where(np.arange(40) < 28, 0, 1e3) + np.arange(40) % 2
+    path = olsq.coefficient_path(np.ones((40, 1)), y)
+    found = plot_break_test(break_test(np.ones((40, 1)), y), x=x)
+    assert f"new coefficients from {place}, p < 0.001" in texts(drawn(found))
+    drawn(plot_path(path, x=x))
+    drawn(plot_residuals(path, x=x))
+    squares = plot_cusum_squares(cusum_squares(path), x=x)
+    for figure in (plot_cusum(cusum(path), x=x), plot_fit(path, x=x), squares):
+        assert any("crossed at " in text for text in texts(drawn(figure)))
+
+
+def test_positions_in_any_order_are_all_inside_the_figure():
+    path = macro_path()
+    x = np.random.default_rng(0).permutation(203)
+    assert plot_fit(path, x=x).axes[0].get_xlim() == (0, 202)
+
+
+@pytest.mark.parametrize("x", [np.arange(40) * np.timedelta64(1, "h"), [1j] * 40, [None] * 40])
+def test_other_positions_are_refused(x):
+    path = olsq.coefficient_path(np.ones((40, 1)), np.arange(40.0))
+    for draw in (
+        lambda: plot_path(path, x=x),
+        lambda: plot_residuals(path, x=x),
+        lambda: plot_fit(path, x=x),
+        lambda: plot_cusum(cusum(path), x=x),
+        lambda: plot_cusum_squares(cusum_squares(path), x=x),
+        lambda: plot_break_test(break_test(np.ones((40, 1)), np.arange(40.0)), x=x),
+    ):
+        with pytest.raises(ValueError, match="x must contain numbers or dates"):
+            draw()
+
+
+def test_what_cannot_be_drawn_is_named():
+    est = olsq.RecursiveLeastSquares().partial_fit(np.eye(3), np.ones(3))
+    none = est.partial_fit_path(np.ones((0, 3)), np.ones(0))
+    unreal = olsq.coefficient_path(np.eye(3) * 1j, np.ones(3))
+    for draw in (plot_path, plot_residuals):
+        with pytest.raises(ValueError, match="path must have a row"):
+            draw(none)
+        with pytest.raises(ValueError, match="must be real"):
+            draw(unreal)
+    with pytest.raises(ValueError, match="at least 203 rows of the data"):
+        plot_cusum(cusum(macro_path()), x=np.arange(202))
+
+
+def test_dollars_in_names_of_columns_are_no_mathematics():
+    frame = pd.DataFrame({"x$_$": [1.0, 2.0, 3.0]})
+    figure = olsq.coefficient_path(frame, [1.0, 2.0, 4.0]).plot()
+    assert drawn(figure).axes[0].get_title(loc="left") == r"x\$_\$"
+
+
 @pytest.mark.full
 def test_importing_the_module_does_not_import_matplotlib():
     code = "import sys, olsq.plot, olsq.datasets; sys.exit('matplotlib' in sys.modules)"
@@ -145,8 +223,6 @@ def test_importing_the_module_does_not_import_matplotlib():
 @pytest.mark.parametrize("dates", [False, True])
 def test_breaks_and_squares_are_drawn(dates):
     from olsq.datasets import nile
-    from olsq.plot import plot_break_test, plot_cusum_squares
-    from olsq.stability import break_test, cusum_squares
 
     y, X = nile()["volume"], np.ones((100, 1))
     x = nile()["year"].astype(int)

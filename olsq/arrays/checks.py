@@ -141,6 +141,17 @@ def is_number(value: Any) -> bool:
     return is_real and not isinstance(value, (bool, np.timedelta64))
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """Return a truth value as a bool; ValueError unless it is True, False, 1 or 0.
+
+    Of others Python has a truth value too: that of "False" and of NaN is True.
+    """
+    is_flag = isinstance(value, (bool, np.bool_)) or is_integer(value)
+    if not is_flag or value not in (0, 1):
+        raise ValueError(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
 def check_integer(name: str, value: Any, least: int, *, optional: bool = False) -> None:
     """Raise ValueError unless a value is an integer >= ``least``, or None where it may be."""
     if not (is_integer(value, least) or (optional and value is None)):
@@ -180,7 +191,7 @@ def check_rows_held(name: str, rows: int) -> None:
 
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         allowed = ", ".join(map(repr, choices))
         raise ValueError(f"{name} must be one of {allowed}, got {shown(value)}")
 

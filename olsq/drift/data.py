@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_flag, shown
 from olsq.arrays.reals import real_array
 from olsq.drift.kernels import Array, Rows
 from olsq.online import RecursiveLeastSquares
@@ -113,7 +113,7 @@ def read_data(
     if usable is not None:
         rows[~usable], target[~usable], weights[~usable] = 0.0, 0.0, 0.0
     times = named_times(times, X, y)
-    labels = Labels.of(X, y)._replace(intercept=bool(fit_intercept))
+    labels = Labels.of(X, y)._replace(intercept=check_flag("fit_intercept", fit_intercept))
     if times is None and per is None:
         return Data(rows, target, weights, None, None, None, labels)
     labels = with_times(labels, times, in_order=False)  # an index is among the labels already

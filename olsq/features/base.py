@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.features.parameters import described
 from olsq.features.table import Table, check_kind, choose_kind, make_frame, read_table
 from olsq.online.conventions import Parameters
@@ -227,6 +228,7 @@ class FeatureBuilder(Parameters):
         if not first:
             self._check_made_with()
         self._check_parameters()
+        check_flag("carry", self.carry)
         table = self._read(X, y, times, first=first, need_y=True)
         if restart:
             check_size((table.n, max(table.width, 1)), self, None, allow_empty=False)

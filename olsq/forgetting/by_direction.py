@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_flag, shown
 from olsq.forgetting.base import (
     Forgetting,
     per_coefficient,
@@ -209,10 +209,10 @@ class ExponentialResetting(Forgetting):
                 "information must be positive, a number or one for each coefficient, got "
                 f"{shown(self.information)}"
             )
-        if self.cyclic not in (True, False):
-            raise ValueError(f"cyclic must be True or False, got {self.cyclic!r}")
         self._set(
-            factor=read_factor(self.factor), information=information, cyclic=bool(self.cyclic)
+            factor=read_factor(self.factor),
+            information=information,
+            cyclic=check_flag("cyclic", self.cyclic),
         )
 
     @property

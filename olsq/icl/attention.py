@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import check_sizes
+from olsq.arrays.checks import check_number, check_scalar, check_sizes
 from olsq.icl.weights import AttentionWeights, check_weights, floating, products, shaped
 
 
@@ -102,6 +102,7 @@ def attend(
     """
     weights = check_weights(weights)
     tokens = shaped("tokens", tokens, ("N", weights.key.shape[-1]))
+    check_scalar("damping", damping)
     return _attend(tokens, weights, damping, softmax, causal, context)
 
 
@@ -138,6 +139,8 @@ def run_layers(
     >>> run_layers(jnp.ones((1, 1)), [layer, layer])[:, 0, 0]
     Array([ 1.,  2., 10.], dtype=float32)
     """
+    if clip is not None:
+        check_number("clip", clip, least=0)
     trace = [floating(tokens)]
     for number, weights in enumerate(layers, 1):
         after = attend(trace[-1], weights, softmax=softmax, causal=causal, context=context)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.unshared import unshared
+from olsq.icl.autoregressive_optima import numbers
 
 __all__ = [
     "augmented_layer",
@@ -153,6 +154,9 @@ def augmented_layer(tokens: ArrayLike, a: ArrayLike, b: ArrayLike) -> jax.Array:
     [0.0, 0.4, 4.0]
     """
     e, a, b = (jnp.asarray(unshared(x)) for x in (tokens, a, b))
+    square = (e.shape[-1], e.shape[-1])
+    if a.shape != square or b.shape != square:
+        raise ValueError(f"a and b must have shape {square}, got {a.shape} and {b.shape}")
     scores = jnp.einsum("...ti,...ui->...ut", e.conj(), e @ a.T)
     return e + jnp.tril(scores) @ (e @ b.T)
 
@@ -181,7 +185,7 @@ def augmented_weights(a: ArrayLike, b: ArrayLike, dim: int) -> tuple[jax.Array, 
     >>> augmented_weights([1, 2, 3, 4], [5, 6], 1)[0].tolist()
     [[0.0, 0.0, 0.0], [0.0, 1.0, 2.0], [0.0, 3.0, 4.0]]
     """
-    a, b = (jnp.asarray(unshared(x), float) for x in (a, b))
+    a, b = numbers("a", a, (4,)), numbers("b", b, (2,))
     small_a = jnp.zeros((3, 3), a.dtype).at[1:, 1:].set(a.reshape(2, 2))
     small_b = jnp.zeros((3, 3), b.dtype).at[0, 1:].set(b)
     return jnp.kron(small_a, jnp.eye(dim)), jnp.kron(small_b, jnp.eye(dim))
@@ -219,7 +223,16 @@ def non_augmented(tokens: ArrayLike, a: ArrayLike, b: ArrayLike, p: ArrayLike) -
     """
     e = jnp.asarray(unshared(tokens))
     heads_a, heads_b = (_matrices(jnp.asarray(unshared(x))) for x in (a, b))
-    p = jnp.tril(jnp.asarray(unshared(p)), 1)
+    p = jnp.asarray(unshared(p))
+    length, dim = e.shape[-2:]
+    if heads_a.shape != heads_b.shape or heads_a.shape[1:] != (dim, dim):
+        raise ValueError(
+            f"a and b must have shape (H, {dim}) or (H, {dim}, {dim}) with the same H, "
+            f"got {np.shape(a)} and {np.shape(b)}"
+        )
+    if p.shape != (length - 1, length):
+        raise ValueError(f"p must have shape {(length - 1, length)}, got {p.shape}")
+    p = jnp.tril(p, 1)
     queries = jnp.einsum("hij,...tj->...hti", heads_a, e[..., :-1, :])
     scores = p * jnp.einsum("...ti,...hui->...hut", e, queries.conj())
     return jnp.einsum("hij,...hut,...tj->...ui", heads_b, scores, e)

@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_integer, check_number
 from olsq.icl.autoregressive_optima import inverse_start, numbers
+from olsq.icl.weights import shaped
 
 __all__ = [
     "augmented_loss",
@@ -69,8 +71,10 @@ def augmented_loss(
     >>> [round(float(x), 2) for x in loss]
     [245.0, 76.0]
     """
+    check_integer("dim", dim, 1)
+    check_integer("length", length, 1)
     square, linear = _augmented_form(dim, length, inverse_start(before))
-    c = jnp.outer(numbers(a), numbers(b)).ravel()
+    c = jnp.outer(numbers("a", a, (4,)), numbers("b", b, (2,))).ravel()
     return dim * (c @ jnp.asarray(square) @ c - 2.0 * c @ jnp.asarray(linear) + (length - 1))
 
 
@@ -144,7 +148,12 @@ def row_loss(c: ArrayLike, p: ArrayLike, *, rotations: bool = False) -> jax.Arra
     >>> float(row_loss(np.full((2, 2), 0.5), [0, 0, 0, -1, 2], rotations=True))
     0.0
     """
-    c, p = numbers(c), numbers(p)
+    c = numbers("c", c, ("d", "d"))
+    p = shaped("p", p, ("T",)).astype(float)
+    if c.shape[0] != c.shape[1] or p.shape[-1] < 2:
+        raise ValueError(
+            f"c must be square and p have at least two tokens, got {c.shape} and {p.shape}"
+        )
     middle, last = p[..., -2], p[..., -1]
     return _row_loss(c, (p**2).sum(-1), p.sum(-1), middle, last, rotations)
 
@@ -177,8 +186,9 @@ def non_augmented_loss(
     >>> float(non_augmented_loss(*rotation_optimum(4, 9), rotations=True))
     0.0
     """
-    c = numbers(b).T @ numbers(a)
-    p = jnp.tril(numbers(p), 1)
+    a = numbers("a", a, ("H", "d"))
+    c = numbers("b", b, a.shape).T @ a
+    p = _positions(p)
     middle, last = jnp.diagonal(p), jnp.diagonal(p, 1)
     return _row_loss(c, (p**2).sum(-1), p.sum(-1), middle, last, rotations).sum()
 
@@ -192,6 +202,8 @@ def _row_loss(
     rotations: bool,
 ) -> jax.Array:
     dim = c.shape[0]
+    if rotations and dim % 2:
+        raise ValueError(f"d must be even for rotations, got {dim}")
     rows, other_squares, size = c.sum(-1), squares - middle**2, (c**2).sum()
     if rotations:
         partner = c[jnp.arange(dim), jnp.arange(dim) ^ 1]
@@ -234,6 +246,8 @@ def conditioning_matrix(length: int, mu: float) -> NDArray[np.float64]:
     >>> np.linalg.eigvalsh(conditioning_matrix(30, 300.0))[::-1][:3].round(2).tolist()
     [28.74, 1.25, 0.01]
     """
+    check_integer("length", length, 0)
+    check_number("mu", mu, above=0)
     lags = np.subtract.outer(np.arange(length), np.arange(length))
     return np.sinc(4.0 * lags / mu)
 
@@ -259,7 +273,7 @@ def position_loss(p: ArrayLike, mu: float) -> jax.Array:
     >>> float(position_loss(np.zeros((29, 30)), 50.0)), float(position_loss(np.eye(2, 3, 1), 9.0))
     (1.0, 0.0)
     """
-    error = _position_error(numbers(p))
+    error = _position_error(p)
     return ((error @ conditioning_matrix(error.shape[-1], mu)) * error).sum(-1).mean()
 
 
@@ -274,11 +288,19 @@ def position_gradient(p: ArrayLike, mu: float) -> jax.Array:
     >>> [round(float(x), 3) for x in position_gradient(np.zeros((1, 2)), 8.0)[0]]
     [-1.273, -2.0]
     """
-    error = _position_error(numbers(p))
+    error = _position_error(p)
     rows, length = error.shape
     return jnp.tril(2.0 / rows * error @ conditioning_matrix(length, mu), 1)
 
 
-def _position_error(p: jax.Array) -> jax.Array:
-    rows, length = p.shape
-    return jnp.tril(p, 1) - jnp.eye(rows, length, 1, dtype=p.dtype)
+def _position_error(p: ArrayLike) -> jax.Array:
+    weights = _positions(p)
+    return weights - jnp.eye(len(weights), weights.shape[1], 1, dtype=weights.dtype)
+
+
+def _positions(p: ArrayLike) -> jax.Array:
+    """Return a positional encoding (L - 1, L) with 0 beyond the token T of each row."""
+    p = numbers("p", p, ("L - 1", "L"))
+    if p.shape[0] != p.shape[1] - 1:
+        raise ValueError(f"p must have shape (L - 1, L), got {p.shape}")
+    return jnp.tril(p, 1)

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from olsq.arrays.unshared import unshared
+from olsq.arrays.checks import check_integer, check_number, refuse
+from olsq.icl.weights import shaped
 
 __all__ = [
     "Heads",
@@ -62,6 +63,8 @@ def best_step(length: int, dim: int, *, before: str = "inverse") -> float:
     >>> round(best_step(50, 5), 6), round(best_step(50, 5, before="zero"), 6)
     (0.026531, 0.027027)
     """
+    check_integer("length", length, 2)
+    check_integer("dim", dim, 1)
     pairs = np.arange(2.0, length + 1.0) - (0.0 if inverse_start(before) else 1.0)
     return float(pairs.sum() / (pairs**2 + (dim - 1.0) * pairs).sum())
 
@@ -123,6 +126,8 @@ def rotation_optimum(dim: int, length: int, *, previous: float = -1.0, last: flo
     >>> a.shape, (b.T @ a)[0].tolist(), p.tolist()
     ((2, 4), [0.5, 0.5, 0.0, 0.0], [[-1.0, 2.0, 0.0], [0.0, -1.0, 2.0]])
     """
+    check_number("previous", previous)
+    check_number("last", last)
     if dim % 2 or last == 0.0 or previous + last == 0.0:
         raise ValueError("dim must be even, last and previous + last not zero")
     p = previous * jnp.eye(length - 1, length) + last * jnp.eye(length - 1, length, 1)
@@ -155,7 +160,9 @@ def scalar_flow(
     >>> abs(float(a * b * p) - 1.0) < 1e-5
     True
     """
-    start = jnp.stack(jnp.broadcast_arrays(*map(numbers, (a, b, p))))
+    check_integer("steps", steps, 0)
+    check_number("step", step, above=0)
+    start = _broadcast(a, b, p)
 
     def slope(x: jax.Array) -> jax.Array:
         pair_products = jnp.stack([x[1] * x[2], x[2] * x[0], x[0] * x[1]])
@@ -180,28 +187,42 @@ def scalar_flow_limit(
     All three squares grow by the same amount w, and no sign changes, so that the end is
     ``sign(x) sqrt(x^2 + w)`` with the one w that makes the product 1: found by bisection.
 
+    Raises
+    ------
+    ValueError
+        If p a b is not above 0.
+
     Examples
     --------
     >>> from olsq.icl.autoregressive_optima import scalar_flow_limit
     >>> [round(float(x), 3) for x in scalar_flow_limit(1.0, -0.5, -0.1)]
     [1.287, -0.952, -0.816]
     """
-    start = jnp.stack(jnp.broadcast_arrays(*map(numbers, (a, b, p))))
+    start = _broadcast(a, b, p)
+    refuse("p a b", start.prod(0), lambda product: ~(product > 0), "be > 0")
     squares = start**2
-    # At the lower end the smallest square, and so the product, is 0; at the upper it is above 1.
-    low, high = -squares.min(0), jnp.ones_like(squares[0])
+    above_least = squares - squares.min(0)
+    # The least square at the end: at 0 the product is 0, at 1 it is at least 1.  To look for w
+    # itself would lose the digits of 1 + w where the squares are large.
+    low, high = jnp.zeros_like(squares[0]), jnp.ones_like(squares[0])
 
     def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = ends
         middle = 0.5 * (low + high)
-        above = jnp.prod(squares + middle, axis=0) > 1.0
+        above = jnp.prod(above_least + middle, axis=0) > 1.0
         return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
-    low, high = jax.lax.fori_loop(0, 80, halve, (low, high))
-    end = jnp.sign(start) * jnp.sqrt(squares + 0.5 * (low + high))
+    low, high = jax.lax.fori_loop(0, 200, halve, (low, high))
+    end = jnp.sign(start) * jnp.sqrt(above_least + 0.5 * (low + high))
     return end[0], end[1], end[2]
 
 
-def numbers(x: ArrayLike) -> jax.Array:
-    """Convert an argument to a real array of the default precision."""
-    return jnp.asarray(unshared(x), float)
+def numbers(name: str, x: ArrayLike, shape: tuple[int | str, ...]) -> jax.Array:
+    """Convert an argument of that shape to a real array of the default precision."""
+    return shaped(name, x, shape, leading=False).astype(float)
+
+
+def _broadcast(a: ArrayLike, b: ArrayLike, p: ArrayLike) -> jax.Array:
+    """Stack the three numbers of `scalar_flow`: (3, ...)."""
+    parts = (shaped(name, x, ()).astype(float) for name, x in (("a", a), ("b", b), ("p", p)))
+    return jnp.stack(jnp.broadcast_arrays(*parts))

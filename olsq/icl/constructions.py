@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_sizes
+from olsq.arrays.checks import check_scalar, check_sizes
 from olsq.icl.weights import AttentionWeights, floating, from_products, matrix, shaped
 
 
@@ -23,7 +23,7 @@ def regression_tokens(x: Any, y: Any, query: Any, *, w0: Any = None) -> Array:
     x : array (..., N, d)
     y : array (..., N, m)
     query : array (..., Q, d)
-    w0 : array (m, d), optional
+    w0 : array (..., m, d), optional
         W_0 of the model to be learned; 0 if None.
 
     Returns
@@ -89,6 +89,7 @@ def gd_weights(w0: Any, rate: Any, samples: int) -> AttentionWeights:
     """
     w0 = matrix("w0", w0)
     check_sizes(1, samples=samples)
+    check_scalar("rate", rate)
     m, d = w0.shape
     inputs, targets = _channels(d, m)
     value = jnp.pad(w0, ((d, 0), (0, m))) - targets
@@ -123,6 +124,7 @@ def gdpp_weights(w0: Any, rate: Any, gamma: Any, samples: int) -> AttentionWeigh
     Array([ 0.75,  0.  , -1.5 ], dtype=float32)
     """
     plain = gd_weights(w0, rate, samples)
+    check_scalar("gamma", gamma)
     m, d = matrix("w0", w0).shape
     inputs, targets = _channels(d, m)
     projection = -gamma * inputs + rate / samples * targets
@@ -239,6 +241,7 @@ def merge_weights(
     """
     check_sizes(1, width=width)
     check_sizes(2, length=length)
+    check_scalar("sharpness", sharpness)
     if length < width:
         raise ValueError(f"length must be at least the width {width}, got {length}")
     if clear and np.any(np.asarray(sharpness) != 1.0):
@@ -258,7 +261,7 @@ def merge_weights(
 
 @jax.jit
 def _pack(x: Array, y: Array, query: Array, w0: Array) -> Array:
-    samples, queries = (jnp.concatenate(pair, -1) for pair in ((x, y), (query, -query @ w0.T)))
+    samples, queries = (jnp.concatenate(pair, -1) for pair in ((x, y), (query, -query @ w0.mT)))
     return jnp.concatenate([samples, queries], -2)
 
 

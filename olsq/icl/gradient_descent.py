@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.arrays.checks import check_scalar
 from olsq.icl.weights import floating, shaped
 
 
@@ -27,7 +28,7 @@ def descend(x: Any, y: Any, query: Any, *, rates: Any, gammas: Any = None, w0: A
         Learning rate of each of K steps.
     gammas : array (K,) or a number, optional
         Of each transformation; 0, which is plain gradient descent, if None.
-    w0 : array (m, d), optional
+    w0 : array (..., m, d), optional
         W_0; 0 if None.  GD++ with another one does what the layers do, which is no longer the
         descent of one loss.
 
@@ -66,10 +67,10 @@ def descend(x: Any, y: Any, query: Any, *, rates: Any, gammas: Any = None, w0: A
         raise ValueError(f"gammas must be a number or have shape {rates.shape}, got {gammas.shape}")
     gammas = jnp.broadcast_to(gammas, rates.shape)
     w0 = jnp.zeros((y.shape[-1], d), x.dtype) if w0 is None else shaped("w0", w0, (y.shape[-1], d))
-    remaining = -query @ w0.T
+    remaining = -query @ w0.mT
     predictions = [-remaining]
     for rate, gamma in zip(rates, gammas, strict=True):
-        error = x @ w0.T - y
+        error = x @ w0.mT - y
         slope = jnp.einsum("...nm,...nd->...dm", error, x) * (rate / samples)
         remaining, y = remaining + query @ slope, y + x @ slope
         hessian = jnp.einsum("...nd,...ne->...de", x, x)
@@ -142,6 +143,7 @@ def gdpp_hessian(x: Any, gamma: Any) -> Array:
     Array(0.25, dtype=float32)
     """
     x = shaped("x", x, ("N", "d"))
+    check_scalar("gamma", gamma)
     moved = x - gamma * x @ jnp.einsum("...nd,...ne->...de", x, x)
     return jnp.einsum("...nd,...ne->...de", moved, moved)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from olsq.arrays.checks import check_scalar, refuse
 from olsq.icl.weights import AttentionWeights, Products, from_products, products
 
 
@@ -25,7 +28,7 @@ def rescale(weights: AttentionWeights, reference: AttentionWeights) -> Products:
     Raises
     ------
     ValueError
-        If shapes do not fit.
+        If shapes do not fit, or a beta is 0.
 
     Notes
     -----
@@ -40,6 +43,7 @@ def rescale(weights: AttentionWeights, reference: AttentionWeights) -> Products:
         )
     overlap = (ours.key_query * theirs.key_query).sum((-2, -1), keepdims=True)
     beta = overlap / (theirs.key_query**2).sum((-2, -1), keepdims=True)
+    refuse("beta", beta, lambda b: (b == 0) | np.isnan(b), "not be 0")
     return Products(ours.key_query / beta, ours.projected_value * beta)
 
 
@@ -85,6 +89,7 @@ def interpolate(
     >>> interpolate(trained, reference).value[0, 0, 0]
     Array(5., dtype=float32)
     """
+    check_scalar("fraction", fraction)
     ours = rescale(weights, reference) if correct else products(weights)
     theirs = products(reference)
     if ours.key_query.shape != theirs.key_query.shape:

@@ -226,6 +226,7 @@ def neumann_scale(keys: Any, ridge: Any) -> Array:
     Array(0.25, dtype=float32)
     """
     keys = shaped("keys", keys, ("T", "d"))
+    check_number("ridge", ridge, least=0)
     return 1 / (jnp.linalg.norm(keys, ord=2, axis=(-2, -1)) ** 2 + ridge)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_sizes
+from olsq.arrays.checks import check_real, check_sizes
 from olsq.arrays.unshared import unshared
 
 
@@ -20,24 +20,28 @@ def floating(value: Any) -> Array:
     return array.astype(jnp.result_type(array, 1.0))
 
 
-def shaped(name: str, value: Any, shape: tuple[int | str, ...]) -> Array:
+def shaped(name: str, value: Any, shape: tuple[int | str, ...], *, leading: bool = True) -> Array:
     """Convert ``value`` as floating, or raise ValueError unless its last axes are ``shape``.
 
-    A letter in ``shape`` allows any size, and stands for the axis in the message.
+    A letter in ``shape`` allows any size, and stands for the axis in the message.  ``leading`` says
+    whether other axes may come before.
     """
+    check_real(name, value)
     array = floating(value)
-    end = array.shape[max(array.ndim - len(shape), 0) :]
+    end = array.shape[max(array.ndim - len(shape), 0) :] if leading else array.shape
     fits = len(end) == len(shape) and all(
         isinstance(want, str) or want == size for want, size in zip(shape, end, strict=True)
     )
     if not fits:
         described = ", ".join(str(size) for size in shape)
-        raise ValueError(f"{name} must have shape (..., {described}), got {array.shape}")
+        described = f"..., {described}" if leading else described + "," * (len(shape) == 1)
+        raise ValueError(f"{name} must have shape ({described}), got {array.shape}")
     return array
 
 
 def matrix(name: str, value: Any) -> Array:
     """Convert ``value`` to a floating matrix, or raise ValueError."""
+    check_real(name, value)
     array = floating(value)
     if array.ndim != 2:
         raise ValueError(f"{name} must be a matrix, got shape {array.shape}")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.brief import MOST_CHARACTERS, brief
-from olsq.arrays.checks import check_choice
+from olsq.arrays.checks import check_choice, check_flag
 from olsq.online.files import format as state_file
 from olsq.online.rows.frames import names_or_numbers
 from olsq.threads import threads_for
@@ -102,6 +102,7 @@ class Estimator(Parameters):
     def _check_parameters(self) -> None:
         """Raise ValueError or TypeError for a parameter out of range."""
         check_choice(self.missing, "missing", self.MISSING)
+        check_flag("fit_intercept", self.fit_intercept)
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags

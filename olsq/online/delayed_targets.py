@@ -187,7 +187,8 @@ class DelayedTargets:
         Returns
         -------
         prediction, residual : number or array (m,)
-            As of ``coefficient_path(horizon=)``.
+            As of ``coefficient_path(horizon=)``; with ``min_samples`` NaN as of :meth:`predict`,
+            also at a horizon of one row.
         std : number or array (m,)
             Only with ``return_std``; see :meth:`predict`.
         """

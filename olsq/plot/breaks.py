@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from olsq.plot.drawing import BLUE, MUTED, RED, house_style, new_figure
+from olsq.plot.numbers import place, positions_of_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,7 @@ def plot_cusum_squares(result: CusumSquares, *, x: ArrayLike | None = None) -> F
     """
     with house_style():
         figure, ax = _panel()
-        at = _positions(result.row, x)
+        at = positions_of_rows(result.row, x)
         ax.plot(at, result.value, color=BLUE, linewidth=1.3)
         for line in (result.lower, result.upper):
             ax.plot(at, line, color=RED, linewidth=1, linestyle=(0, (4, 3)))
@@ -52,7 +53,7 @@ def plot_cusum_squares(result: CusumSquares, *, x: ArrayLike | None = None) -> F
         if outside.size:
             first = outside[0]
             ax.plot(at[first], result.value[first], "o", color=RED, markersize=5, zorder=5)
-            note += f"crossed at {_place(at[first])}"
+            note += f"crossed at {place(at[first])}"
         else:
             note += "not crossed"
         ax.set_ylim(-0.05, 1.05)
@@ -88,7 +89,7 @@ def plot_break_test(result: BreakTest, *, x: ArrayLike | None = None) -> Figure:
     """
     with house_style():
         figure, ax = _panel()
-        at = _positions(result.rows, x)
+        at = positions_of_rows(result.rows, x)
         ax.axhline(0, color=MUTED, linewidth=0.7)
         ax.plot(at, result.value, color=BLUE, linewidth=1.3)
         best = int(np.flatnonzero(result.rows == result.row)[0])
@@ -96,7 +97,7 @@ def plot_break_test(result: BreakTest, *, x: ArrayLike | None = None) -> Figure:
         size = "< 0.001" if result.p_value < 0.001 else f"= {result.p_value:.3f}"
         ax.set_title("F of a break before each row")
         ax.set_title(
-            f"new coefficients from {_place(at[best])}, p {size}",
+            f"new coefficients from {place(at[best])}, p {size}",
             loc="right",
             color=RED,
             fontweight="normal",
@@ -108,14 +109,3 @@ def plot_break_test(result: BreakTest, *, x: ArrayLike | None = None) -> Figure:
 def _panel() -> tuple[Figure, Axes]:
     figure = new_figure(8, 2.8)
     return figure, figure.subplots()
-
-
-def _positions(rows: NDArray[np.int64], x: ArrayLike | None) -> NDArray:
-    return rows + 1 if x is None else np.asarray(x)[rows]
-
-
-def _place(position: object) -> str:
-    """Format a row number, a year, or a date."""
-    if isinstance(position, (int, float, np.number)):
-        return f"{position:g}"
-    return str(position)

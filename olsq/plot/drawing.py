@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.files import write_atomically
-from olsq.plot.numbers import rounded, running_quantiles, running_rms
+from olsq.plot.numbers import place, rounded, running_quantiles, running_rms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -192,18 +192,10 @@ def draw_cusum(ax: Axes, x: NDArray, value: NDArray, bound: NDArray, level: floa
     if outside.size:
         first = outside[0]
         ax.plot(x[first], value[first], "o", color=RED, markersize=5, zorder=5)
-        note += f" at {_place(x[first])}"
+        note += f" at {place(x[first])}"
     _finish_x(ax, x)
     ax.set_title("CUSUM of recursive residuals")
     ax.set_title(note, loc="right", color=RED, fontweight="normal", fontsize=8.5)
-
-
-def _place(x: Any) -> str:
-    """Format a horizontal position."""
-    if isinstance(x, np.datetime64):
-        day = x.astype("datetime64[D]")
-        return str(day) if x == day else str(x.astype("datetime64[m]")).replace("T", " ")
-    return f"{x:,.0f}" if x % 1 == 0 and x >= 10_000 else f"{x:.0f}" if x % 1 == 0 else f"{x:.1f}"
 
 
 class Curves(NamedTuple):
@@ -262,7 +254,8 @@ def draw_fit(
         draw_residuals(errors, x, curves.low, curves.high, rms, curves.sample, ahead)
         if curves.cusum is not None and bound is not None:
             draw_cusum(axes[-1], x, curves.cusum, bound)
-        axes[0].set_xlim(x[0], x[-1] if x[-1] > x[0] else None)
+        if x.dtype.kind not in "UT":  # also where a coefficient of the ends is NaN
+            axes[0].set_xlim(np.nanmin(x), np.nanmax(x) if len(x) > 1 else None)
         last = 1 if n_panels % 2 else 2
         for ax in axes[-last:]:
             ax.set_xlabel(xlabel)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.reals import real_array
 from olsq.online.many.labels import refuse_groups, rows_of_groups
 from olsq.plot.drawing import (
     ONE_STEP,
@@ -19,7 +20,7 @@ from olsq.plot.drawing import (
     house_style,
     new_figure,
 )
-from olsq.plot.numbers import running_rms
+from olsq.plot.numbers import positions, positions_of_rows, running_rms
 from olsq.stability.recursive import Cusum, cusum
 
 if TYPE_CHECKING:
@@ -34,19 +35,21 @@ MOST_GROUPS = 9  # with a row of panels each
 
 def _axis(n: int, x: ArrayLike | None) -> NDArray:
     """Return the horizontal positions: ``x`` if given, else row numbers from 1."""
+    if not n:
+        raise ValueError("path must have a row to draw")
     if x is None:
         return np.arange(1, n + 1)
-    x = np.asarray(x)
-    if x.shape != (n,):
-        raise ValueError(f"x must have shape ({n},), one for each row of path, got {x.shape}")
-    return x
+    at = positions(x)
+    if at.shape != (n,):
+        raise ValueError(f"x must have shape ({n},), one for each row of path, got {at.shape}")
+    return at
 
 
 def _stack_coefficients(path: CoefficientPath, names: Sequence[str] | None):
     """Return coefficients, errors and names, with the intercept, if there is one, as a first
     column.
     """
-    coef, stderr = np.asarray(path.coef), np.asarray(path.stderr)
+    coef, stderr = real_array(path.coef, "path.coef"), np.asarray(path.stderr)
     if coef.ndim != 2:
         raise ValueError(
             f"path must have one target, coef of shape (n, d), got {coef.shape}: make one path for "
@@ -169,7 +172,7 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
     'One-step-ahead errors'
     """
     refuse_groups(path)
-    residual = np.asarray(path.residual)
+    residual = real_array(path.residual, "path.residual")
     if residual.ndim != 1:
         raise ValueError(
             f"path must have one target, residual of shape (n,), got {residual.shape}: make one "
@@ -215,7 +218,7 @@ def plot_cusum(result: Cusum, *, x: ArrayLike | None = None) -> Figure:
     >>> plot_cusum(cusum(path), x=data["time"]).axes[0].get_title(loc="right")
     '5 % lines: crossed at 1993'
     """
-    at = result.row + 1 if x is None else np.asarray(x)[result.row]
+    at = positions_of_rows(result.row, x)
     with house_style():
         figure = new_figure(8, 2.8)
         draw_cusum(figure.subplots(), at, result.value, result.bound, result.level)

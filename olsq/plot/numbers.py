@@ -1,15 +1,60 @@
-"""Numbers for figures: values rounded to their error, running sizes and quantiles."""
+"""Numbers for figures: positions, values rounded to their error, running sizes and quantiles."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from datetime import date, datetime
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 QUANTILE_ROWS = 60  # errors whose quantiles are taken together, at least
 MOST_BLOCKS = 40
+
+
+def positions(x: ArrayLike) -> NDArray:
+    """Convert horizontal positions to an array of numbers, dates or text.
+
+    Of times in a zone the clock of the zone, of pandas periods their beginning; ValueError for
+    lengths of time, of which Matplotlib has no axis, and for other objects.
+    """
+    at: NDArray[Any] = np.asarray(x)
+    if at.dtype == object:
+        moments = [getattr(value, "start_time", value) for value in at.ravel()]
+        if all(isinstance(moment, date) for moment in moments):
+            clock = [m.replace(tzinfo=None) if isinstance(m, datetime) else m for m in moments]
+            at = np.array(clock, "datetime64[us]").reshape(at.shape)
+        elif all(isinstance(value, (int, float, np.number)) for value in moments):
+            at = at.astype(np.float64)
+    if at.dtype.kind not in "biufMUT":
+        raise ValueError(f"x must contain numbers or dates, got {at.dtype}")
+    return at
+
+
+def positions_of_rows(rows: NDArray[np.int64], x: ArrayLike | None) -> NDArray:
+    """Return the positions of some rows of the data: from ``x`` (n,), else row numbers from 1."""
+    if x is None:
+        return rows + 1
+    at = positions(x)
+    least = int(rows.max(initial=-1)) + 1
+    if at.ndim != 1 or len(at) < least:
+        raise ValueError(
+            f"x must have shape (n,), one for each of at least {least} rows of the data, got "
+            f"{at.shape}"
+        )
+    return at[rows]
+
+
+def place(x: Any) -> str:
+    """Format a position for a title: a row number, a year, a date."""
+    if isinstance(x, np.datetime64):
+        day = x.astype("datetime64[D]")
+        return str(day) if x == day else str(x.astype("datetime64[m]")).replace("T", " ")
+    if isinstance(x, str):
+        return x.replace("$", r"\$")
+    return f"{x:.7g}" if x % 1 else f"{x:,.0f}" if x >= 10_000 else f"{x:.0f}"
 
 
 def rounded(value: float, error: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_integer
+from olsq.arrays.checks import check_flag, check_integer
 from olsq.online import RecursiveLeastSquares, coefficient_path
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X, check_y
@@ -133,4 +133,9 @@ def check_data(X: Any, y: Any, fit_intercept: bool) -> Data:
             f"X and y must have a complete row, but each of the {len(rows)} has a value that is "
             "not finite"
         )
-    return Data(rows[complete], target[complete], np.flatnonzero(complete), bool(fit_intercept))
+    return Data(
+        rows[complete],
+        target[complete],
+        np.flatnonzero(complete),
+        check_flag("fit_intercept", fit_intercept),
+    )

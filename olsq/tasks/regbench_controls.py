@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.tasks._checks import check_integers
 from olsq.tasks.regbench import RegBench
 
 __all__ = [
@@ -181,8 +182,10 @@ def ngram_probabilities(data: RegBench, *, order: int = 3) -> NDArray:
 
     Raises
     ------
+    TypeError
+        If ``order`` is not an integer.
     ValueError
-        If ``order`` is out of range.
+        If it is out of range.
 
     Notes
     -----
@@ -198,8 +201,7 @@ def ngram_probabilities(data: RegBench, *, order: int = 3) -> NDArray:
     >>> regbench_accuracy(ngram_probabilities(data), data) > 0.8
     True
     """
-    if not 1 <= order <= MOST_ORDER:
-        raise ValueError(f"order must be 1 to {MOST_ORDER}, got {order}")
+    check_integers(order=(order, 1, MOST_ORDER))
     n_symbols = data.automata.next_state.shape[-1] + 2
     result = np.zeros((*data.inputs.shape, n_symbols), dtype=np.float32)
     for start in range(0, len(result), CHUNK):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice, check_integer
+from olsq.arrays.checks import check_choice, check_flag, check_integer
 from olsq.arrays.reals import real_array
 from olsq.online import RecursiveLeastSquares
 from olsq.online.known_rows import check_horizon, known_places
@@ -217,10 +217,11 @@ def tune(
     )
     check_bounds("ridge_bounds", ridge_bounds, above=None)
     check_integer("starts", starts, 1)
+    fit_intercept = check_flag("fit_intercept", fit_intercept)
     usable = usable_rows(rows, targets, weights, missing, judge)
     weights = without_missing(weights)
     complete = np.ones(len(rows), bool) if usable is None else usable
-    n_coefs = rows.shape[1] + bool(fit_intercept)
+    n_coefs = rows.shape[1] + fit_intercept
     source = None
     if isinstance(length, Duration):
         source = known_places(len(rows), length, stamps)
@@ -241,7 +242,7 @@ def tune(
         *parts,
         shape=shape,
         ridge_mode=ridge_mode,
-        fit_intercept=bool(fit_intercept),
+        fit_intercept=fit_intercept,
         burn_in=skip,
         horizon=length,
         source=source,

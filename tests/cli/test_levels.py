@@ -143,6 +143,7 @@ def test_a_table_without_one_known_level_is_refused(how, out, tmp_path, olsq_com
     assert "'level'" in err
     assert "'one'" in err
     assert "not one" in err
+    assert "--categorical" not in err  # which `olsq predict` does not take
     assert not (tmp_path / "o.csv").exists()
     assert "row" not in text.splitlines()[1:]
     assert len(text.splitlines()) <= 1  # nothing but the header
@@ -162,6 +163,7 @@ def test_a_fit_without_one_of_the_listed_levels_is_refused(tmp_path, olsq_comman
     )  # fmt: skip
     assert code == 2
     assert "column 'level'" in err
+    assert err.strip().endswith("or list them with --categorical")
     assert not state.exists()
 
 

@@ -116,6 +116,25 @@ def test_real_form_is_a_rotation_with_conjugate_eigenvalues():
         (lambda: unitary_optimum(3, 4, heads=2), "2 heads cannot reach zero loss"),
         (lambda: rotation_optimum(3, 4), "dim must be even"),
         (lambda: rotation_optimum(4, 4, previous=1.0, last=-1.0), "not zero"),
+        (lambda: rotation_optimum(4, 4, last=np.nan), "last must be finite"),
+        (lambda: best_step(1, 2), "length must be an integer >= 2"),
+        (lambda: augmented_loss([0] * 4, [0] * 2, dim=2.5, length=3), "dim must be an integer"),
+        (lambda: augmented_loss([0] * 4, 1.0, dim=2, length=3), r"b must have shape \(2,\)"),
+        (lambda: augmented_weights([0] * 4, [1.0], 2), r"b must have shape \(2,\), got \(1,\)"),
+        (lambda: augmented_layer(np.ones((4, 3)), np.ones((1, 3)), np.eye(3)), r"got \(1, 3\) and"),
+        (lambda: non_augmented(*map(np.ones, [(4, 2), (3, 2), (1, 2), (3, 4)])), "with the same H"),
+        (
+            lambda: non_augmented(*map(np.ones, [(4, 2), (1, 2), (1, 2), (1, 4)])),
+            r"p must have shape \(3, 4\), got \(1, 4\)",
+        ),
+        (lambda: non_augmented_loss(*map(np.ones, [(3, 2), (3, 1), (2, 3)])), "b must have shape"),
+        (lambda: row_loss(np.eye(3), [0, 1, 2], rotations=True), "d must be even"),
+        (lambda: row_loss(np.eye(2)[:, :1], [0, 1, 2]), "c must be square"),
+        (lambda: row_loss(np.eye(2), [2.0]), "at least two tokens"),
+        (lambda: position_loss(np.ones((3, 3)), 5.0), r"p must have shape \(L - 1, L\)"),
+        (lambda: position_gradient(np.ones((2, 3)), 0.0), "mu must be finite and > 0"),
+        (lambda: scalar_flow(1.0, 1.0, 1.0, steps=2.5), "steps must be an integer >= 0"),
+        (lambda: scalar_flow_limit(1.0, -1.0, 1.0), "p a b must be > 0; got -1.0"),
     ],
 )
 def test_refusals(call, message):
@@ -459,3 +478,10 @@ def test_scalar_flow_is_as_fast_as_its_bound_and_needs_only_the_sign():
     limit = np.array(scalar_flow_limit(*start))
     assert np.abs(end - limit).max() < 1e-8
     assert np.abs(limit.prod(0) - 1.0).max() < 1e-12
+
+
+@pytest.mark.parametrize("start", [(1e9, 1e9, 1e9), (3e9, -2e7, -1e8), (1e4, 1e9, 1e-3)])
+def test_the_limit_of_large_starts_has_its_digits(start):
+    end = np.array(scalar_flow_limit(*start))
+    assert abs(end.prod() - 1.0) < 1e-12
+    assert (np.sign(end) == np.sign(start)).all()

@@ -25,6 +25,7 @@ N, D, M, Q = 7, 4, 2, 3
 X, Y = RNG.normal(size=(N, D)), RNG.normal(size=(N, M))
 QUERY, W0 = RNG.normal(size=(Q, D)), RNG.normal(size=(M, D))
 ZERO = np.zeros((M, D))
+ONE_HEAD = icl.from_products(np.eye(2), np.eye(2))
 
 
 def slope(w, x, y):
@@ -141,6 +142,55 @@ def test_merged_tokens_can_be_regressed_on():
     after = attend(tokens[..., :8], icl.gd_weights(np.zeros((4, 4)), 0.3, samples=3))
     w = -0.3 * slope(np.zeros((2, 4)), x, y)
     np.testing.assert_allclose(-after[6, 6:], w @ query, atol=1e-12)
+
+
+def test_every_task_may_have_a_start_of_its_own():
+    x, y, query, w0 = (RNG.normal(size=(2, 2, 2)) for _ in range(4))
+    tokens = icl.regression_tokens(x, y, query, w0=w0)
+    predictions = icl.descend(x, y, query, rates=[0.1], w0=w0)
+    states = icl.dynamics_tokens(x, w0=w0)
+    for i in range(2):
+        np.testing.assert_array_equal(
+            tokens[i], icl.regression_tokens(x[i], y[i], query[i], w0=w0[i])
+        )
+        alone = icl.descend(x[i], y[i], query[i], rates=[0.1], w0=w0[i])
+        np.testing.assert_allclose(predictions[:, i], alone, atol=1e-14)
+        np.testing.assert_array_equal(states[i], icl.dynamics_tokens(x[i], w0=w0[i]))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda two: icl.gd_weights(W0, two, 3),
+        lambda two: icl.gdpp_weights(W0, 0.1, two, 3),
+        lambda two: icl.merge_weights(1, 2, sharpness=two),
+        lambda two: icl.mesa_gd_weights(np.eye(2), two),
+        lambda two: icl.online_gd_weights(np.eye(2), two),
+        lambda two: icl.neumann_weights(2, 3, ridge=two, scale=1.0),
+        lambda two: icl.neumann_weights(2, 3, ridge=1.0, scale=two),
+        lambda two: icl.neumann_scale(np.ones((2, 2)), two),
+        lambda two: icl.gdpp_hessian(np.ones((2, 2)), two),
+        lambda two: icl.attend(np.ones((2, 2)), ONE_HEAD, damping=two),
+        lambda two: icl.run_layers(np.ones((2, 2)), [ONE_HEAD], clip=two),
+        lambda two: icl.interpolate(ONE_HEAD, ONE_HEAD, two),
+    ],
+)
+def test_numbers_of_constructions_are_single(call):
+    with pytest.raises(ValueError, match="must be one number, got an array of shape"):
+        call(np.ones(2))
+
+
+def test_numbers_of_constructions_have_their_range():
+    with pytest.raises(ValueError, match="ridge must be finite and >= 0"):
+        icl.neumann_scale(X, -1.0)
+    with pytest.raises(ValueError, match="clip must be finite and >= 0"):
+        icl.run_layers(np.ones((2, 2)), [ONE_HEAD], clip=-1.0)
+    with pytest.raises(ValueError, match="beta must not be 0"):
+        icl.rescale(icl.from_products(np.eye(2, k=1), np.eye(2)), ONE_HEAD)
+    with pytest.raises(TypeError, match="x must be real, got complex128"):
+        icl.descend(X * 1j, Y, QUERY, rates=[0.1])
+    with pytest.raises(TypeError, match="x has masked entries"):
+        icl.descend(np.ma.masked_greater(X, 0), Y, QUERY, rates=[0.1])
 
 
 def test_constructions_refuse_what_does_not_fit():

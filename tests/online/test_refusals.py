@@ -29,6 +29,7 @@ X, Y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9.0)
         ({"ridge_mode": "forgotten"}, "ridge_mode must be one of 'discounted', 'fixed'"),
         ({"method": "qr"}, "method must be one of"),
         ({"missing": "drop"}, "missing must be one of"),
+        ({"missing": np.array(["skip", "raise"])}, "missing must be one of"),
         ({"forget": np.full(4, 0.9)}, r"forget must be a number or one number per row \(9\)"),
     ],
 )
@@ -40,6 +41,9 @@ def test_parameters(parameters, match):
 def test_a_length_of_time_is_no_number():
     days = np.timedelta64(2, "D")  # an np.integer
     for call, match in [
+        (lambda: olsq.coefficient_path(X, Y, min_samples=days), "min_samples must be a positive"),
+        (lambda: olsq.RobustLeastSquares(warm_up=days).fit(X, Y), "warm_up must be"),
+        (lambda: olsq.KernelLeastSquares(budget=days).fit(X, Y), "budget must be"),
         (lambda: olsq.stability.chow_test(X, Y, row=days), "row must be an integer"),
         (lambda: olsq.features.Fourier(days, 1).fit_transform(X), "period must be a positive num"),
         (lambda: olsq.features.Trend(scale=days).fit_transform(X), "scale must be a positive num"),
@@ -244,3 +248,44 @@ def test_factors_of_a_call_do_not_hide_wrong_parameters(wrong, kind):
 def test_states_have_no_dtype_of_their_own(make):
     with pytest.raises(TypeError, match="state_dtype"):
         make(state_dtype="float32")
+
+
+@pytest.mark.parametrize(
+    "flag", ["False", 2, np.nan, None, np.array([True, False]), np.timedelta64(1, "h")]
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda flag: RLS(fit_intercept=flag).fit(X, Y),
+        lambda flag: olsq.RollingLeastSquares(fit_intercept=flag).fit(X, Y),
+        lambda flag: olsq.FilterBank(9, fit_intercept=flag).partial_fit(X, Y),
+        lambda flag: olsq.GroupedLeastSquares(fit_intercept=flag).fit(X, Y, by=Y),
+        lambda flag: olsq.GroupedRollingLeastSquares(fit_intercept=flag).fit(X, Y, by=Y),
+        lambda flag: olsq.TotalLeastSquares(fit_intercept=flag).fit(X, Y),
+        lambda flag: olsq.coefficient_path(X, Y, fit_intercept=flag),
+        lambda flag: olsq.time_varying(X, Y, fit_intercept=flag),
+        lambda flag: olsq.fama_macbeth(X, Y, by=Y % 2, fit_intercept=flag),
+        lambda flag: olsq.tune(X, Y, fit_intercept=flag),
+        lambda flag: olsq.stability.nyblom(X, Y, fit_intercept=flag),
+        lambda flag: RLS(residuals=flag).fit(X, Y),
+        lambda flag: olsq.OnlineElasticNet(standardize=flag).fit(X, Y),
+        lambda flag: olsq.forgetting.ExponentialResetting(0.9, cyclic=flag),
+        lambda flag: olsq.features.Lags(1, carry=flag).fit_transform(X, Y),
+    ],
+)
+def test_a_flag_is_true_or_false(call, flag):
+    with pytest.raises(ValueError, match="must be True or False"):
+        call(flag)
+
+
+def test_sweeps_beyond_integers_are_named():
+    with pytest.raises(ValueError, match=r"max_iter must be less than 2\*\*63"):
+        olsq.OnlineElasticNet(max_iter=2**63).fit(X, Y)
+
+
+@pytest.mark.parametrize("restriction", ["", "x0 - x0", "0 = 1", np.zeros((0, 2)), [0.0, 0.0]])
+def test_restrictions_of_no_coefficient_are_refused(restriction):
+    est = RLS().fit(X, Y)
+    for test in (est.t_test, est.wald_test):
+        with pytest.raises(ValueError, match="restriction must "):
+            test(restriction)

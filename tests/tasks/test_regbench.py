@@ -291,6 +291,9 @@ def test_order_out_of_range():
     for order in (0, 5):
         with pytest.raises(ValueError, match="order"):
             ngram_probabilities(data, order=order)
+    for unfit in (2.5, True, "2"):
+        with pytest.raises(TypeError, match="order must be an integer"):
+            ngram_probabilities(data, order=unfit)
 
 
 def test_automata_are_a_tuple_of_arrays_and_seeded():

@@ -251,7 +251,7 @@ class FitRun:
         source, results = self.source, self.results
         if results is None or not self.position["rows"]:
             raise InputError(f"{source.name} has a header but no rows")
-        source.table.categories.check_known(source.name)
+        source.table.categories.check_known(source.name, listed=not self.options.continued)
         for target, scores in zip(source.columns.targets, results.scores, strict=True):
             rows = f"{scores.rows:,} row{'s'[: scores.rows != 1]}"
             if not scores.used:

@@ -177,7 +177,7 @@ class PredictRun:
         return stranger or bool(self.source.table.categories.strangers)
 
     def _check_known(self) -> None:
-        self.source.table.categories.check_known(self.source.name)
+        self.source.table.categories.check_known(self.source.name, listed=False)
         groups = self.source.table.groups
         if groups is not None and self.unknown_rows and not self.known_rows:
             learned, new = groups.labels[: self.group_count], groups.labels[self.group_count :]

@@ -130,15 +130,18 @@ class Categories:
         """The columns that have held labels so far, and none of their levels."""
         return [name for name in self._unknown if name not in self._known]
 
-    def check_known(self, where: str) -> None:
-        """Raise InputError if a column of the table ``where`` held not one of its levels."""
+    def check_known(self, where: str, *, listed: bool) -> None:
+        """Raise InputError if a column of the table ``where`` held not one of its levels.
+
+        ``listed`` says whether they are the command's, and not those of a state.
+        """
         for name in self.strangers:
             shown = self.levels[name][:8]
             raise InputError(
                 f"column {name!r} of {where} holds not one of the levels {', '.join(shown)}"
                 f"{', ...' * (len(shown) < len(self.levels[name]))}, but "
-                f"{self._unknown[name]!r} for example: write its levels in the same way, or list "
-                "them with --categorical"
+                f"{self._unknown[name]!r} for example: write its levels in the same way"
+                f"{', or list them with --categorical' * listed}"
             )
 
     def settle(self, name: str, cells: pl.Series) -> None:

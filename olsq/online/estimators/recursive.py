@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice
+from olsq.arrays.checks import check_choice, check_flag
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.inference import Inference
@@ -169,6 +169,7 @@ class RecursiveLeastSquares(FilterParameters, Inference):
 
     def _check_parameters(self) -> None:
         check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)
+        check_flag("residuals", self.residuals)
         if self.prior is not None and self.ridge_mode == "fixed":
             raise ValueError(
                 "prior and ridge_mode='fixed' cannot be combined: a prior is forgotten with the "

@@ -61,6 +61,7 @@ def restrictions(
         R, values = _of_text(restriction, names)
         if np.any(real_array(value, "value") != 0):
             raise ValueError("value is for a restriction given as an array: write it into the text")
+        _check_rows(R)
         return R, values
     R = np.atleast_2d(real_array(restriction, "restriction").astype(np.float64))
     if R.ndim != 2 or R.shape[0] == 0 or R.shape[1] not in (n_features, k):
@@ -69,8 +70,7 @@ def restrictions(
             f"restriction must have {columns} columns, one per coefficient, got an array of shape "
             f"{np.shape(restriction)}"
         )
-    if not np.isfinite(R).all() or not R.any(axis=1).all():
-        raise ValueError("restriction must be finite, with a number other than 0 in every row")
+    _check_rows(R)
     if R.shape[1] < k:
         R = np.hstack([np.zeros((R.shape[0], 1)), R])
     values = real_array(value, "value").astype(np.float64)
@@ -79,6 +79,11 @@ def restrictions(
             f"value must be a finite number or one per restriction ({R.shape[0]}), got {value!r}"
         )
     return R, np.broadcast_to(values, (R.shape[0],))
+
+
+def _check_rows(R: NDArray[np.float64]) -> None:
+    if not (R.size and np.isfinite(R).all() and R.any(axis=1).all()):
+        raise ValueError("restriction must be finite, with a number other than 0 in every row")
 
 
 def _of_text(text: str, names: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -333,6 +333,8 @@ class CoefficientPath(LabelledArrays):
         path = self if target is None else self.of_target(target)
         named = names is None and self.labels.features is None
         labels = None if named else self._feature_names(names)
+        if labels is not None and names is None:  # a column's dollars are no mathematics
+            labels = [label.replace("$", r"\$") for label in labels]
         times, name = self.labels.dates() if x is None else None, self.labels.time_name
         if times is not None and times.dtype.kind == "m":  # Matplotlib has no axis of lengths
             long = times.max() - times.min() >= np.timedelta64(2, "D")

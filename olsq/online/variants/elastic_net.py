@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_integer
+from olsq.arrays.checks import check_flag, check_integer
 from olsq.arrays.reals import real_array
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.estimators.coefficients import Coefficients
@@ -121,7 +121,10 @@ class OnlineElasticNet(Variant, Coefficients):
             if number.ndim or not (np.isfinite(number) and 0 <= number <= largest):
                 rule = "finite and >= 0" if largest == np.inf else "in [0, 1]"
                 raise ValueError(f"{name} must be {rule}, got {getattr(self, name)!r}")
+        check_flag("standardize", self.standardize)
         check_integer("max_iter", self.max_iter, 1)
+        if self.max_iter >= 2**63:  # of kernels' integers
+            raise ValueError(f"max_iter must be less than 2**63, got {self.max_iter}")
 
     def _asked(self) -> Any:
         return self.alpha, self.l1_ratio, self.standardize, self.tol, self.max_iter
