@@ -150,7 +150,9 @@ def test_constant_columns_are_intercepts():
         (olsq.RollingLeastSquares(WINDOW, ridge=0.0), WINDOW),
         (olsq.RollingLeastSquares(WINDOW, ridge=0.0, fit_intercept=False), WINDOW),
         (olsq.GroupedLeastSquares(ridge=0.0), N),
+        (olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=False), N),
         (olsq.GroupedRollingLeastSquares(WINDOW, ridge=0.0), WINDOW),
+        (olsq.GroupedRollingLeastSquares(WINDOW, ridge=0.0, fit_intercept=False), WINDOW),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -275,6 +277,43 @@ def test_calls_of_any_length_know_the_same_constant_columns(seed):
                 parts.append(est.partial_fit_path(rows[part], y[part], weights[part]).r_squared)
                 est = olsq.loads(est.to_bytes())
         np.testing.assert_allclose(np.concatenate(parts), whole.r_squared, 1e-8, 1e-10)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_groups_and_banks_know_constant_columns(seed):
+    rng = np.random.default_rng(seed)
+    rows, by, y = rng.standard_normal((60, 2)), rng.integers(0, 3, 60), rng.standard_normal(60)
+    for group in range(3):
+        first = np.flatnonzero(by == group)[: rng.choice([0, 2, 7, 60])]
+        rows[first, group % 2] = 2.5
+    y[rng.random(60) < 0.1] = np.nan
+    weights = np.where(rng.random(60) < 0.1, 0.0, 1.0)
+    whole = olsq.coefficient_path(rows, y, by=by, sample_weight=weights, ridge=0.1)
+    parameters = {"fit_intercept": False, "ridge": 0.1}
+    groups = olsq.GroupedLeastSquares(**parameters)
+    cut, parts = np.sort(rng.integers(1, 60, 4)), []
+    for part in np.split(np.arange(60), cut):
+        if part.size:
+            arguments = rows[part], y[part], weights[part]
+            parts.append(groups.partial_fit_path(*arguments, by=by[part]).r_squared)
+            groups = olsq.loads(groups.to_bytes())
+    np.testing.assert_allclose(np.concatenate(parts), whole.r_squared, 1e-8, 1e-10)
+    alone = []
+    for key in groups:
+        own = by == key
+        est = olsq.RecursiveLeastSquares(**parameters).fit(rows[own], y[own], weights[own])
+        alone.append(est.summary().r_squared)
+    halves = (
+        olsq.GroupedLeastSquares(**parameters).fit(rows[h], y[h], weights[h], by=by[h])
+        for h in (slice(0, cut[1]), slice(cut[1], 60))
+    )
+    merged = olsq.merge(*halves)
+    bank, places = olsq.FilterBank(3, **parameters), {key: i for i, key in enumerate(groups)}
+    for t in np.flatnonzero(weights > 0):
+        bank.step(rows[t], y[t], which=places[by[t]])
+    in_bank = [bank[i].summary().r_squared for i in range(3)]
+    for found in groups.r_squared_, in_bank, [merged[key].summary().r_squared for key in groups]:
+        np.testing.assert_allclose(found, alone, 1e-8, 1e-10)
 
 
 def test_frames_pickles_and_groups_carry_them():

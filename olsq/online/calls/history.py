@@ -123,6 +123,21 @@ def _squares_before(form: Form, origin: Origin, values: Values) -> NDArray[np.fl
     return squares_before(*how, origin.intercept, values)[None]
 
 
+def kept_values(values: NDArray[np.float64]) -> Values:
+    """Return the values that arrays of many streams hold of one, NaN before its first row."""
+    if not values.any():
+        return None
+    return np.empty(0) if np.isnan(values).all() else values.copy()
+
+
+def put_values(array: NDArray[np.float64], values: Values) -> None:
+    """Write the values of one stream to its part of such an array."""
+    if values is None or not values.size:
+        array[...] = 0.0 if values is None else np.nan
+    else:
+        array[...] = values.reshape(-1, array.shape[-1])
+
+
 def values_after_call(values: Values, call: Call) -> Values:
     """Return the values after the rows of a call; skipped rows and those of weight 0 are none."""
     (n, d), usable = call.X.shape, call.usable

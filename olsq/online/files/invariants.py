@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.schema import Fields
+from olsq.online.forms.schema import NONE_YET, Fields
 
 UNKNOWN = "not negative, or unknown"  # infinite where an estimator began from moments
-NONE_YET = "finite, or NaN"  # of a target without a row
 NOT_NEGATIVE = {"not negative", UNKNOWN, "shares", "tally", "fading"}
 MOST_ROWS = 2**53  # a count of rows that float64 holds exactly; none overflows from there
 

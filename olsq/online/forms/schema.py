@@ -10,13 +10,16 @@ from typing import NamedTuple
 
 from olsq.forgetting.entries import N_MEMORY
 
+NONE_YET = "finite, or NaN"  # of a target, or a filter, without a row
+
 
 class Field(NamedTuple):
     """One array of a state.
 
     ``shape`` holds numbers, and names of sizes: d coefficients, n of them slopes; m targets; s,
     which is d where sandwich errors are kept, else 0; a and r of what a strategy keeps aside; b
-    filters of a bank; w rows of a window, and f that its factors have room for.
+    filters of a bank, and c columns that may be intercepts; w rows of a window, and f that its
+    factors have room for.
 
     ``dtype`` is float64, int64, or "time" for int64 nanoseconds of dates or float64.  ``invariant``
     says what the numbers satisfy; :mod:`olsq.online.files.invariants` checks what kernels rely on.
@@ -136,6 +139,7 @@ BANK: Fields = {
     "spread": Field(("b", "s", "s"), invariant="upper triangular"),
     "ridge": Field(("b", "d"), invariant="not negative"),
     "logs": Field(("b",)),
+    "values": Field(("b", "c"), invariant=NONE_YET),
 }
 # Of files before the factor: P and theta, or R and z, as ``forms`` says.
 EARLIER_BANK: Fields = {

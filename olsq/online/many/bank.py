@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import is_integer, shown
 from olsq.arrays.reals import real_array
+from olsq.online.calls.history import kept_values
 from olsq.online.conventions import from_options
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.files import frozen
@@ -26,7 +27,6 @@ from olsq.online.many.paths import (
     open_path,
     replace_second_residuals,
     squares_learned,
-    untouched,
 )
 from olsq.online.many.rows import (
     check_index,
@@ -310,13 +310,12 @@ class FilterBank(BankMaking, BankUncertainty):
         path = None
         if want_path:
             path = open_path(self._state, self._kind, rows, noise)
-            learned_before = ~untouched(self._state)[rows.members]
             before = squares_learned(self._state, self._kind, rows.members)
-        residual = learn(self._state, self._kind, rows, path)
+        residual, constant = learn(self._state, self._kind, rows, path)
         self._residual = clip_to(residual, self._dtype).reshape(checked.shape)
         if path is None:
             return None
-        part = finished(path, rows, residual, before, learned_before, self._kind)
+        part = finished(path, rows, residual, before, constant, self._kind)
         every_target, one_target = [np.arange(residual.shape[1])], checked.n_targets == 0
         return joined([part], every_target, self._kind.intercept, one_target)
 
@@ -327,7 +326,7 @@ class FilterBank(BankMaking, BankUncertainty):
         before = state.theta(rows.members, kind)
         path = open_path(state, kind, pairs, None)
         samples = state.seen.copy()
-        residual = learn(state, kind, pairs, path)
+        residual, _ = learn(state, kind, pairs, path)
         state.seen[:] = samples + (state.seen - samples) // 2  # a pair is one sample
         path.finish(0, GroupRows(pairs.order, pairs.begins, pairs.ends))
         replace_second_residuals(pairs, before, path, residual)
@@ -386,5 +385,11 @@ class FilterBank(BankMaking, BankUncertainty):
         )
         engine = TargetGroups.together(state.switch(f, self._kind), origin.columns, False)
         logs = np.full(origin.columns, state.logs[f]) if state.logs[f] else None
-        est._settle(origin, engine, n_samples_seen_=int(state.seen[f]), _log_weights=logs)
+        est._settle(
+            origin,
+            engine,
+            n_samples_seen_=int(state.seen[f]),
+            _log_weights=logs,
+            _constant_values=kept_values(state.values[f]),
+        )
         return est

@@ -25,10 +25,10 @@ def learn_one(state, f, x, y, gates, settings, prediction, residual):
     ``settings`` = (intercept, settled, limits).  Left to the general way is a row whose squares are
     not within ``settled``, as a non-finite row's are not; one that needs care; and any row while
     one of ``gates``, (n,) or (1,) for all filters, is outside of [0, 1].  ``state`` = (factor,
-    pivots, columns, tally, loss, seen, logs); ``prediction`` and ``residual`` (m,) receive what was
-    predicted, and its error.
+    pivots, columns, tally, loss, seen, logs, values); ``prediction`` and ``residual`` (m,) receive
+    what was predicted, and its error.
     """
-    factor, pivots, columns, tally, loss, seen, logs = state
+    factor, pivots, columns, tally, loss, seen, logs, values = state
     intercept, settled, limits = settings
     n, m = loss.shape
     if (
@@ -38,6 +38,7 @@ def learn_one(state, f, x, y, gates, settings, prediction, residual):
         or tally.shape[0] != n
         or seen.shape != (n,)
         or logs.shape != (n,)
+        or values.shape not in ((n, 0), (n, x.shape[0]))
         or (gates.shape != (n,) and gates.shape != (1,))
         or residual.shape != (m,)
         or not 0 <= f < n
@@ -56,6 +57,11 @@ def learn_one(state, f, x, y, gates, settings, prediction, residual):
         return False
     seen[f] += 1
     logs[f] *= gate
+    for k in range(values.shape[1]):
+        if math.isnan(values[f, k]):  # the first row
+            values[f, k] = x[k]
+        elif values[f, k] != x[k]:
+            values[f, k] = 0.0
     return True
 
 

@@ -26,6 +26,7 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.labels import read_key
+from olsq.online.many.paths import untouched
 from olsq.online.many.rolling_groups import GroupedRollingLeastSquares
 from olsq.online.many.state import BankState
 from olsq.online.rows.durations import DATES, NUMBERS, half_life_duration
@@ -59,12 +60,17 @@ def read_bank(header: dict[str, Any], arrays: dict[str, NDArray]) -> FilterBank:
     want(bank.fit_intercept in (True, False), "fit_intercept", bank.fit_intercept)
     sizes = {"b": n, "d": part * k, "m": max(n_targets, 1)}
     sizes |= {"d+m": sizes["d"] + sizes["m"], "s": sizes["d"] if bank.cov == "sandwich" else 0}
-    if "forms" in arrays:
-        arrays = _factored(bank, arrays, sizes)
-    _check(bank, arrays, schema.BANK, sizes)
     dtype = np.dtype(header["dtype"])
     kind = bank._kind_of(dtype, of_complex)
-    bank._settle(BankState(**arrays), kind, d, n_targets, dtype, header["metadata"])
+    sizes["c"] = 0 if kind.intercept or of_complex else k
+    if "forms" in arrays:
+        arrays = _factored(bank, arrays, sizes)
+    known = "values" in arrays  # else the file is of olsq 0.3.0 or before
+    _check(bank, {"values": np.zeros((n, sizes["c"]))} | arrays, schema.BANK, sizes)
+    state = BankState(**{"values": np.zeros((n, sizes["c"]))} | arrays)
+    if not known and bank.prior is None:
+        state.values[untouched(state)] = np.nan
+    bank._settle(state, kind, d, n_targets, dtype, header["metadata"])
     return bank
 
 
@@ -82,7 +88,7 @@ def _factored(bank: Any, arrays: dict[str, NDArray], sizes: dict[str, int]) -> d
     R[inverted], z[inverted] = square_root_of(R[inverted], z[inverted])
     F, D = factor_of(R, z)
     arrays = arrays | {"factor": F, "pivots": D}
-    return {name: arrays[name] for name in schema.BANK}
+    return {name: arrays[name] for name in schema.BANK if name in arrays}
 
 
 def _read_keys(keys: Any) -> list[Any]:

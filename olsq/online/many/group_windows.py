@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.calls.call import Call, Origin
+from olsq.online.calls.history import kept_values, put_values
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.targets import Group, TargetGroups, select
 from olsq.online.many.clocks import Clocks, TimedRows
@@ -100,8 +101,7 @@ class GroupWindows(NamedTuple):
             return est
         windows, values, timing = [stack.window(group) for stack in self.stacks], None, None
         if self.values is not None:
-            values = self.values[group].copy()
-            values = np.empty(0) if np.isnan(values).all() else values if values.any() else None
+            values = kept_values(self.values[group])
         if self.clocks is not None:
             timing = self.clocks[0].timing(group)
             for window, clocks in zip(windows, self.clocks, strict=True):
@@ -129,12 +129,8 @@ class GroupWindows(NamedTuple):
                     self.clocks[target].set_group(group, est._timing, window.span)
         self.seen[group] = est.n_samples_seen_
         if self.values is not None:
-            values = est._constant_values
             own = self.values[group].reshape(-1, self.origin.n_features)
-            if values is None:
-                own[:] = 0.0
-            else:
-                own[:] = values.reshape(-1, own.shape[1]) if values.size else np.nan
+            put_values(own, est._constant_values)
 
     # -- learning ---------------------------------------------------------------------------------
 

@@ -209,12 +209,12 @@ def _learned(
         usable,
     )
     path = open_path(state, kind, rows, noise)
-    residual = learn(state, kind, rows, path)
+    residual, constant = learn(state, kind, rows, path)
     if order.size < N:
         unlabelled = np.ones(N, np.bool_)
         unlabelled[order] = False
         residual[unlabelled] = np.nan
-    how = np.zeros((begins.size, m, 3)).copy, np.zeros(begins.size, np.bool_), kind
+    how = np.zeros((begins.size, m, 3)).copy, constant, kind
     return finished(path, rows, residual, *how)
 
 

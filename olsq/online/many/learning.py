@@ -15,6 +15,7 @@ from olsq.online.many.in_line import BankRows, InLine
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
 from olsq.online.paths.collector import PathCollector
+from olsq.online.paths.goodness import GroupRows, constant_rows
 from olsq.online.rows.inputs import with_ones
 
 PARALLEL_FROM = 1e5  # multiplications that pay for a thread
@@ -24,30 +25,48 @@ PIECE_ENTRIES = 131072  # regressors learned at a time: they and their trace sta
 
 def learn(
     state: BankState, kind: Kind, rows: BankRows, path: PathCollector | None = None
-) -> NDArray[np.float64]:
-    """Learn all rows; return the a-priori residuals (N, m), NaN in skipped rows.
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Learn all rows; return the a-priori residuals (N, m), NaN in skipped rows, and how many first
+    rows of each member (b,) have had a column that never varied.
 
     An error or an interrupt leaves the state as it was, or after all rows.
     """
-    residual = np.empty(rows.Y.shape)
+    residual, counts = np.empty(rows.Y.shape), np.zeros(rows.members.size, np.int64)
     if rows.usable.size:
         residual[~rows.usable] = np.nan
     if rows.members.size > FEW:  # a copy would cost as much as the rows
-        uninterrupted(lambda: _learn_in_line(state, kind, rows, residual, path))
-        return residual
+        uninterrupted(lambda: _learn_in_line(state, kind, rows, residual, counts, path))
+        return residual, counts
     before = state.take(rows.members)
     try:
-        _learn_in_line(state, kind, rows, residual, path)
+        _learn_in_line(state, kind, rows, residual, counts, path)
     except BaseException:
         state.put(rows.members, before)
         raise
-    return residual
+    return residual, counts
+
+
+def _follow_constants(state: BankState, rows: BankRows, counts: NDArray[np.int64]) -> None:
+    """Update the values of columns that have not varied, and count the rows up to the last."""
+    values = state.values[rows.members]
+    if not values.any():  # as soon as two rows of all members have differed
+        return
+    weights = np.where(rows.usable, rows.weights, 0.0) if rows.usable.size else rows.weights
+    groups = GroupRows(rows.order, rows.begins, rows.ends)
+    counts[:] = constant_rows(groups, weights, rows.X, values)
+    state.values[rows.members] = values
 
 
 def _learn_in_line(
-    state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: PathCollector | None
+    state: BankState,
+    kind: Kind,
+    rows: BankRows,
+    residual: NDArray,
+    counts: NDArray[np.int64],
+    path: PathCollector | None,
 ) -> None:
     """Learn on several threads."""
+    _follow_constants(state, rows, counts)
     in_line = rows.in_line
 
     def learn_members(begin: int, end: int) -> None:

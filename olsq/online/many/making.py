@@ -82,6 +82,7 @@ class BankMaking(FilterParameters):
         switch = switch_from_prior(R, z, intercept=kind.intercept, precision=kind.precision)
         one = BankState.start(kind, ridge[:1], z.shape[0])
         one.set_switch(0, switch, 0)
+        one.values[:] = 0.0  # of the rows behind a prior nothing is known
         return one.take(np.zeros(ridge.shape[0], np.int64))
 
     def _kind_of(self, dtype: np.dtype, is_complex: bool = False) -> Kind:

@@ -94,6 +94,8 @@ def _merged(
     result = second.copy()
     result.seen += first.seen
     result.logs += second.tally[:, DECAY] * first.logs
+    a, b = first.values, second.values  # NaN in filters without a row
+    result.values[:] = np.where(np.isnan(b), a, np.where(np.isnan(a) | (a == b), b, 0.0))
     none = [untouched(state) for state in (first, second)]
     if clocks is not None:  # a row of weight 0 is a row: forgetting goes on from its time
         none = [~times.known[:, FIRST_LEARNED] for times in clocks]

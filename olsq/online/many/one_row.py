@@ -92,7 +92,7 @@ def _short_way_of(bank: Any) -> ShortWay:
         and not state.spread.size
     ):
         shape, gates = (bank.n_features_in_,), gates if factors is None else factors
-    names = ("factor", "pivots", "columns", "tally", "loss", "seen", "logs")
+    names = ("factor", "pivots", "columns", "tally", "loss", "seen", "logs", "values")
     target = (bank._n_targets,) if bank._n_targets else ()
     return ShortWay(
         state,

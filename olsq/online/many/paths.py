@@ -18,7 +18,6 @@ from olsq.online.paths.goodness import (
     GroupRows,
     RowsInside,
     SumsOfSquares,
-    constant_rows,
     squares_before,
 )
 
@@ -86,13 +85,13 @@ def finished(
     rows: BankRows,
     residual: NDArray,
     before: Callable[[], NDArray[np.float64]],
-    learned_before: NDArray[np.bool_],
+    constant: NDArray[np.int64],
     kind: Kind,
 ) -> PathPart:
     """Finish the path of rows that were learned with these a-priori residuals (N, m).
 
-    ``before`` is of :func:`squares_learned`, and ``learned_before`` (b,) masks the members that had
-    learned something.
+    ``before`` is of :func:`squares_learned`, and ``constant`` (b,) counts the first rows of the
+    members in which a column had one value.
     """
     groups = GroupRows(rows.order, rows.begins, rows.ends)
     path.finish(0, groups)
@@ -106,11 +105,7 @@ def finished(
         def inside() -> RowsInside:
             return RowsInside.of_groups(groups, usable, gates, weights)
 
-        constant = None
-        if not kind.intercept:  # of rows before this call a bank does not keep the columns' values
-            values = np.where(learned_before[:, None], 0.0, np.full(rows.X.shape[1], np.nan))
-            constant = constant_rows(groups, weights, rows.X, values)
-        Y = np.array(rows.Y, np.float64)
+        Y, constant = np.array(rows.Y, np.float64), None if kind.intercept else constant
         sums = SumsOfSquares(inside, Y, before, constant, kind.intercept)
         statistics = partial(path.row_statistics, sums)
     return PathPart(path, clip_to(residual, path.coef.dtype), statistics)
@@ -130,7 +125,7 @@ def squares_learned(
         for i, place in enumerate(np.flatnonzero(learned_before)):
             form = earlier.switch(i, kind).form
             how = earlier.ridge[i], kind.discounted, kind.intercept
-            squares[place] = squares_before(form, *how)
+            squares[place] = squares_before(form, *how, np.nan_to_num(earlier.values[i]))
         return squares
 
     return compute

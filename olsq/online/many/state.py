@@ -22,7 +22,8 @@ from olsq.online.many import decision_kernels, kernels
 from olsq.online.rows.inputs import with_ones
 
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
-FORM_ARRAYS = ("factor", "pivots", "columns", "tally", "loss", "held", "spread")
+LEARNED = ("factor", "pivots", "columns", "tally", "loss", "held", "seen")
+FORM_ARRAYS = (*LEARNED[:-1], "spread")
 
 
 class Kind(NamedTuple):
@@ -46,7 +47,9 @@ class BankState:
     factor (n, k, k + m) and pivots (n, k) are F and D of :mod:`olsq.online.forms.factor`; columns
     (n, 2, k), tally (n, 4), loss (n, m), held (n,) and spread (n, k, k) or (n, 0, 0) as a form has
     them; seen (n,) counts samples.  ``ridge`` (n, k) has the intercept's zero first where there is
-    one; ``logs`` (n,) is the forgotten sum of the logarithms of the weights.
+    one; ``logs`` (n,) is the forgotten sum of the logarithms of the weights.  ``values`` (n, k), or
+    (n, 0) where no column may be an intercept, are those of columns that had one value in every
+    row: 0 where they varied, or are 0, NaN before the first row.
     """
 
     factor: NDArray
@@ -59,6 +62,7 @@ class BankState:
     spread: NDArray
     ridge: NDArray[np.float64]
     logs: NDArray[np.float64]
+    values: NDArray[np.float64]
 
     @classmethod
     def start(
@@ -82,6 +86,7 @@ class BankState:
             np.zeros((n, s, s)),
             ridge,
             np.zeros(n),
+            np.full((n, 0 if kind.intercept or kind.is_complex else k), np.nan),
         )
 
     def __len__(self) -> int:
@@ -123,9 +128,9 @@ class BankState:
 
     @property
     def in_kernels(self) -> tuple[Any, ...]:
-        """The arrays as the kernels take them, without ridge and logs, the spreads in two axes."""
+        """The arrays as the kernels take them, the spreads in two axes."""
         spread = self.spread.reshape(-1, self.n_coefs) if self.spread.size else None
-        return (*list(self.arrays().values())[:-3], spread)
+        return (*(getattr(self, name) for name in LEARNED), spread)
 
     def stack(self, kind: Kind) -> Stack:
         """The filters as their rows are learned; kernels write into the arrays."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
+from olsq.online.calls.history import put_values
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms import form_switch
 from olsq.online.forms.form_switch import FormSwitch
@@ -210,6 +211,7 @@ def grouped(
             continue
         start: Any = begun(one, piece)
         bank._state.set_switch(f, start._engine.engine, start.n_samples_seen_)
+        put_values(bank._state.values[f : f + 1], start._constant_values)
         if clocks is not None:
             clocks.set_group(f, start._timing, start._engine.engine.span)
         if start._log_weights is not None:
