@@ -371,6 +371,6 @@ def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArra
 
 
 def _level(level: float, lines: Mapping[float, object]) -> float:
-    if not np.isscalar(level) or level not in lines:
+    if not isinstance(level, (int, float)) or level not in lines:
         raise ValueError(f"level must be one of {sorted(lines)}, got {shown(level)}")
     return level

@@ -65,10 +65,10 @@ def read_bank(header: dict[str, Any], arrays: dict[str, NDArray]) -> FilterBank:
     sizes["c"] = 0 if kind.intercept or of_complex else k
     if "forms" in arrays:
         arrays = _factored(bank, arrays, sizes)
-    known = "values" in arrays  # else the file is of olsq 0.3.0 or before
-    _check(bank, {"values": np.zeros((n, sizes["c"]))} | arrays, schema.BANK, sizes)
-    state = BankState(**{"values": np.zeros((n, sizes["c"]))} | arrays)
-    if not known and bank.prior is None:
+    whole: dict[str, NDArray] = {"values": np.zeros((n, sizes["c"])), **arrays}
+    _check(bank, whole, schema.BANK, sizes)
+    state = BankState(**whole)
+    if "values" not in arrays and bank.prior is None:  # of an earlier olsq: they are unknown
         state.values[untouched(state)] = np.nan
     bank._settle(state, kind, d, n_targets, dtype, header["metadata"])
     return bank

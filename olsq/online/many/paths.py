@@ -105,8 +105,8 @@ def finished(
         def inside() -> RowsInside:
             return RowsInside.of_groups(groups, usable, gates, weights)
 
-        Y, constant = np.array(rows.Y, np.float64), None if kind.intercept else constant
-        sums = SumsOfSquares(inside, Y, before, constant, kind.intercept)
+        Y, first_rows = np.array(rows.Y, np.float64), None if kind.intercept else constant
+        sums = SumsOfSquares(inside, Y, before, first_rows, kind.intercept)
         statistics = partial(path.row_statistics, sums)
     return PathPart(path, clip_to(residual, path.coef.dtype), statistics)
 
