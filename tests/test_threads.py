@@ -14,7 +14,7 @@ import threadpoolctl
 import olsq
 from olsq import threads
 from olsq.threads import cores, one_blas_thread, threads_for
-from tests.online.test_ctrl_c import interrupted
+from tests.online.test_ctrl_c import interrupted, show_all_steps
 
 D = 40
 rng = np.random.default_rng(0)
@@ -180,12 +180,14 @@ def test_ctrl_c_at_any_step_leaves_the_limit(two_threads):
         with threads_for(1000, 100):
             pass
 
+    show_all_steps(call)
     before, steps = numbers(), interrupted(call, None)
     assert steps > 20
     gc.collect()
     gc.freeze()  # what other tests left takes seconds to look through, in every step
     try:
         for step in range(1, steps + 1):
+            show_all_steps(call)
             with pytest.raises(KeyboardInterrupt):
                 interrupted(call, step)
             gc.collect()

@@ -82,7 +82,8 @@ def test_every_signed_rule_turns_its_state_round(name):
     for t in range(6):
         options = {"forget": gates[:, t], "signed": True, "state": state}
         got, state = step(x[:, t], 0 * x[:, t], x[:, t], **options, **RULES[name])
-        np.testing.assert_array_equal(got[0, 0], o[0, t, 0])
+        rtol = 1e-6 if name == "mesa" else 0  # which divides; the others' are 1 and -1
+        np.testing.assert_allclose(got[0, 0], o[0, t, 0], rtol=rtol)
 
 
 @pytest.mark.slow

@@ -18,10 +18,17 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def service(monkeypatch):
+def service(monkeypatch, request):
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     import service
 
+    def connect(path, plain=service.connect):
+        db = plain(path)
+        if threading.current_thread() is threading.main_thread():  # a thread closes its own
+            request.addfinalizer(db.close)
+        return db
+
+    monkeypatch.setattr(service, "connect", connect)
     return service
 
 
