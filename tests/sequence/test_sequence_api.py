@@ -36,7 +36,7 @@ def test_ridge_may_be_a_number_per_feature_per_head_or_per_token(ridge_shape):
         assert error(sol.value[i], path.value) < 1e-11
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["fixed", "discounted"])
 @pytest.mark.parametrize("length", [0, 1, 2])
 def test_short_and_empty_streams(length, mode):
