@@ -131,8 +131,9 @@ def holds_jax(*arguments: Any) -> bool:
 
 def is_integer(value: Any, least: int | None = None) -> bool:
     """Test whether a value is an integer, no bool, and at least ``least``."""
-    whole = isinstance(value, (int, np.integer)) and is_number(value)
-    return whole and (least is None or bool(value >= least))
+    if not (isinstance(value, (int, np.integer)) and is_number(value)):
+        return False
+    return least is None or bool(value >= least)
 
 
 def is_number(value: Any) -> bool:

@@ -13,8 +13,9 @@ from olsq.arrays.checks import as_float, is_number
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_count, check_keys
 from olsq.features.table import Table
+from olsq.online.rows.dates import NO_DATE, nanoseconds
 from olsq.online.rows.durations import parse_duration
-from olsq.online.rows.times import NO_DATE, nanoseconds, same_clock
+from olsq.online.rows.times import same_clock
 
 
 def duration(text: Any, name: str) -> int:

@@ -65,9 +65,9 @@ def read_bank(header: dict[str, Any], arrays: dict[str, NDArray]) -> FilterBank:
     sizes["c"] = 0 if kind.intercept or of_complex else k
     if "forms" in arrays:
         arrays = _factored(bank, arrays, sizes)
-    whole: dict[str, NDArray] = {"values": np.zeros((n, sizes["c"])), **arrays}
-    _check(bank, whole, schema.BANK, sizes)
-    state = BankState(**whole)
+    with_values: dict[str, NDArray] = {"values": np.zeros((n, sizes["c"])), **arrays}
+    _check(bank, with_values, schema.BANK, sizes)
+    state = BankState(**with_values)
     if "values" not in arrays and bank.prior is None:  # of an earlier olsq: they are unknown
         state.values[untouched(state)] = np.nan
     bank._settle(state, kind, d, n_targets, dtype, header["metadata"])

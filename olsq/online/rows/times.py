@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from olsq.arrays.masked import fill_masked
 from olsq.arrays.reals import real_array, without_dictionary
+from olsq.online.rows.dates import NO_DATE, NO_LENGTH, nanoseconds
 from olsq.online.rows.durations import DATES, ELAPSED, NUMBERS, Duration
 from olsq.online.rows.frames import Labels, dates_of_index, level_of, row_index, wrapped
 
-# Of units that take on any other's.
-NO_DATE, NO_LENGTH = np.datetime64("NaT", "Y"), np.timedelta64("NaT", "W")
-_ENDS = np.array(["1677-12-31", "2262-04-11"], "datetime64[D]")  # nanoseconds hold all between
 Clock = bool | str | None  # whether dates have a time zone, ELAPSED, or None for numbers
 
 
@@ -283,24 +281,6 @@ def _date(value: Any) -> np.datetime64:
         value = value.astimezone(datetime.UTC).replace(tzinfo=None)
     exact = getattr(value, "to_datetime64", None)  # pandas', which has nanoseconds
     return np.datetime64(value) if exact is None else exact()
-
-
-def nanoseconds(dates: NDArray, name: str = "times") -> NDArray[np.int64]:
-    """Return dates (n,) as nanoseconds since 1970, NaT as the least integer.
-
-    Raises ValueError, naming the first, for dates outside of the years that they hold.
-    """
-    if np.datetime_data(dates.dtype)[0] not in ("ns", "ps", "fs", "as", "generic"):
-        first, last = _ENDS.astype(dates.dtype).astype(np.int64)
-        counts = dates.astype(np.int64)
-        outside = ((counts <= first) | (counts > last)) & ~np.isnat(dates)
-        if outside.any():
-            t = int(np.argmax(outside))
-            raise ValueError(
-                f"{name} must lie between the years 1678 and 2262 (they are held as nanoseconds), "
-                f"got {dates[t]} in row {t}"
-            )
-    return dates.astype("datetime64[ns]").astype(np.int64)
 
 
 def as_array(kind: str, values: NDArray) -> NDArray:
