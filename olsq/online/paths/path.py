@@ -331,10 +331,9 @@ class CoefficientPath(LabelledArrays):
         if self.residual.ndim == 2 and target is None:
             raise ValueError(f"several targets: choose one, target= one of {self._target_names()}")
         path = self if target is None else self.of_target(target)
-        named = names is None and self.labels.features is None
-        labels = None if named else self._feature_names(names)
-        if labels is not None and names is None:  # a column's dollars are no mathematics
-            labels = [label.replace("$", r"\$") for label in labels]
+        labels = None if names is None else self._feature_names(names)
+        if names is None and self.labels.features is not None:  # whose dollars are no mathematics
+            labels = [label.replace("$", r"\$") for label in self._feature_names(None)]
         times, name = self.labels.dates() if x is None else None, self.labels.time_name
         if times is not None and times.dtype.kind == "m":  # Matplotlib has no axis of lengths
             long = times.max() - times.min() >= np.timedelta64(2, "D")
@@ -346,8 +345,7 @@ class CoefficientPath(LabelledArrays):
         return figure
 
     def _feature_names(self, names: Sequence[str] | None) -> list[str]:
-        d = self.coef.shape[-1]
-        features = names if names is not None else self.labels.features
+        d, features = self.coef.shape[-1], self.labels.features if names is None else names
         if features is not None and len(features) != d:
             raise ValueError(
                 f"names must have one entry for each of {d} coefficients, got {len(features)}"
