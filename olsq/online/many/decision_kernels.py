@@ -16,6 +16,7 @@ from olsq.online.forms.factor import one_row
 from olsq.online.forms.factor.counters import hide_held
 from olsq.online.forms.factor.path import is_determined
 from olsq.online.forms.factor.solving import variances
+from olsq.online.paths.goodness_kernels import value_after
 
 
 @kernel(makes_arrays=True)
@@ -58,10 +59,7 @@ def learn_one(state, f, x, y, gates, settings, prediction, residual):
     seen[f] += 1
     logs[f] *= gate
     for k in range(values.shape[1]):
-        if math.isnan(values[f, k]):  # the first row
-            values[f, k] = x[k]
-        elif values[f, k] != x[k]:
-            values[f, k] = 0.0
+        values[f, k] = value_after(values[f, k], x[k])
     return True
 
 

@@ -20,6 +20,15 @@ def merge(weight, mean, squares, other_weight, other_mean, other_squares):
     return total, mean + step * share, squares
 
 
+@kernel(forceinline=True)
+def value_after(value, x):
+    """Return the value that a column has had in every row, with one more row x: 0 once it varies.
+
+    NaN is that of no row yet.
+    """
+    return x if value != value else value if value == x else 0.0
+
+
 @kernel()
 def fill_sums_of_squares(rows, begins, ends, oldest, before, centred, scratch, out):
     """Compute the weighted sum of squares of the rows ``oldest[p]..p`` at every position p.
@@ -121,10 +130,7 @@ def fill_constant_rows(rows, X, begins, ends, values, counts):
             row, constant = order[p], False
             for j in range(X.shape[1]):
                 if weights[row] > 0:
-                    if values[g, j] != values[g, j]:
-                        values[g, j] = X[row, j]
-                    elif values[g, j] != X[row, j]:
-                        values[g, j] = 0.0
+                    values[g, j] = value_after(values[g, j], X[row, j])
                 constant |= values[g, j] != 0
             if not constant:
                 counts[g] = p - begins[g]
