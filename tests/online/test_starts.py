@@ -232,7 +232,7 @@ def test_variances_carried_along_a_path_are_those_of_the_state(kind, ridge):
     # Of fewer rows than coefficients the ridge leaves ridge / (ridge + x'x) of the squared targets:
     # the noise variance has lost so many digits, in another order on another processor.
     lost = WIDE * np.finfo(float).eps * (1 + (X**2).sum(1) / ridge).max()
-    early = min(max(lost, 1e-9), 1e-8)
+    early = min(max(lost, 1e-9), 1e-7)
     for t in range(len(X)):
         est.partial_fit(X[t : t + 1], y[t : t + 1])
         if t % 7 == 0 or 60 < t < 80:
