@@ -16,7 +16,15 @@ import numpy as np
 from olsq.kernels import kernel
 from olsq.online.forms.counting import absorb_squares, count_row, noise_level
 from olsq.online.forms.factor.counters import count_squares, is_sound
-from olsq.online.forms.factor.kernels import absorb_row, called, clear_row, inline, load_row
+from olsq.online.forms.factor.kernels import (
+    absorb_row,
+    called,
+    clear_row,
+    inline,
+    inner_product,
+    load_row,
+    subtract_row,
+)
 from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, UNKNOWN, WILDEST
 from olsq.online.forms.factor.noise import absorb_carefully, find_noise
 from olsq.online.forms.factor.solving import solve
@@ -34,24 +42,16 @@ def orthogonalise(basis, count, row):
     Gram-Schmidt; Bjorck 1967).  Returns the length of the part outside, or 0 where it is so small
     that rounding would decide on its direction.
     """
-    s, width = basis.shape
-    size, before = 0.0, 0.0
-    for k in range(width):
-        basis[count, k] = row[k]
-    for k in range(s):
-        size += row[k] * row[k]
-    square = before = size
-    for sweep in range(4):
+    s, before = basis.shape[0], 0.0
+    w = basis[count]
+    for k in range(w.shape[0]):
+        w[k] = row[k]
+    size = square = before = inner_product(basis, count, w, s)
+    for _ in range(4):
         for i in range(count):
-            inside = 0.0
-            for k in range(s):
-                inside += basis[i, k] * basis[count, k]
-            for k in range(width):
-                basis[count, k] -= inside * basis[i, k]
-        square = 0.0
-        for k in range(s):
-            square += basis[count, k] * basis[count, k]
-        if sweep > 0 and square > 0.25 * before:
+            subtract_row(basis, w, i, inner_product(basis, i, w, s), 0)
+        square = inner_product(basis, count, w, s)
+        if square > 0.25 * before:
             break
         before = square
     return math.sqrt(square) if SMALLEST_PART**2 * size < square < math.inf else 0.0

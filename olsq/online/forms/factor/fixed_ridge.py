@@ -85,7 +85,7 @@ def take_out(F, D, w):
     for j in range(D.shape[0]):
         p = w[j]
         leverage += p * p / D[j]
-        subtract_row(F, w, j, p)
+        subtract_row(F, w, j, p, j)
     return leverage
 
 

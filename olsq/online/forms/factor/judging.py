@@ -36,7 +36,7 @@ def take_out_parts(state, rows, t, limits, noise, p, errors):
         p[j] = part
         if part != 0:
             leverage += part * part / D[j]
-            subtract_row(F, w, j, part)
+            subtract_row(F, w, j, part, j)
     for q in range(width - d):
         errors[q] = w[d + q]
     return predicted, leverage, sound

@@ -29,7 +29,17 @@ from __future__ import annotations
 
 from olsq.kernels import kernel
 from olsq.online.forms.factor.limits import SMALLEST_PIVOT, STEEP
-from olsq.online.forms.factor.registers import add_scaled, fma, load4, load8, store
+from olsq.online.forms.factor.registers import (
+    add_product,
+    add_scaled,
+    fma,
+    load4,
+    load8,
+    plus,
+    store,
+    total,
+    zero4,
+)
 
 inline = kernel(forceinline=True, strict=True)
 called = kernel(called=True, strict=True)
@@ -78,15 +88,29 @@ def update_row(F, w, j, p, g, share):
 
 
 @inline
-def subtract_row(F, w, j, p):
-    """Compute ``w <- w - p F_j``, to the bits of :func:`update_row`."""
+def subtract_row(F, w, j, p, first):
+    """Compute ``w <- w - p F_j`` from column ``first`` on, to the bits of :func:`update_row`."""
     width = w.shape[0]
-    k = j // 4 * 4
+    k = first // 4 * 4
     while k + 4 <= width:
         store(w, k, add_scaled(load4(w, k), -p, load4(F, j * width + k)))
         k += 4
-    for i in range(max(k, j + 1), width):
+    for i in range(max(k, first), width):
         w[i] = fma(-p, F[j, i], w[i])
+
+
+@inline
+def inner_product(A, i, w, n):
+    """Return the product of the first n entries of row i of an array and of w."""
+    width, k, even, odd = A.shape[1], 0, zero4(), zero4()
+    while k + 8 <= n:
+        even = add_product(even, load4(A, i * width + k), load4(w, k))
+        odd = add_product(odd, load4(A, i * width + k + 4), load4(w, k + 4))
+        k += 8
+    product = total(plus(even, odd))
+    for j in range(k, n):
+        product = fma(A[i, j], w[j], product)
+    return product
 
 
 @inline

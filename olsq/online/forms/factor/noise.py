@@ -63,7 +63,7 @@ def find_noise(F, D, squares, w, gate, tolerance, noise):
             new = j if new < 0 else new
             continue
         leverage += p * p / (gate * D[j])
-        subtract_row(F, w, j, p)
+        subtract_row(F, w, j, p, j)
     return new
 
 
