@@ -94,11 +94,11 @@ def path(d: int, rows: int, **options: Any) -> Run:
     return lambda: olsq.coefficient_path(X, y, **options)
 
 
-def rolling(d: int, rows: int) -> Run:
+def rolling(d: int, rows: int, **options: Any) -> Run:
     import olsq
 
     X, y = data(rows, d)
-    return lambda: olsq.RollingLeastSquares(max(100, 4 * d)).fit(X, y)
+    return lambda: olsq.RollingLeastSquares(max(100, 4 * d), **options).fit(X, y)
 
 
 def bank(n: int, rows: int) -> Run:
@@ -228,6 +228,8 @@ CASES: dict[str, Callable[[], Run]] = {
     "window, d 16": lambda: rolling(16, 8_000),
     "window, d 64": lambda: rolling(64, 4_000),
     "window, d 128": lambda: rolling(128, 2_000),
+    "fading window, d 64": lambda: rolling(64, 4_000, **FORGET),
+    "fading window's first rows, d 64": lambda: rolling(64, 64, forget=0.99),
     "window, one row": lambda: calls_of(1, window=100),
     "path of a window, d 4": lambda: path(4, 20_000, window=100),
     "path of a window, d 16": lambda: path(16, 8_000, window=100),

@@ -29,7 +29,7 @@ from olsq.forgetting.entries import (
 )
 from olsq.kernels import kernel
 from olsq.online.forms.error_kernels import factor_by_error
-from olsq.online.forms.factor.kernels import absorb_row, called, inline
+from olsq.online.forms.factor.kernels import absorb_unit, called, inline, load_unit
 from olsq.online.forms.factor.solving import solve, variances
 
 SMALLEST_SQUARE, LARGEST_SQUARE = 1e-250, 1e250  # between these no square has lost digits
@@ -105,13 +105,10 @@ def observe_as_they_are(F, D, shares, first, count):
     solve(F, D, theta)
     for i in range(count):
         j = (first + i) % d
-        for k in range(d):
-            w[k] = 0.0
-        # the row e_j with the target it already has, so that its error is 0
-        w[j] = 1.0
-        for q in range(m):
+        load_unit(w, j)
+        for q in range(m):  # the target that e_j already has, so that its error is 0
             w[d + q] = theta[q, j]
-        absorb_row(F, D, unused, w, 1.0, shares[j], error)
+        absorb_unit(F, D, unused, w, j, shares[j], error)
 
 
 @kernel(forceinline=True)

@@ -7,7 +7,14 @@ import numpy as np
 from olsq.online.forms.counting import COUNT, COUNT_SQUARED, WEIGHT, count_row
 from olsq.online.forms.counting import DECAY as GATES
 from olsq.online.forms.factor.careful import make_start, take_carefully
-from olsq.online.forms.factor.kernels import absorb_row, called, inline, load_row
+from olsq.online.forms.factor.kernels import (
+    absorb_row,
+    absorb_unit,
+    called,
+    inline,
+    load_row,
+    load_unit,
+)
 from olsq.online.forms.factor.learning import make_scratch
 from olsq.online.forms.factor.limits import EPS
 from olsq.online.windows.arrays import (
@@ -20,7 +27,7 @@ from olsq.online.windows.arrays import (
     SUM,
     Room,
 )
-from olsq.online.windows.bounds import count_columns, count_targets, is_settled
+from olsq.online.windows.bounds import count_columns, count_targets, is_settled, rounding_in
 from olsq.online.windows.limits import COARSEST_SCALE
 from olsq.online.windows.ring_kernels import (
     count_in,
@@ -103,10 +110,8 @@ def restore_ridge(state, window, lost, w, errors):
     for j in range(D.shape[0]):
         if ridge[j] == 0:
             continue
-        for k in range(w.shape[0]):
-            w[k] = 0.0
-        w[j] = 1.0
-        absorb_row(F, D, loss, w, 1.0, lost * ridge[j], errors)
+        load_unit(w, j)
+        absorb_unit(F, D, loss, w, j, lost * ridge[j], errors)
         columns[0, j] += lost * ridge[j]
         columns[1, j] = columns[0, j]
         bounds[j] += 2 * EPS * columns[0, j]
@@ -166,21 +171,24 @@ def take_unsettled(state, window, rows, t, limits, known, room, errors):
         return share, outcome
     for q in range(squares.shape[1]):
         errors[t, q] = room.errors[0, q]
-    tally[GATES] = 1.0  # a ridge does not fade, and no coefficient is held
+    tally[GATES] = 1.0  # a ridge does not fade
     fade_ring(window, gate)
     leaving = leaving_with(window, rows, t)
     for k in range(leaving):
         counts[SAMPLES] -= 1 if weight_in(window, slot_of(window, k)) > 0 else 0
     counts[SAMPLES] += 1 if weight > 0 else 0
     move_on(window, rows, t, leaving)
+    eps, ridge = rounding_in(window), 0.0
     for j in range(columns.shape[1]):
         columns[1, j] = columns[0, j]
-        window.bounds[j] += EPS * (columns[0, j] + weight * rows.X[t, j] * rows.X[t, j])
+        rounding = eps * (columns[0, j] + weight * rows.X[t, j] * rows.X[t, j])
+        window.bounds[j] = gate * window.bounds[j] + rounding
+        ridge += window.ridge[j]
     for q in range(squares.shape[1]):
         square = weight * rows.Y[t, q] * rows.Y[t, q]
-        squares[SUM, q] += square
-        squares[BOUND, q] += EPS * (squares[SUM, q] + square)
-    if leaving > 0 or gate < 1:
+        squares[SUM, q] = gate * squares[SUM, q] + square
+        squares[BOUND, q] = gate * squares[BOUND, q] + eps * (squares[SUM, q] + square)
+    if leaving > 0 or outcome > 0 or (gate < 1 and ridge > 0):  # in windows nothing is held
         build(state, window, limits, room)
     return share, outcome
 

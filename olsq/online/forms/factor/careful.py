@@ -23,6 +23,7 @@ from olsq.online.forms.factor.kernels import (
     inline,
     inner_product,
     load_row,
+    load_unit,
     subtract_row,
 )
 from olsq.online.forms.factor.limits import EXTENDED_FROM, FAINTEST_GATE, FAR, UNKNOWN, WILDEST
@@ -255,9 +256,7 @@ def hold(F, D, columns, tally, limits):
             D[j] = 0.0
             clear_row(F, j)
             continue
-        for k in range(d):
-            w[k] = 0.0
-        w[j] = 1.0
+        load_unit(w, j)
         for q in range(m):
             w[d + q] = theta[q, j]
         absorb_row(F, D, unused, w, 1.0, 4 * level, error)

@@ -23,11 +23,12 @@ from olsq.online.forms.factor.counters import is_sound
 from olsq.online.forms.factor.edges import check_call, check_state
 from olsq.online.forms.factor.form import FactorForm
 from olsq.online.forms.factor.kernels import (
-    absorb_from,
+    absorb_unit,
     called,
     copy_state,
     inline,
     load_row,
+    load_unit,
     subtract_row,
 )
 from olsq.online.forms.factor.noise import absorb_carefully, find_noise
@@ -49,26 +50,18 @@ def absorb_ridge(state, ridge, limits):
     for j in range(d):
         if ridge[j] == 0:
             continue
-        _load_unit(w, j)
+        load_unit(w, j)
         if sound:
-            absorb_from(F, D, loss, w, j, 1.0, ridge[j], error)
+            absorb_unit(F, D, loss, w, j, ridge[j], error)
         else:
             for k in range(d):
                 noise[k] = w[k]
             find_noise(F, D, columns[0], w, 1.0, noise_level(limits, d, tally), noise)
-            _load_unit(w, j)
+            load_unit(w, j)
             absorb_carefully(F, D, loss, w, 1.0, ridge[j], noise, error)
         columns[0, j] += ridge[j]
         columns[1, j] = columns[0, j]
         sound = sound or is_sound(D, columns, limits, tally)
-
-
-@inline
-def _load_unit(w, j):
-    """Fill w (d + m,) with the row e_j."""
-    for k in range(w.shape[0]):
-        w[k] = 0.0
-    w[j] = 1.0
 
 
 @called

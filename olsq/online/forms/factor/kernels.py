@@ -138,6 +138,14 @@ def load_row(w, X, Y, t):
 
 
 @inline
+def load_unit(w, j):
+    """Fill w (d + m,) with the row e_j and targets of 0."""
+    for k in range(w.shape[0]):
+        w[k] = 0.0
+    w[j] = 1.0
+
+
+@inline
 def write_errors(w, loss, gate, left, error):
     """Write the a-priori errors (m,) that are left in w; add them to the loss."""
     m = loss.shape[0]
@@ -152,6 +160,12 @@ def write_errors(w, loss, gate, left, error):
 def absorb_row(F, D, loss, w, gate, weight, error):
     """Absorb the row w (d + m,), which is destroyed; return what is left of its weight."""
     return absorb_from(F, D, loss, w, 0, gate, weight, error)
+
+
+@called
+def absorb_unit(F, D, loss, w, j, weight, error):
+    """Do :func:`absorb_row` for the row e_j, which may have targets."""
+    return absorb_from(F, D, loss, w, j, 1.0, weight, error)
 
 
 @inline
