@@ -30,6 +30,7 @@ from olsq.forgetting.entries import (
 from olsq.kernels import kernel
 from olsq.online.forms.error_kernels import factor_by_error
 from olsq.online.forms.factor.kernels import absorb_unit, called, inline, load_unit
+from olsq.online.forms.factor.registers import add_scaled, fma, load4, store
 from olsq.online.forms.factor.solving import solve, variances
 
 SMALLEST_SQUARE, LARGEST_SQUARE = 1e-250, 1e250  # between these no square has lost digits
@@ -52,23 +53,29 @@ def inflate(F, D, g, step, scratch):
     d, width, alpha = D.shape[0], F.shape[1], 1.0
     for k in range(width):
         scratch[k] = 0.0
-    last = d - 1
+    first, last = 0, d - 1
     while last >= 0 and g[last] == 0:
         last -= 1
+    while first < last and g[first] == 0:  # most are one coefficient's
+        first += 1
     for i in range(last, -1, -1):
         h = g[i]
-        for k in range(i + 1, last + 1):
+        for k in range(max(first, i + 1), last + 1):
             h += F[i, k] * g[k]
         h *= step
         share = D[i] * h
         if share == 0:
             continue
-        part = h / alpha
-        scratch[i] = share
-        for k in range(i + 1, width):
-            f, b = F[i, k], scratch[k]
-            F[i, k] = f - part * b
-            scratch[k] = b + share * f
+        part, k = h / alpha, i // 4 * 4  # b is 0 up to i
+        while k + 4 <= width:
+            f4, b4 = load4(F, i * width + k), load4(scratch, k)
+            store(F, i * width + k, add_scaled(f4, -part, b4))
+            store(scratch, k, add_scaled(b4, share, f4))
+            k += 4
+        for j in range(max(k, i), width):
+            f, b = F[i, j], scratch[j]
+            F[i, j] = fma(-part, b, f)
+            scratch[j] = fma(share, f, b)
         before = alpha
         alpha += share * h
         D[i] *= before / alpha
