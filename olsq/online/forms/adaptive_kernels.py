@@ -29,7 +29,13 @@ from olsq.forgetting.entries import (
 )
 from olsq.kernels import kernel
 from olsq.online.forms.error_kernels import factor_by_error
-from olsq.online.forms.factor.kernels import absorb_unit, called, inline, load_unit
+from olsq.online.forms.factor.kernels import (
+    absorb_unit,
+    called,
+    inline,
+    inner_product,
+    load_unit,
+)
 from olsq.online.forms.factor.registers import add_scaled, fma, load4, store
 from olsq.online.forms.factor.solving import solve, variances
 
@@ -59,10 +65,7 @@ def inflate(F, D, g, step, scratch):
     while first < last and g[first] == 0:  # most are one coefficient's
         first += 1
     for i in range(last, -1, -1):
-        h = g[i]
-        for k in range(max(first, i + 1), last + 1):
-            h += F[i, k] * g[k]
-        h *= step
+        h = step * inner_product(F, i, g, max(first, i), last + 1)
         share = D[i] * h
         if share == 0:
             continue
@@ -127,10 +130,7 @@ def power_of_two(size):
 @inline
 def image(F, D, i, x):
     """Compute entry i of ``R x``, with ``R = D^1/2 U``."""
-    total = x[i]
-    for k in range(i + 1, D.shape[0]):
-        total += F[i, k] * x[k]
-    return math.sqrt(D[i]) * total
+    return math.sqrt(D[i]) * inner_product(F, i, x, i, D.shape[0])
 
 
 @inline

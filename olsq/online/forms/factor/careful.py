@@ -47,11 +47,11 @@ def orthogonalise(basis, count, row):
     w = basis[count]
     for k in range(w.shape[0]):
         w[k] = row[k]
-    size = square = before = inner_product(basis, count, w, s)
+    size = square = before = inner_product(basis, count, w, 0, s)
     for _ in range(4):
         for i in range(count):
-            subtract_row(basis, w, i, inner_product(basis, i, w, s), 0)
-        square = inner_product(basis, count, w, s)
+            subtract_row(basis, w, i, inner_product(basis, i, w, 0, s), 0)
+        square = inner_product(basis, count, w, 0, s)
         if square > 0.25 * before:
             break
         before = square

@@ -100,9 +100,12 @@ def subtract_row(F, w, j, p, first):
 
 
 @inline
-def inner_product(A, i, w, n):
-    """Return the product of the first n entries of row i of an array and of w."""
-    width, k, even, odd = A.shape[1], 0, zero4(), zero4()
+def inner_product(A, i, w, first, n):
+    """Return the product of entries ``first``..n of row i of an array and of w.
+
+    Up to three entries before ``first`` may count too: where one of both is 0.
+    """
+    width, k, even, odd = A.shape[1], first // 4 * 4, zero4(), zero4()
     while k + 8 <= n:
         even = add_product(even, load4(A, i * width + k), load4(w, k))
         odd = add_product(odd, load4(A, i * width + k + 4), load4(w, k + 4))

@@ -9,6 +9,7 @@ import numpy as np
 from olsq.online.forms.factor.kernels import (
     called,
     clear_row,
+    inner_product,
     subtract_row,
     update_pivot,
     update_row,
@@ -28,9 +29,7 @@ def carried_noise(F, D, squares, noise, level, j):
     u, variance = np.zeros(j), noise[j] ** 2
     for i in range(j - 1, -1, -1):
         if D[i] > 0:
-            rest = F[i, j]
-            for k in range(i + 1, j):
-                rest -= F[i, k] * u[k]
+            rest = F[i, j] - inner_product(F, i, u, i, j)
             u[i] = rest
             variance += (rest * noise[i]) ** 2 + (level * rest) ** 2 * squares[i]
     return math.sqrt(variance)
