@@ -83,35 +83,6 @@ def absorb_squares(spread, X, gates, weights, start, stop):
             rotate_pair(spread[j, j + 1 :], x[j + 1 :], c, s, gates[t])
 
 
-@kernel()
-def sandwich_diagonal(spread, inverse, out):
-    """Compute the diagonal of ``P S P`` into ``out``; return ``tr(P S)``.
-
-    ``spread^T spread = S`` and ``inverse inverse^T = P``, both upper triangular.  None makes 0.
-    """
-    if spread is None:
-        return 0.0
-    d = inverse.shape[0]
-    half = np.zeros((d, d))  # spread @ inverse
-    used = 0.0
-    for i in range(d):
-        row = half[i]
-        for k in range(i, d):
-            factor, below = spread[i, k], inverse[k]
-            for j in range(k, d):
-                row[j] += factor * below[j]
-        for j in range(i, d):
-            used += row[j] * row[j]
-    for j in range(d):
-        out[j] = 0.0
-        for i in range(d):
-            total = 0.0
-            for k in range(max(i, j), d):
-                total += half[i, k] * inverse[j, k]
-            out[j] += total * total
-    return used
-
-
 @kernel(forceinline=True)
 def record(trace, t, theta, loss, tally, rank, used):
     """Write the state after row t into the trace, except variances."""

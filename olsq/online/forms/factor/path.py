@@ -12,7 +12,6 @@ from olsq.online.forms.counting import (
     count_row,
     record,
     record_counts,
-    sandwich_diagonal,
 )
 from olsq.online.forms.factor.carrying import (
     absorb_and_carry,
@@ -30,7 +29,7 @@ from olsq.online.forms.factor.counters import (
 from olsq.online.forms.factor.kernels import called, inline, rank_of
 from olsq.online.forms.factor.learning import absorb_sound_row, make_scratch
 from olsq.online.forms.factor.registers import fma
-from olsq.online.forms.factor.solving import solve, variances
+from olsq.online.forms.factor.solving import sandwich_diagonal, solve, variances
 
 
 @inline

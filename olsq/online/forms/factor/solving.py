@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from olsq.online.forms.factor.kernels import inline
+import numpy as np
+
+from olsq.online.forms.factor.kernels import called, inline, inner_product, subtract_row
 from olsq.online.forms.factor.registers import (
     add_product,
     add_scaled,
@@ -59,6 +61,29 @@ def variances(F, D, inverse, out):
         for c in range(i, d):
             v += inverse[i, c] * inverse[i, c] / D[c]
         out[i] = v
+
+
+@called
+def sandwich_diagonal(spread, inverse, out):
+    """Compute the diagonal of ``P S P`` into ``out`` (d,); return ``tr(P S)``.
+
+    ``spread^T spread = S`` and ``inverse inverse^T = P``, both upper triangular.  None makes 0.
+    """
+    if spread is None:
+        return 0.0
+    d, used = inverse.shape[0], 0.0
+    half = np.zeros((d, d))  # spread inverse
+    for i in range(d):
+        row = half[i]
+        for k in range(i, d):
+            subtract_row(inverse, row, k, -spread[i, k], k)
+        used += inner_product(half, i, row, i, d)
+    for j in range(d):
+        row, out[j] = inverse[j], 0.0
+        for i in range(d):
+            part = inner_product(half, i, row, max(i, j), d)
+            out[j] += part * part
+    return used
 
 
 @inline
