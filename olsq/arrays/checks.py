@@ -153,6 +153,12 @@ def check_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def check_flags(**flags: Any) -> None:
+    """Raise ValueError, naming it, for a flag that is not one: see :func:`check_flag`."""
+    for name, value in flags.items():
+        check_flag(name, value)
+
+
 def check_integer(name: str, value: Any, least: int, *, optional: bool = False) -> None:
     """Raise ValueError unless a value is an integer >= ``least``, or None where it may be."""
     if not (is_integer(value, least) or (optional and value is None)):
@@ -204,6 +210,8 @@ def check_forget(
 
     ``signed`` says whether factors may be negative; None where they never may.
     """
+    if signed is not None:
+        check_flag("signed", signed)
     if log_forget is not None:
         if forget is not None:
             raise ValueError(f"give {name} or log_{name}, not both: they are the same gates")

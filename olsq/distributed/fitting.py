@@ -19,6 +19,7 @@ from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from olsq.arrays.checks import check_flag
 from olsq.distributed.partitions import new_array, partitions
 from olsq.distributed.work import Work, predict_partition
 from olsq.forgetting import Forgetting
@@ -120,6 +121,7 @@ def fit(
     >>> est.coef_.round(6), round(float(est.intercept_), 6), est.n_samples_seen_
     (array([ 1. , -2. ,  0.5]), 3.0, 10000)
     """
+    check_flag("compute", compute)
     per_row = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
     parameters, per_row = with_forget(parameters, per_row, forget)
     if window is not None:

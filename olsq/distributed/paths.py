@@ -24,6 +24,7 @@ from dask.core import get, istask
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from olsq.arrays.checks import check_flag
 from olsq.distributed.fitting import (
     Graph,
     add_merge_tree,
@@ -207,7 +208,8 @@ def coefficient_path(
     unknown = sorted(parameters.keys() - defaults.keys())
     if unknown:
         raise TypeError(f"{unknown[0]!r} is not a parameter of coefficient_path")
-    if not parameters.pop("statistics", True):
+    check_flag("reread", reread)
+    if not check_flag("statistics", parameters.pop("statistics", True)):
         raise ValueError("statistics=False is not offered here: leave statistics out")
     length = check_horizon(horizon)
     if isinstance(length, Duration) and is_array(X):

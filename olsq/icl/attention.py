@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import check_number, check_scalar, check_sizes
+from olsq.arrays.checks import check_flags, check_number, check_scalar, check_sizes
 from olsq.icl.weights import AttentionWeights, check_weights, floating, products, shaped
 
 
@@ -64,6 +64,7 @@ def attention_update(
     >>> attention_update(jnp.array([[1.0], [2.0], [3.0]]), weights, context=-1)[:, 0]
     Array([ 5., 10., 15.], dtype=float32)
     """
+    check_flags(softmax=softmax, causal=causal)
     weights = check_weights(weights)
     tokens = shaped("tokens", tokens, ("N", weights.key.shape[-1]))
     return _update(tokens, weights, softmax, causal, context)
@@ -100,6 +101,7 @@ def attend(
     >>> attend(jnp.ones((2, 1)), from_products(jnp.eye(1), jnp.eye(1)), causal=True)[:, 0]
     Array([2., 3.], dtype=float32)
     """
+    check_flags(softmax=softmax, causal=causal)
     weights = check_weights(weights)
     tokens = shaped("tokens", tokens, ("N", weights.key.shape[-1]))
     check_scalar("damping", damping)

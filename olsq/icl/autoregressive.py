@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.arrays.unshared import unshared
 from olsq.icl.autoregressive_optima import numbers
 
@@ -69,7 +70,7 @@ def contexts(
     """
     if not mu >= 1.0:
         raise ValueError(f"mu must be at least 1, got {mu}")
-    if paired and dim % 2:
+    if check_flag("paired", paired) and dim % 2:
         raise ValueError(f"dim must be even to pair eigenvalues, got {dim}")
     rng = np.random.default_rng(seed)
     turns = rng.uniform(0.0, 2.0 * np.pi / mu, size=(n, dim // 2 if paired else dim))

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_integer, check_number
+from olsq.arrays.checks import check_flag, check_integer, check_number
 from olsq.icl.autoregressive_optima import inverse_start, numbers
 from olsq.icl.weights import shaped
 
@@ -202,7 +202,7 @@ def _row_loss(
     rotations: bool,
 ) -> jax.Array:
     dim = c.shape[0]
-    if rotations and dim % 2:
+    if check_flag("rotations", rotations) and dim % 2:
         raise ValueError(f"d must be even for rotations, got {dim}")
     rows, other_squares, size = c.sum(-1), squares - middle**2, (c**2).sum()
     if rotations:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_scalar, check_sizes
+from olsq.arrays.checks import check_flag, check_scalar, check_sizes
 from olsq.icl.weights import AttentionWeights, floating, from_products, matrix, shaped
 
 
@@ -242,6 +242,7 @@ def merge_weights(
     check_sizes(1, width=width)
     check_sizes(2, length=length)
     check_scalar("sharpness", sharpness)
+    check_flag("clear", clear)
     if length < width:
         raise ValueError(f"length must be at least the width {width}, got {length}")
     if clear and np.any(np.asarray(sharpness) != 1.0):

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_number, check_scalar, check_sizes
+from olsq.arrays.checks import check_flags, check_number, check_scalar, check_sizes
 from olsq.icl.constructions import with_positions
 from olsq.icl.weights import AttentionWeights, from_products, matrix, shaped
 
@@ -60,6 +60,7 @@ def dynamics_tokens(
            [0., 2., 1.],
            [0., 3., 2.]], dtype=float32)
     """
+    check_flags(targets=targets, positions=positions)
     states = shaped("states", states, ("T", "d"))
     d = states.shape[-1]
     start = jnp.zeros_like(states) if w0 is None else -states @ shaped("w0", w0, (d, d)).mT

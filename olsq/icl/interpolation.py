@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.arrays.checks import check_scalar, refuse
+from olsq.arrays.checks import check_flag, check_scalar, refuse
 from olsq.icl.weights import AttentionWeights, Products, from_products, products
 
 
@@ -90,7 +90,7 @@ def interpolate(
     Array(5., dtype=float32)
     """
     check_scalar("fraction", fraction)
-    ours = rescale(weights, reference) if correct else products(weights)
+    ours = rescale(weights, reference) if check_flag("correct", correct) else products(weights)
     theirs = products(reference)
     if ours.key_query.shape != theirs.key_query.shape:
         raise ValueError("weights and reference must have the same heads and width")

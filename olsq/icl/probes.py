@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_number
+from olsq.arrays.checks import check_flag, check_number
 from olsq.icl.dynamics import previous
 from olsq.icl.weights import floating, shaped
 
@@ -101,7 +101,7 @@ def linear_probe(
     if not 0 < cut < n:
         raise ValueError(f"train must leave sequences on both sides of the split, got {train}")
 
-    if each_token:
+    if check_flag("each_token", each_token):
         coef, intercept = jax.vmap(_fit, in_axes=(1, 1, None))(x[:cut], y[:cut], ridge)
     else:
         flat = (part[:cut].reshape(-1, part.shape[-1]) for part in (x, y))

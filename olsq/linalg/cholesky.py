@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.linalg.inputs import as_rows, backend_of, check_square, flatten_batch, prepare
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def cholesky_downdate(factor: Any, x: Any, *, lower: bool = False) -> Any:
 
 def _call_backend(function: str, factor: Any, x: Any, lower: bool) -> Any:
     """Check and lay out arguments as upper factors and rows, call the backend, undo the layout."""
+    check_flag("lower", lower)
     factor, x = prepare(factor=factor, x=x)
     rows = as_rows("x", x, factor, check_square(factor), columns=True)
     R = factor.swapaxes(-1, -2) if lower else factor

@@ -8,6 +8,7 @@ import numpy as np
 
 from olsq.arrays.checks import (
     broadcast_shapes,
+    check_flag,
     check_forget,
     check_order,
     check_real,
@@ -87,6 +88,7 @@ def check_numbers(
 
 def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causal: bool) -> None:
     """Check the arguments that are not arrays: window, tolerance, steps."""
+    check_flag("causal", causal)
     if window is not None:
         if not is_integer(window, 1):
             raise ValueError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
+import inspect
 from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import equinox as eqx
@@ -11,6 +13,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_flag
 from olsq.nn.diagnostics import Diagnostics
 from olsq.nn.parts import check_segment_ids, check_stream
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -41,6 +44,14 @@ class MixerState(NamedTuple):
     rule: Any
 
     __repr__ = brief_repr
+
+
+@functools.cache
+def _flags(kind: type) -> set[str]:
+    """Return the options of a mixer that are True or False, by their annotations."""
+    makers = (inspect.signature(base.__init__) for base in kind.__mro__ if base is not object)
+    every = (p for maker in makers for p in maker.parameters.values())
+    return {p.name for p in every if p.annotation in (bool, "bool")}
 
 
 class Mixer(eqx.Module):
@@ -74,6 +85,8 @@ class Mixer(eqx.Module):
         # Set in every instance, whatever its __init__ does: Equinox treats a layer without one of
         # its fields as another type of object.
         self = super().__new__(cls)
+        for name in _flags(cls) & kwargs.keys():
+            check_flag(name, kwargs[name])
         for field in dataclasses.fields(cls):
             if field.default is not dataclasses.MISSING:
                 object.__setattr__(self, field.name, field.default)

@@ -12,7 +12,7 @@ from olsq import attention
 from olsq.arrays.checks import check_sizes
 from olsq.nn.gated import ChannelDecay, Gated
 from olsq.nn.heads import Gate, HeadMixer
-from olsq.nn.parts import LowRank, split_keys
+from olsq.nn.parts import LowRank, as_bool, split_keys
 
 
 class SteppedMixer(HeadMixer):
@@ -34,7 +34,7 @@ class SteppedMixer(HeadMixer):
 class ReflectingMixer(HeadMixer):
     """Mixer whose step size may be doubled, which makes reflections of steps."""
 
-    negative_eigenvalues: bool = eqx.field(static=True)
+    negative_eigenvalues: bool = eqx.field(static=True, converter=as_bool)
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class KDA(HeadMixer):
     admit: Gate | None
     decay: ChannelDecay
     reading: LowRank | None
-    negative_eigenvalues: bool = eqx.field(static=True)
+    negative_eigenvalues: bool = eqx.field(static=True, converter=as_bool)
 
     rule = staticmethod(attention.kda)
 

@@ -13,7 +13,7 @@ from olsq import attention
 from olsq.arrays.checks import check_number, check_sizes
 from olsq.nn.gated import Gated
 from olsq.nn.heads import WIDTH, Gate
-from olsq.nn.parts import Linear, ShortConvolution, split_keys
+from olsq.nn.parts import Linear, ShortConvolution, as_bool, split_keys
 
 
 class GatedDeltaProduct(Gated):
@@ -57,7 +57,7 @@ class GatedDeltaProduct(Gated):
 
     rates: Gate
     steps: int = eqx.field(static=True)
-    negative_eigenvalues: bool = eqx.field(static=True)
+    negative_eigenvalues: bool = eqx.field(static=True, converter=as_bool)
 
     rule = staticmethod(attention.gated_delta_product)
 

@@ -14,7 +14,7 @@ from olsq import attention
 from olsq.nn.delta import KDA
 from olsq.nn.gated import Gated
 from olsq.nn.heads import Gate
-from olsq.nn.parts import LowRank, at_least_float32, split_keys
+from olsq.nn.parts import LowRank, as_bool, at_least_float32, split_keys
 
 SMALLEST_NOISE = 0.01  # r, precision and step bound at the start: those of the published layers
 SMALLEST_PRECISION = 0.1
@@ -70,7 +70,7 @@ class KalmanDelta(KDA):
 
     drift: LowRank | Gate
     precision: Array  # (H,)
-    isotropic: bool = eqx.field(static=True)
+    isotropic: bool = eqx.field(static=True, converter=as_bool)
     rule = staticmethod(attention.kalman_delta)
 
     def __init__(

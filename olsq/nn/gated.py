@@ -13,7 +13,7 @@ from jax import Array
 from olsq.arrays.checks import shown
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.kinds import kind
-from olsq.nn.parts import LowRank, at_least_float32, bounded_exp, split_keys
+from olsq.nn.parts import LowRank, as_bool, at_least_float32, bounded_exp, split_keys
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps that Mamba's gates start with
 # Measured with Mesa over 50 runs: from gates of one half no seed learned noisy recall in 300 steps,
@@ -33,7 +33,7 @@ class Gated(HeadMixer):
     speed: Array | None  # (H,)
     forget_bound: float | None = eqx.field(static=True)
     forget_floor: float = eqx.field(static=True)
-    signed: bool = eqx.field(static=True)
+    signed: bool = eqx.field(static=True, converter=as_bool)
     signs: ClassVar[bool] = False  # whether the rule takes gates below 0
 
     def __init__(

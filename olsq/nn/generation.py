@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import concrete
+from olsq.arrays.checks import check_flag, concrete
 from olsq.nn.prompts import choose_rows, read_prompts, take_rows
 from olsq.nn.sampling import Sampling, check_whole, draw, read_stops, row_keys
 
@@ -117,6 +117,7 @@ def generate(
     >>> model.generate([[3, 1], [4]], 5, temperature=0).shape
     (2, 5)
     """
+    stream, return_state = check_flag("stream", stream), check_flag("return_state", return_state)
     steps = check_whole("steps", steps, 1)
     sampling = Sampling.checked(
         temperature, top_k, top_p, min_p, repetition_penalty, model.vocab_size

@@ -21,6 +21,7 @@ from olsq.nn.parts import (
     RMSNorm,
     Shift,
     ShortConvolution,
+    as_bool,
     at_least_float32,
     scale_to_unit,
     split_keys,
@@ -87,7 +88,7 @@ class HeadMixer(Mixer):
     value_map: ValueMap = eqx.field(static=True)
     gate_map: GateMap = eqx.field(static=True)
     nu: int = eqx.field(static=True)
-    normalise: bool = eqx.field(static=True)
+    normalise: bool = eqx.field(static=True, converter=as_bool)
     convolved: tuple[str, ...] = eqx.field(static=True)
 
     rule: ClassVar[Callable[..., Any]]
@@ -275,7 +276,7 @@ def split_channels(x: Array, heads: int) -> Array:
 class JointlyNormed(HeadMixer):
     """Mixer whose heads may share one RMS norm of their outputs, with ``joint_norm=True``."""
 
-    joint_norm: bool = eqx.field(static=True)
+    joint_norm: bool = eqx.field(static=True, converter=as_bool)
 
     def __init__(self, dim: int, *, joint_norm: bool = False, **options: Any) -> None:
         super().__init__(dim, **options)

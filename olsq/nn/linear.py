@@ -14,7 +14,15 @@ from olsq.arrays.checks import check_number, check_sizes
 from olsq.nn.base import MixerState
 from olsq.nn.gated import Gated
 from olsq.nn.heads import Gate, HeadMixer, JointlyNormed
-from olsq.nn.parts import LowRank, at_least_float32, bounded_exp, positions, rotate, split_keys
+from olsq.nn.parts import (
+    LowRank,
+    as_bool,
+    at_least_float32,
+    bounded_exp,
+    positions,
+    rotate,
+    split_keys,
+)
 
 RANK = 16  # of projections to a gate per key dimension
 GATE_CAP = 15.0  # of xLSTM's gates, softly
@@ -47,7 +55,7 @@ class LinearAttention(HeadMixer):
     (1, 2, 4, 4)
     """
 
-    normaliser: bool = eqx.field(static=True)
+    normaliser: bool = eqx.field(static=True, converter=as_bool)
     rule = staticmethod(attention.linear)
 
     def __init__(

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import check_number, check_sizes
+from olsq.arrays.checks import check_flags, check_number, check_sizes
 from olsq.nn.base import ABSENT
 from olsq.nn.blocks import Backbone, Remat, States
 from olsq.nn.configuration import encode
 from olsq.nn.decoding import Decoder
 from olsq.nn.kinds import kind
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
-from olsq.nn.parts import NORM_EPS, check_tokens, dropout, split_keys
+from olsq.nn.parts import NORM_EPS, as_bool, check_tokens, dropout, split_keys
 from olsq.nn.surgery import with_solver
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -94,7 +94,7 @@ class LanguageModel(Decoder):
     backbone: Backbone
     vocab_size: int = eqx.field(static=True)
     soft_cap: float | None = eqx.field(static=True)
-    scale_embedding: bool = eqx.field(static=True)
+    scale_embedding: bool = eqx.field(static=True, converter=as_bool)
     dtype: Dtype = eqx.field(static=True)
     # The constructor's arguments, for files, except those that only affect the initial weights.
     configuration: str = eqx.field(static=True)
@@ -122,6 +122,7 @@ class LanguageModel(Decoder):
         key: Array,
     ) -> None:
         check_sizes(vocab_size=vocab_size, dim=dim, blocks=blocks, heads=heads)
+        check_flags(tied=tied, scale_embedding=scale_embedding)
         if dtype not in get_args(Dtype):
             raise ValueError(f"dtype must be one of {get_args(Dtype)}, got {dtype!r}")
         if initialisation not in get_args(Initialisation):

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import check_number, refuse, shown
+from olsq.arrays.checks import check_flag, check_number, refuse, shown
 from olsq.arrays.unshared import unshared
 from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
@@ -21,6 +21,11 @@ from olsq.sequence.jax.pieces import delay, running_max
 
 UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
 NORM_EPS = 1e-6
+
+
+def as_bool(value: bool) -> bool:
+    """Return a flag as Python's: Equinox takes NumPy's for an array, which no static field is."""
+    return bool(value)
 
 
 class Linear(eqx.Module):
@@ -137,7 +142,7 @@ class ShortConvolution(eqx.Module):
 
     def __init__(self, width: int, channels: int, *, key: Array, bias: bool = False) -> None:
         self.kernel = jax.random.normal(key, (width, channels)) / math.sqrt(width)
-        self.bias = jnp.zeros(channels) if bias else None
+        self.bias = jnp.zeros(channels) if check_flag("bias", bias) else None
 
     def __call__(
         self, x: Array, recent: Array | None, segment_ids: Array | None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from olsq.arrays.checks import check_flag
 from olsq.arrays.reals import real_array
 from olsq.online.calls.checked import check_once
 from olsq.online.estimators.base import StreamingRegressor
@@ -109,6 +110,7 @@ class DelayedTargets:
             If the row cannot be learned later, a time is missing or goes back, or the target of a
             row one horizon before has not been given; nothing has changed then.
         """
+        return_std = return_std is not False and check_flag("return_std", return_std)
         now, timing = self._read(time), self._check_row(x, sample_weight, time)
         X, std = np.atleast_2d(x), None
         if return_std:  # refused before anything is learned where there is none
@@ -194,10 +196,9 @@ class DelayedTargets:
         """
         self._numbers(y)  # refused before anything changes
         options: dict[str, Any] = {"sample_weight": sample_weight, "time": time}
+        prediction: Any = self.predict(x, **options, return_std=return_std)
         if return_std:
-            prediction, std = self.predict(x, **options, return_std=True)
-            return prediction, self.learn(y), std
-        prediction = self.predict(x, **options)
+            return prediction[0], self.learn(y), prediction[1]
         return prediction, self.learn(y)
 
     def _check_row(self, x: Any, sample_weight: Any, time: Any) -> Timing | None:

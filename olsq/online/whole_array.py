@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import is_integer, shown
+from olsq.arrays.checks import check_flags, is_integer, shown
 from olsq.arrays.reals import real_array
 from olsq.online.horizon import path_with_horizon
 from olsq.online.inference.robust import errors_in_window, refuse_maxlags
@@ -145,6 +145,7 @@ def coefficient_path(
     True
     """
     options = {name: v for name, v in locals().items() if name not in SET_APART}
+    check_flags(fit_intercept=fit_intercept, statistics=statistics)
     if type(horizon) is not int or horizon != 1:
         options["by"] = by
         return path_with_horizon(coefficient_path, X, y, horizon, options)

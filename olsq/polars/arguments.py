@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.checks import check_choice, check_flag, shown
 from olsq.forgetting.base import Forgetting
 from olsq.online import RecursiveLeastSquares, coefficient_path
 from olsq.polars.regression import OUTPUTS, Regression
@@ -29,7 +29,8 @@ def build(target: pl.Expr, arguments: dict[str, Any], *, one_fit: bool) -> pl.Ex
     check_choice(output, "output", OUTPUTS)
     check_choice(options["missing"], "missing", MISSING)
     _check_single(target, "the target")
-    expressions, names = _parse_regressors(regressors, bool(options["fit_intercept"]))
+    has_intercept = check_flag("fit_intercept", options["fit_intercept"])
+    expressions, names = _parse_regressors(regressors, has_intercept)
     options, columns = _split_options(options)
     _try_on_two_rows(len(names), options, columns, one_fit)
     regression = Regression(names, output, options, tuple(columns), one_fit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from olsq.arrays.checks import check_integer
+from olsq.arrays.checks import check_flag, check_integer
 from olsq.solvers.base import Solver
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Recursive(Solver):
 
     def __post_init__(self) -> None:
         check_integer("chunk", self.chunk, 1)
+        check_flag("reverse", self.reverse)
 
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.recursive import NumpyRecursive

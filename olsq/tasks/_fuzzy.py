@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.tasks._checks import check_integers, generator
 from olsq.tasks.tokens import IGNORE, Tokens
 
@@ -75,6 +76,7 @@ def fuzzy_recall(
         vocab=(vocab, 2 * max(key_letters, value_letters) + 1),
         length=(length, 2 * (key_letters + value_letters) + 1),
     )
+    check_flag("test", test)
     if vocab**key_letters >= 2**63:
         raise ValueError(
             f"key_letters must be so few that there are fewer than 2**63 words, got {key_letters} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.tasks._checks import check_integers, check_reals, generator
 from olsq.tasks.tokens import IGNORE, Tokens
 
@@ -139,6 +140,7 @@ def _recall(
     test: bool,
 ) -> Tokens:
     check_integers(n=(n, 0), vocab=(vocab, noise_vocab + 2), length=(length, 4))
+    check_flag("test", test)
     if length % 2:
         raise ValueError(f"length must be even, got {length}")
     rng = generator(seed)
@@ -244,6 +246,7 @@ def mqar(
     if length % 2:
         raise ValueError(f"length must be even, got {length}")
     check_reals(power_a=(power_a, -np.inf))
+    check_flag("random_non_queries", random_non_queries)
     rng = generator(seed)
     data = Tokens(np.full((n, length), BLANK), np.full((n, length), IGNORE))
     n_keys = vocab // 2 - 1

@@ -7,6 +7,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.tasks._checks import check_integers, generator
 from olsq.tasks.tokens import Tokens
 
@@ -114,9 +115,7 @@ def word_problem(
     ([4, 0, 1, 1, 1, 4], [4, 4, 2, 4, 2, 1])
     """
     check_integers(n=(n, 0), degree=(degree, 2, MOST_DEGREE), length=(length, 1))
-    if not isinstance(even, (bool, np.bool_)):
-        raise TypeError(f"even must be True or False, got {even!r}")
-    table = _products(degree, bool(even))
+    table = _products(degree, check_flag("even", even))
     inputs = generator(seed).integers(len(table), size=(n, length))
     targets = inputs.copy()
     for t in range(1, length):

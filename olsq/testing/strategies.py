@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.testing.kinds import KINDS, MIXED, Breakage, Stream, break_stream
 
 Size = int | tuple[int, int]  # a size, or its smallest and largest
@@ -98,7 +99,7 @@ def gates(
     array([1., 1., 1.])
     """
     t = draw(_size(length))
-    factors = st.sampled_from((*FACTORS, 0.0) if resets else FACTORS)
+    factors = st.sampled_from((*FACTORS, 0.0) if check_flag("resets", resets) else FACTORS)
     if resets or draw(st.booleans()):
         return draw(_filled(t, factors, dtype))
     return np.full(t, draw(factors), dtype)

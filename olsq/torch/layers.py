@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from olsq.arrays.checks import check_flag, check_flags
 from olsq.torch.calls import wrap
 
 gated_delta, mesa = wrap("gated_delta"), wrap("mesa")
@@ -88,6 +89,7 @@ class HeadLayer(nn.Module):
         norm_eps: float,
     ) -> None:
         super().__init__()
+        check_flags(output_gate=output_gate, convolution_bias=bias)
         if key_size is None:
             if dim % heads:
                 raise ValueError(f"dim {dim} must be a multiple of heads {heads}: or give key_size")
@@ -337,7 +339,8 @@ class GatedDelta(HeadLayer):
         )
         if gate_map not in ("swish", "silu", "sigmoid"):
             raise ValueError(f"gate_map must be 'swish', 'silu' or 'sigmoid', got {gate_map!r}")
-        self.gate_kind, self.negative_eigenvalues = gate_map, negative_eigenvalues
+        self.gate_kind = gate_map
+        self.negative_eigenvalues = check_flag("negative_eigenvalues", negative_eigenvalues)
         self.a_proj = nn.Linear(dim, heads, bias=False)
         self.b_proj = nn.Linear(dim, heads, bias=False)
         self.A_log = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_sizes
+from olsq.arrays.checks import check_flag, check_sizes
 from olsq.train.losses import IGNORE
 
 __all__ = ["Packed", "pack"]
@@ -93,6 +93,7 @@ def plan(sizes: Sequence[int], length: int, *, split: bool = True) -> list[list[
     Errors are those of :func:`pack`.
     """
     check_sizes(length=length)
+    check_flag("split", split)
     pieces: list[Piece] = []
     for number, size in enumerate(sizes):
         if size > length + 1 and not split:

@@ -12,7 +12,7 @@ import optax
 from jax import Array
 from jax.extend.core import Jaxpr, jaxpr_as_fun, jaxprs_in_params
 
-from olsq.arrays.checks import check_sizes
+from olsq.arrays.checks import check_flag, check_sizes
 from olsq.sequence.jax.programs import quickly_compiled
 from olsq.train.losses import COUNT, BatchLoss, check_extra
 
@@ -106,7 +106,7 @@ def make_step(
     def run(arguments: Any, model: Any, state: Any) -> tuple[Any, Any, Metrics]:
         return update(model, state, *arguments)
 
-    donated = "all-except-first" if donate else "none"
+    donated = "all-except-first" if check_flag("donate", donate) else "none"
     compiled = quickly_compiled(run, eqx.filter_jit, donate=donated)
 
     def step(model: Any, state: Any, *batch: Any, **options: Any) -> tuple[Any, Any, Metrics]:

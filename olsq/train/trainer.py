@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from olsq.arrays.checks import check_sizes
+from olsq.arrays.checks import check_flag, check_sizes
 from olsq.nn import shard, shard_batch
 from olsq.train.batches import batches_from, check_batches
 from olsq.train.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
@@ -213,7 +213,7 @@ class Trainer:
 
     def fit(self, *, resume: bool = False) -> Self:
         """Train to the last step, from the checkpoint in the directory if asked to."""
-        if resume:
+        if check_flag("resume", resume):
             self.resume()
         for _ in self.run():
             pass

@@ -99,6 +99,8 @@ def test_errors_of_layers():
         layer(torch.ones(1, 2, 8), state=(1, 2))
     with pytest.raises(ValueError, match="must be a multiple of heads"):
         olsq.torch.GatedDelta(8, heads=3)
+    with pytest.raises(ValueError, match="output_gate must be True or False"):
+        olsq.torch.Mesa(8, heads=2, output_gate="False")
     with pytest.raises(ValueError, match=r"lack q_proj\.weight"):
         olsq.torch.Mesa.from_fla({})
     weights = layer.state_dict()

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import refuse
+from olsq.arrays.checks import check_flag, refuse
 from olsq.attention.arguments import (
     check_gates,
     check_inputs,
@@ -129,6 +129,7 @@ def kalman_delta(
     >>> o[0, :, 0, 0], state.covariance[0, 0]
     (Array([0.5      , 0.6666667, 0.75     ], dtype=float32), Array([0.25], dtype=float32))
     """
+    check_flag("isotropic", isotropic)
     tokens, layout = check_inputs(
         q,
         k,

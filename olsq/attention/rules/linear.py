@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.arrays.checks import check_choice, check_integer
+from olsq.arrays.checks import check_choice, check_flag, check_integer
 from olsq.attention.arguments import check_inputs
 from olsq.attention.one_token import one_token, sequence_rule
 from olsq.attention.recurrences.linear import gated_linear
@@ -106,6 +106,7 @@ def linear(
     """
     check_choice(feature_map, "feature_map", FEATURE_MAPS)
     check_integer("nu", nu, 1)
+    check_flag("normalise", normalise)
     tokens, layout = check_inputs(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
     if feature_map != "identity":
         q, k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))

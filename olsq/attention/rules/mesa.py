@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import check_flag
 from olsq.attention.arguments import check_positive
 from olsq.attention.one_token import run_one_token, sequence_rule
 from olsq.attention.regression import (
@@ -193,7 +194,7 @@ def mesa_step(
     >>> round(float(o[0, 0, 0]), 3)
     0.5
     """
-    if solver is not None or signed:
+    if solver is not None or check_flag("signed", signed):
         return run_one_token(
             mesa,
             {"q": q, "k": k, "v": v},

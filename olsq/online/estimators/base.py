@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.arrays.reals import real_array
 from olsq.online.calls import one_row
 from olsq.online.calls.checked import check_once, checked_now
@@ -182,7 +183,7 @@ class StreamingRegressor(CheckedCalls):
             raise ValueError(
                 f"step takes one row, got x of shape {np.shape(x)} and y of shape {np.shape(y)}"
             )
-        if return_std:
+        if return_std is not False and check_flag("return_std", return_std):
             with self._locked():
                 weight = check_weight_of_row(sample_weight)
                 deviation = self._deviation_before(X, weight)
@@ -237,6 +238,7 @@ class StreamingRegressor(CheckedCalls):
         CoefficientPath
             O(n d) memory, for these rows only.
         """
+        statistics = check_flag("statistics", statistics)
         options = {"forget": forget, "times": times, "statistics": statistics}
         return self._path(X, y, sample_weight, **options)
 

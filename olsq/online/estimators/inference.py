@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr
 
-from olsq.arrays.checks import is_integer, shown
+from olsq.arrays.checks import check_flag, is_integer, shown
 from olsq.online.estimators.uncertainty import Uncertainty
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import split_intercept
@@ -317,6 +317,7 @@ class Inference(Uncertainty):
         """
         if not is_integer(size, 0):
             raise ValueError(f"size must be a whole number of draws, got {shown(size)}")
+        check_flag("return_intercept", return_intercept)
         generator = np.random.default_rng(rng)
         if (other := self._before_first_row()) is not None:
             options: dict[str, Any] = {"sigma2": sigma2, "return_intercept": return_intercept}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice, check_rows_held, is_integer, shown
+from olsq.arrays.checks import check_choice, check_flag, check_rows_held, is_integer, shown
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.call import Origin
 from olsq.online.conventions import locked
@@ -263,5 +263,6 @@ class RollingLeastSquares(WindowParameters, Inference):
             refuse_complex_data(f"cov={cov!r}", instead, X=X, y=y)
             if "_origin" in self.__dict__ and self._origin.is_complex:
                 raise TypeError(f"coef_ is complex, and cov={cov!r} takes real rows: {instead}")
+        statistics = check_flag("statistics", statistics)
         options = {"forget": forget, "times": times, "statistics": statistics}
         return self._path(X, y, sample_weight, robust=robust, **options)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_choice
+from olsq.arrays.checks import check_choice, check_flag
 from olsq.arrays.reals import real_array
 from olsq.online.calls import one_row
 from olsq.online.estimators.coefficients import Coefficients
@@ -140,6 +140,7 @@ class Uncertainty(Coefficients):
         >>> float(mean[0].round(6)), float(std[0].round(6))
         (3.18, 0.166933)
         """
+        return_std = return_std is not False and check_flag("return_std", return_std)
         if not return_std:
             with self._at_work():
                 if (short := one_row.predict(self, X)) is not None:

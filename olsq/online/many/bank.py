@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import is_integer, shown
+from olsq.arrays.checks import check_flag, is_integer, shown
 from olsq.arrays.reals import real_array
 from olsq.online.calls.history import kept_values
 from olsq.online.conventions import from_options
@@ -219,7 +219,7 @@ class FilterBank(BankMaking, BankUncertainty):
             As :meth:`partial_fit`.
         """
         with self._locked():
-            if return_std:
+            if return_std is not False and check_flag("return_std", return_std):
                 asked = "_state" in self.__dict__ or self.prior is not None
                 std = self._deviation_before(X, sample_weight, which) if asked else np.inf
                 before, residual = self.step(X, y, sample_weight=sample_weight, which=which)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import check_flag
 from olsq.arrays.reals import real_array
 from olsq.online.estimators.prediction import clip_to_finite
 from olsq.online.estimators.uncertainty import noise_of_rows
@@ -159,6 +160,7 @@ class BankUncertainty(BankReading):
         As :meth:`RecursiveLeastSquares.sample_coef`; O(d^3) per filter and O(d^2) per draw.
         """
         check_number(size, "size")
+        check_flag("return_intercept", return_intercept)
         with self._locked():
             state, kind = self._state_or_raise(), self._kind
             filters = np.arange(len(state)) if which is None else check_index(which, len(state))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_flags
 from olsq.online.forms.student import check_level, p_values, t_inference, t_values
 from olsq.online.paths.arrays import LabelledArrays
 from olsq.online.rows import frames
@@ -217,6 +218,7 @@ class CoefficientPath(LabelledArrays):
         """
         if kind is not None and kind not in frames.KINDS:
             raise ValueError(f"kind must be one of {frames.KINDS}, got {kind!r}")
+        check_flags(statistics=statistics, index=index)
         features, labels = self._feature_names(names), self.labels
         if not index:
             labels = labels._replace(groups=None, times=None, index=None, time_zone=None)

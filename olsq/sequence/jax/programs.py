@@ -180,8 +180,8 @@ def _divide(given: dict[str, Any], numbers: set[str]) -> tuple[Layout, list[Any]
         raise ValueError("not to be compiled")
     trees, leaves, arrays = [], [], []
     for name, argument in given.items():
-        if isinstance(argument, np.integer) and name not in numbers:
-            argument = int(argument)  # an option, which no program can take as an array
+        if isinstance(argument, (np.integer, np.bool_)) and name not in numbers:
+            argument = argument.item()  # an option, which no program can take as an array
         parts, tree = jax.tree.flatten(argument)
         trees.append(tree)
         for x in parts:
