@@ -283,6 +283,10 @@ def check_accuracy(outputs: Any, stats: Stats, tol: float, *, lost: str, stopped
     ``tol`` is relative to the largest output of the stream.  ``lost`` says in the message why an
     output may not be finite, ``stopped`` what to do where the residual is not at rounding.
     """
+    from olsq.arrays.checks import check_scalar, refuse  # which imports this module
+
+    refuse("tol", tol, lambda most: ~(most >= 0), "be >= 0")
+    check_scalar("tol", tol)
     try:
         value = np.asarray(outputs, np.float64)
         bound, residual = (np.asarray(x, np.float64) for x in (stats.value_bound, stats.residual))

@@ -84,8 +84,11 @@ def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) ->
     ask(x, check)
 
 
-def check_number(name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> None:
-    """Raise unless ``x`` is one finite number >= ``least`` and > ``above``, traced or not."""
+def check_number(name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf) -> Any:
+    """Raise unless ``x`` is one finite number >= ``least`` and > ``above``, traced or not.
+
+    Returns it, NumPy's numbers and integers as floats: integers of JAX have 32 bits.
+    """
     rule = "be finite"
     if least > -math.inf:
         rule += f" and >= {least:g}"
@@ -93,6 +96,7 @@ def check_number(name: str, x: Any, *, least: float = -math.inf, above: float = 
         rule += f" and > {above:g}"
     refuse(name, x, lambda value: ~(np.isfinite(value) & (value >= least) & (value > above)), rule)
     check_scalar(name, x)
+    return float(x) if isinstance(x, (int, np.integer, np.floating)) else x
 
 
 def check_scalar(name: str, x: Any) -> None:
@@ -159,21 +163,29 @@ def check_flags(**flags: Any) -> None:
         check_flag(name, value)
 
 
-def check_integer(name: str, value: Any, least: int, *, optional: bool = False) -> None:
-    """Raise ValueError unless a value is an integer >= ``least``, or None where it may be."""
-    if not (is_integer(value, least) or (optional and value is None)):
+def check_integer(
+    name: str, value: Any, least: int, *, optional: bool = False, bits: int = 63
+) -> None:
+    """Raise ValueError unless a value is an integer >= ``least``, or None where it may be.
+
+    Kernels take no integer of 2**63, and JAX none of 2**31: ``bits``.
+    """
+    if not ((is_integer(value, least) and value < 2**bits) or (optional and value is None)):
         rule = f"an integer >= {least}" + (" or None" if optional else "")
+        rule += f" and below 2**{bits}" if is_integer(value, least) else ""
         raise ValueError(f"{name} must be {rule}, got {shown(value)}")
 
 
-def check_sizes(least: int = 1, /, **sizes: Any) -> None:
+def check_sizes(least: int = 1, /, *, bits: int = 30, **sizes: Any) -> None:
     """Raise ValueError, naming it, for a size that is not an integer >= ``least``.
 
-    NumPy's integers are none here: files of layers and trainings hold sizes as JSON.
+    NumPy's integers are none here: files of layers and trainings hold sizes as JSON.  Of an array
+    with two larger axes JAX ends the process.
     """
     for name, size in sizes.items():
         if type(size) is not int or size < least:
             raise ValueError(f"{name} must be an integer >= {least}, got {shown(size)}")
+        check_integer(name, size, least, bits=bits)
 
 
 def as_float(value: Any) -> float:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import NDArray
 
+from olsq.arrays.checks import check_integer
 from olsq.arrays.questions import ask
 from olsq.attention.arguments import Layout
 from olsq.sequence.jax.gates import squarable
@@ -21,6 +22,8 @@ def capacity_of(state: Any, capacity: int | None, t: int) -> int:
         return jnp.shape(state.present)[2]
     if capacity is None:
         return t
+    if isinstance(t, int):  # and no symbol
+        check_integer("capacity", capacity, 0, bits=31)
     try:
         is_short = capacity < t
     except Exception:  # JAX's, whose name moved from version to version

@@ -38,13 +38,13 @@ def attend_locally(
     ``vbar + C x``.  ``start`` (N, T) marks first tokens of segments.
     """
     if scale is not None:
-        check_number("scale", scale)
+        scale = check_number("scale", scale)
     scale = k.shape[-1] ** -0.5 if scale is None else scale
     options = {"ridge": ridge, "direction": direction}
     if window is None:
         out, kept = _attend_to_all(q, k, v, layout, start, scale, capacity, state, options)
     else:
-        check_integer("window", window, 1)
+        check_integer("window", window, 1, bits=31)
         out, kept = _attend_to_window(q, k, v, layout, start, scale, window, state, options)
     return unfold(out, kept, layout)
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_integer
+from olsq.arrays.seeds import generator
 from olsq.drift.kernels import Array, Rows
 from olsq.drift.likelihood import evaluate, most_likely_drift
 from olsq.threads import one_blas_thread
@@ -54,7 +55,7 @@ def likelihood_ratio(
     count = int(estimated.sum())
     if not draws:
         return LikelihoodRatio(statistic, _mixture(statistic, count), count, 0)
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state, "random_state")
     # The statistic depends neither on the start nor, where it is estimated, on the noise.
     size = 1.0 if noise is None else np.sqrt(noise)
     spread = np.sqrt(np.where(np.isfinite(rows.noise), rows.noise, 0.0))

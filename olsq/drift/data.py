@@ -69,7 +69,8 @@ class Data(NamedTuple):
         else:
             values = self.times.values
             steps = time_between(np.concatenate([values[:1], values[:-1]]), values)
-            steps /= self.per.length
+            with np.errstate(over="ignore"):  # refused where it makes variances infinite
+                steps /= self.per.length
         steps[:1] = 0.0
         return steps
 

@@ -50,6 +50,11 @@ def evaluate(rows: Rows, drift: Array, noise: float | None = None) -> Likelihood
     usable = np.isfinite(rows.noise)
     variance = innovations.variance[usable]
     both = np.column_stack([innovations.start[usable], innovations.error[usable]])
+    if not (np.isfinite(variance).all() and np.isfinite(both).all()):
+        raise ValueError(
+            "drift is too large for these rows, or per too short: the variance of an error "
+            "overflows. Give a smaller drift, or rescale X"
+        )
     factor: Array = np.asarray(np.linalg.qr(both / np.sqrt(variance)[:, None], mode="r"))
     R, z, loss = factor[:k, :k], factor[:k, k], float(factor[k:, k] @ factor[k:, k])
     left = int(usable.sum()) - k

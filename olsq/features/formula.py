@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.arrays.checks import check_integer
+from olsq.arrays.checks import check_integer, check_rows_held
 from olsq.features.formula_frames import as_exact, missing_like, to_caller, to_pandas
 from olsq.features.formula_terms import (
     find_missing,
@@ -149,6 +149,7 @@ class Formula:
             raise ValueError(f"formula {self.formula!r}: join several targets with +, not |")
         depth = lag_depth(parsed) if self.history is None else self.history
         check_integer("history", depth, 0)
+        check_rows_held("history", depth)
         needs, absent = list_variables(parsed, list(frame.columns))
         if absent:
             raise ValueError(

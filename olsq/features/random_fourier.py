@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_choice
+from olsq.arrays.checks import check_choice, shown
 from olsq.arrays.reals import real_array
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_keys
@@ -15,6 +15,7 @@ from olsq.features.parameters import bounded_integer
 from olsq.features.table import Table
 
 KERNELS = ("rbf", "laplacian")
+MOST_GAMMA = 1e200  # with which frequencies are finite
 
 
 class RandomFourier(FeatureBuilder):
@@ -79,9 +80,12 @@ class RandomFourier(FeatureBuilder):
         bounded_integer("n_components", self.n_components, 1)
         bounded_integer("seed", self.seed, 0, None)
         check_choice(self.kernel, "kernel", KERNELS)
-        gamma = real_array(self.gamma, "gamma")
-        if gamma.ndim or not 0 < gamma < np.inf:
-            raise ValueError(f"gamma must be a finite number > 0, got {self.gamma!r}")
+        gamma = real_array(self.gamma, "gamma").astype(np.float64)
+        if gamma.ndim or not 0 < gamma <= MOST_GAMMA:
+            raise ValueError(
+                f"gamma must be a finite number > 0, at most {MOST_GAMMA:g}, got "
+                f"{shown(self.gamma)}"
+            )
 
     def _open(self, table: Table) -> State:
         if table.X is None:

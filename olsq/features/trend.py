@@ -125,7 +125,10 @@ class Trend(TimedBuilder):
                 "scale in their unit"
             )
         else:
-            u = (t - float(self.origin)) / float(self.scale)
+            with np.errstate(over="ignore"):
+                u = (t - float(self.origin)) / float(self.scale)
+            if np.isinf(u[np.isfinite(t)]).any():
+                raise ValueError(f"scale is too small for these times, got {shown(self.scale)}")
         with np.errstate(over="ignore"):  # an infinite feature makes the regression skip the row
             repeated = np.repeat(u[:, None], int(self.degree), axis=1)
             powers: NDArray[Any] = np.cumprod(repeated, axis=1)

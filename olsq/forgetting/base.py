@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+import sys
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -129,9 +130,9 @@ def read_number(value: Any, name: str, low: float, high: float, rule: str) -> fl
 
 
 def read_factor(value: Any, name: str = "factor") -> float:
-    """Return ``value`` as a forgetting factor in (0, 1]."""
-    above = math.nextafter(1.0, 2.0)
-    return read_number(value, name, 0.0, above, "lie in (0, 1] (1 forgets nothing)")
+    """Return ``value`` as a forgetting factor in (0, 1], of which the inverse is finite."""
+    above, least = math.nextafter(1.0, 2.0), 1.0 / sys.float_info.max
+    return read_number(value, name, least, above, "lie in (0, 1] (1 forgets nothing)")
 
 
 def read_length(value: Any, name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_flag, shown
+from olsq.arrays.checks import check_flag, check_integer, shown
 from olsq.forgetting.base import (
     Forgetting,
     per_coefficient,
@@ -144,6 +144,7 @@ class Directional(Forgetting):
         return round(sum_of_weights(self.factor), 9)
 
     def window_for(self, n_coefficients: int) -> float:
+        check_integer("n_coefficients", n_coefficients, 1)
         return n_coefficients * self.window
 
     def options(self) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import check_flags, check_number, check_scalar, check_sizes
+from olsq.arrays.checks import check_flags, check_number, check_sizes, is_integer, shown
 from olsq.icl.weights import AttentionWeights, check_weights, floating, products, shaped
 
 
@@ -65,6 +65,7 @@ def attention_update(
     Array([ 5., 10., 15.], dtype=float32)
     """
     check_flags(softmax=softmax, causal=causal)
+    _check_context(context)
     weights = check_weights(weights)
     tokens = shaped("tokens", tokens, ("N", weights.key.shape[-1]))
     return _update(tokens, weights, softmax, causal, context)
@@ -102,9 +103,10 @@ def attend(
     Array([2., 3.], dtype=float32)
     """
     check_flags(softmax=softmax, causal=causal)
+    _check_context(context)
     weights = check_weights(weights)
     tokens = shaped("tokens", tokens, ("N", weights.key.shape[-1]))
-    check_scalar("damping", damping)
+    damping = check_number("damping", damping)
     return _attend(tokens, weights, damping, softmax, causal, context)
 
 
@@ -142,7 +144,7 @@ def run_layers(
     Array([ 1.,  2., 10.], dtype=float32)
     """
     if clip is not None:
-        check_number("clip", clip, least=0)
+        clip = check_number("clip", clip, least=0)
     trace = [floating(tokens)]
     for number, weights in enumerate(layers, 1):
         after = attend(trace[-1], weights, softmax=softmax, causal=causal, context=context)
@@ -198,6 +200,11 @@ def roll_out(
     start = floating(tokens)
     start = start.astype(jnp.result_type(start, *weights))
     return jnp.concatenate([start[None], jax.lax.scan(again, start, None, length=steps)[1]])
+
+
+def _check_context(context: Any) -> None:
+    if context is not None and not is_integer(context):
+        raise ValueError(f"context must be an integer or None, got {shown(context)}")
 
 
 @partial(jax.jit, static_argnames=("softmax", "causal", "context"))

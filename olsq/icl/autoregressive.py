@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.arrays.checks import check_flag
+from olsq.arrays.checks import check_flag, check_integer, check_number, check_sizes
+from olsq.arrays.seeds import generator
 from olsq.arrays.unshared import unshared
 from olsq.icl.autoregressive_optima import numbers
 
@@ -68,11 +69,12 @@ def contexts(
     >>> lam.shape, bool((lam[:, 0] == lam[:, 1].conj()).all())
     ((2, 4), True)
     """
-    if not mu >= 1.0:
-        raise ValueError(f"mu must be at least 1, got {mu}")
+    check_integer("n", n, 0, bits=31)
+    check_integer("dim", dim, 1, bits=31)
+    check_number("mu", mu, least=1.0)
     if check_flag("paired", paired) and dim % 2:
         raise ValueError(f"dim must be even to pair eigenvalues, got {dim}")
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     turns = rng.uniform(0.0, 2.0 * np.pi / mu, size=(n, dim // 2 if paired else dim))
     lam = np.exp(1j * turns)
     return np.stack([lam, lam.conj()], -1).reshape(n, dim) if paired else lam
@@ -89,6 +91,7 @@ def sequences(contexts: ArrayLike, length: int) -> NDArray[np.complexfloating]:
     >>> sequences([[1j, -1]], 2)[0].tolist() == [[1, 1], [1j, -1], [-1, 1]]
     True
     """
+    check_integer("length", length, 0, bits=31)
     lam = np.asarray(contexts, dtype=np.complex128)[:, None, :]
     first = np.ones_like(lam)
     return np.cumprod(np.concatenate([first, np.repeat(lam, length, axis=1)], 1), axis=1)
@@ -186,6 +189,7 @@ def augmented_weights(a: ArrayLike, b: ArrayLike, dim: int) -> tuple[jax.Array, 
     >>> augmented_weights([1, 2, 3, 4], [5, 6], 1)[0].tolist()
     [[0.0, 0.0, 0.0], [0.0, 1.0, 2.0], [0.0, 3.0, 4.0]]
     """
+    check_sizes(dim=dim)
     a, b = numbers("a", a, (4,)), numbers("b", b, (2,))
     small_a = jnp.zeros((3, 3), a.dtype).at[1:, 1:].set(a.reshape(2, 2))
     small_b = jnp.zeros((3, 3), b.dtype).at[0, 1:].set(b)

@@ -71,8 +71,8 @@ def augmented_loss(
     >>> [round(float(x), 2) for x in loss]
     [245.0, 76.0]
     """
-    check_integer("dim", dim, 1)
-    check_integer("length", length, 1)
+    check_integer("dim", dim, 1, bits=31)
+    check_integer("length", length, 1, bits=31)
     square, linear = _augmented_form(dim, length, inverse_start(before))
     c = jnp.outer(numbers("a", a, (4,)), numbers("b", b, (2,))).ravel()
     return dim * (c @ jnp.asarray(square) @ c - 2.0 * c @ jnp.asarray(linear) + (length - 1))
@@ -229,6 +229,8 @@ def heads_bound(dim: int, heads: int, length: int) -> float:
     >>> heads_bound(5, 3, 8), float(non_augmented_loss(a[:3], b[:3], p))
     (14.0, 14.0)
     """
+    for name, size in (("dim", dim), ("heads", heads), ("length", length)):
+        check_integer(name, size, 1, bits=31)
     return float((length - 1) * max(dim - heads, 0))
 
 
@@ -246,10 +248,11 @@ def conditioning_matrix(length: int, mu: float) -> NDArray[np.float64]:
     >>> np.linalg.eigvalsh(conditioning_matrix(30, 300.0))[::-1][:3].round(2).tolist()
     [28.74, 1.25, 0.01]
     """
-    check_integer("length", length, 0)
+    check_integer("length", length, 0, bits=31)
     check_number("mu", mu, above=0)
     lags = np.subtract.outer(np.arange(length), np.arange(length))
-    return np.sinc(4.0 * lags / mu)
+    with np.errstate(over="ignore"):
+        return np.sinc(np.clip(4.0 * lags / mu, -1e300, 1e300))
 
 
 def position_loss(p: ArrayLike, mu: float) -> jax.Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import check_integer, check_number, refuse
+from olsq.arrays.checks import check_integer, check_number, check_sizes, refuse
 from olsq.icl.weights import shaped
 
 __all__ = [
@@ -63,8 +63,8 @@ def best_step(length: int, dim: int, *, before: str = "inverse") -> float:
     >>> round(best_step(50, 5), 6), round(best_step(50, 5, before="zero"), 6)
     (0.026531, 0.027027)
     """
-    check_integer("length", length, 2)
-    check_integer("dim", dim, 1)
+    check_integer("length", length, 2, bits=31)
+    check_integer("dim", dim, 1, bits=31)
     pairs = np.arange(2.0, length + 1.0) - (0.0 if inverse_start(before) else 1.0)
     return float(pairs.sum() / (pairs**2 + (dim - 1.0) * pairs).sum())
 
@@ -94,6 +94,7 @@ def unitary_optimum(dim: int, length: int, *, heads: int | None = None) -> Heads
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     heads = dim if heads is None else heads
+    check_sizes(dim=dim, heads=heads, length=length)
     if heads < dim:
         raise ValueError(f"{heads} heads cannot reach zero loss in dimension {dim}")
     return Heads(jnp.eye(heads, dim), jnp.eye(heads, dim), jnp.eye(length - 1, length, 1))
@@ -126,8 +127,9 @@ def rotation_optimum(dim: int, length: int, *, previous: float = -1.0, last: flo
     >>> a.shape, (b.T @ a)[0].tolist(), p.tolist()
     ((2, 4), [0.5, 0.5, 0.0, 0.0], [[-1.0, 2.0, 0.0], [0.0, -1.0, 2.0]])
     """
-    check_number("previous", previous)
-    check_number("last", last)
+    check_sizes(dim=dim, length=length)
+    previous = check_number("previous", previous)
+    last = check_number("last", last)
     if dim % 2 or last == 0.0 or previous + last == 0.0:
         raise ValueError("dim must be even, last and previous + last not zero")
     p = previous * jnp.eye(length - 1, length) + last * jnp.eye(length - 1, length, 1)
@@ -160,8 +162,8 @@ def scalar_flow(
     >>> abs(float(a * b * p) - 1.0) < 1e-5
     True
     """
-    check_integer("steps", steps, 0)
-    check_number("step", step, above=0)
+    check_integer("steps", steps, 0, bits=31)
+    step = check_number("step", step, above=0)
     start = _broadcast(a, b, p)
 
     def slope(x: jax.Array) -> jax.Array:

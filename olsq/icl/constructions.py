@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_flag, check_scalar, check_sizes
+from olsq.arrays.checks import check_flag, check_number, check_sizes
 from olsq.icl.weights import AttentionWeights, floating, from_products, matrix, shaped
 
 
@@ -89,7 +89,7 @@ def gd_weights(w0: Any, rate: Any, samples: int) -> AttentionWeights:
     """
     w0 = matrix("w0", w0)
     check_sizes(1, samples=samples)
-    check_scalar("rate", rate)
+    rate = check_number("rate", rate)
     m, d = w0.shape
     inputs, targets = _channels(d, m)
     value = jnp.pad(w0, ((d, 0), (0, m))) - targets
@@ -124,7 +124,7 @@ def gdpp_weights(w0: Any, rate: Any, gamma: Any, samples: int) -> AttentionWeigh
     Array([ 0.75,  0.  , -1.5 ], dtype=float32)
     """
     plain = gd_weights(w0, rate, samples)
-    check_scalar("gamma", gamma)
+    gamma = check_number("gamma", gamma)
     m, d = matrix("w0", w0).shape
     inputs, targets = _channels(d, m)
     projection = -gamma * inputs + rate / samples * targets
@@ -241,7 +241,7 @@ def merge_weights(
     """
     check_sizes(1, width=width)
     check_sizes(2, length=length)
-    check_scalar("sharpness", sharpness)
+    sharpness = check_number("sharpness", sharpness)
     check_flag("clear", clear)
     if length < width:
         raise ValueError(f"length must be at least the width {width}, got {length}")

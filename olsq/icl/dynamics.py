@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import check_flags, check_number, check_scalar, check_sizes
+from olsq.arrays.checks import check_flags, check_number, check_sizes
 from olsq.icl.constructions import with_positions
 from olsq.icl.weights import AttentionWeights, from_products, matrix, shaped
 
@@ -101,7 +101,7 @@ def mesa_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
     Array([-0. ,  0.4,  4. ], dtype=float32)
     """
     w0 = _square(w0)
-    check_scalar("rate", rate)
+    rate = check_number("rate", rate)
     d = len(w0)
     pv = jnp.pad(w0, ((0, 2 * d), (2 * d, 0))) + _blocks(3, d, {(0, 1): -1.0})
     return from_products(_blocks(3, d, {(2, 1): 1.0}), rate * pv)
@@ -148,7 +148,7 @@ def online_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
     [4.0, 6.32]
     """
     w0 = _square(w0)
-    check_scalar("rate", rate)
+    rate = check_number("rate", rate)
     d = len(w0)
 
     kq = [_blocks(4, d, {(3, query): 1.0}) for query in (2, 3)]
@@ -200,8 +200,8 @@ def neumann_weights(dim: int, length: int, *, ridge: Any, scale: Any) -> Attenti
     [1.925, 2.0]
     """
     check_sizes(1, dim=dim, length=length)
-    check_number("ridge", ridge, least=0)
-    check_scalar("scale", scale)
+    ridge = check_number("ridge", ridge, least=0)
+    scale = check_number("scale", scale)
     width = 4 * dim + length
     gram = _blocks(4, dim, {(3, 1): 1.0}, width)
     place = np.diag(np.arange(width) >= 4 * dim).astype(float)

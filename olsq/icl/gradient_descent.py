@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import check_scalar
-from olsq.icl.weights import floating, shaped
+from olsq.arrays.checks import check_number
+from olsq.icl.weights import finite, floating, shaped
 
 
 def descend(x: Any, y: Any, query: Any, *, rates: Any, gammas: Any = None, w0: Any = None) -> Array:
@@ -59,10 +59,10 @@ def descend(x: Any, y: Any, query: Any, *, rates: Any, gammas: Any = None, w0: A
     samples, d = x.shape[-2:]
     y = shaped("y", y, (samples, "m"))
     query = shaped("query", query, ("Q", d))
-    rates = floating(rates)
+    rates = finite("rates", rates)
     if rates.ndim != 1:
         raise ValueError(f"rates must have shape (K,), got {rates.shape}")
-    gammas = jnp.zeros_like(rates) if gammas is None else floating(gammas)
+    gammas = jnp.zeros_like(rates) if gammas is None else finite("gammas", gammas)
     if gammas.shape not in ((), rates.shape):
         raise ValueError(f"gammas must be a number or have shape {rates.shape}, got {gammas.shape}")
     gammas = jnp.broadcast_to(gammas, rates.shape)
@@ -143,7 +143,7 @@ def gdpp_hessian(x: Any, gamma: Any) -> Array:
     Array(0.25, dtype=float32)
     """
     x = shaped("x", x, ("N", "d"))
-    check_scalar("gamma", gamma)
+    gamma = check_number("gamma", gamma)
     moved = x - gamma * x @ jnp.einsum("...nd,...ne->...de", x, x)
     return jnp.einsum("...nd,...ne->...de", moved, moved)
 
@@ -173,7 +173,7 @@ def gdpp_spectrum(eigenvalues: Any, gamma: Any) -> Array:
     >>> gdpp_spectrum([1.0, 2.0, 4.0], 0.25)
     Array([0.5625, 0.5   , 0.    ], dtype=float32)
     """
-    eigenvalues = floating(eigenvalues)
+    eigenvalues, gamma = floating(eigenvalues), finite("gamma", gamma)
     return eigenvalues * (1 - gamma * eigenvalues) ** 2
 
 
@@ -227,5 +227,5 @@ def gdpp_condition(eigenvalues: Any, gamma: Any) -> Array:
     >>> [float(gdpp_condition([1.0, 3.0], gamma)) for gamma in (0.0, 0.25)]
     [3.0, 3.0]
     """
-    moved = gdpp_spectrum(eigenvalues, floating(gamma)[..., None])
+    moved = gdpp_spectrum(eigenvalues, finite("gamma", gamma)[..., None])
     return moved.max(-1) / moved.min(-1)

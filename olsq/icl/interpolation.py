@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.arrays.checks import check_flag, check_scalar, refuse
+from olsq.arrays.checks import check_flag, check_number, refuse
 from olsq.icl.weights import AttentionWeights, Products, from_products, products
 
 
@@ -89,7 +89,7 @@ def interpolate(
     >>> interpolate(trained, reference).value[0, 0, 0]
     Array(5., dtype=float32)
     """
-    check_scalar("fraction", fraction)
+    fraction = check_number("fraction", fraction)
     ours = rescale(weights, reference) if check_flag("correct", correct) else products(weights)
     theirs = products(reference)
     if ours.key_query.shape != theirs.key_query.shape:

@@ -10,7 +10,7 @@ from jax import Array
 
 from olsq.arrays.checks import check_number, check_sizes
 from olsq.attention import mesa_discounted
-from olsq.icl.weights import AttentionWeights, check_weights, floating, shaped
+from olsq.icl.weights import AttentionWeights, check_weights, finite, floating, shaped
 
 
 def mesa_update(tokens: Any, weights: AttentionWeights, *, ridge: Any, forget: Any = None) -> Array:
@@ -226,7 +226,7 @@ def neumann_scale(keys: Any, ridge: Any) -> Array:
     Array(0.25, dtype=float32)
     """
     keys = shaped("keys", keys, ("T", "d"))
-    check_number("ridge", ridge, least=0)
+    ridge = check_number("ridge", ridge, least=0)
     return 1 / (jnp.linalg.norm(keys, ord=2, axis=(-2, -1)) ** 2 + ridge)
 
 
@@ -275,8 +275,8 @@ def neumann_queries(keys: Any, queries: Any, steps: int, *, ridge: Any, scale: A
     keys = shaped("keys", keys, ("T", "d"))
     queries = shaped("queries", queries, keys.shape[-2:])
     check_sizes(0, steps=steps)
-    check_number("ridge", ridge, least=0)
-    scale = floating(scale)[..., None, None]
+    ridge = check_number("ridge", ridge, least=0)
+    scale = finite("scale", scale)[..., None, None]
 
     def step(z: Array, _: None) -> tuple[Array, Array]:
         scores = jnp.tril(jnp.einsum("...tk,...ik->...ti", z, keys))
@@ -289,7 +289,7 @@ def neumann_queries(keys: Any, queries: Any, steps: int, *, ridge: Any, scale: A
 
 def _step(covariance: Any, key: Any, forget: Any) -> tuple[Array, Array, Array]:
     k = shaped("key", key, ("d",))
-    return shaped("covariance", covariance, (k.shape[-1], k.shape[-1])), k, floating(forget)
+    return shaped("covariance", covariance, (k.shape[-1], k.shape[-1])), k, finite("forget", forget)
 
 
 def _outer(u: Array) -> Array:

@@ -96,7 +96,8 @@ def linear_probe(
     y = floating(targets)
     if y.ndim != 3 or y.shape[:2] != (n, t):
         raise ValueError(f"targets must have shape ({n}, {t}, m), got {y.shape}")
-    check_number("ridge", ridge, least=0)
+    ridge = check_number("ridge", ridge, least=0)
+    check_number("train", train)
     cut = round(train * n) if 0 < train < 1 else 0
     if not 0 < cut < n:
         raise ValueError(f"train must leave sequences on both sides of the split, got {train}")
@@ -143,7 +144,7 @@ def inverse_targets(states: Any, *, ridge: Any) -> Array:
     >>> inverse_targets([[1.0], [1.0]], ridge=1.0)[:, 0]
     Array([1. , 0.5], dtype=float32)
     """
-    check_number("ridge", ridge, above=0)
+    ridge = check_number("ridge", ridge, above=0)
     states = shaped("states", states, ("T", "d"))
     before = previous(states)
     gram = jnp.cumsum(before[..., :, None] * before[..., None, :], -3)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_real, check_sizes
+from olsq.arrays.checks import check_number, check_real, check_sizes, refuse
 from olsq.arrays.unshared import unshared
 
 
@@ -37,6 +37,12 @@ def shaped(name: str, value: Any, shape: tuple[int | str, ...], *, leading: bool
         described = f"..., {described}" if leading else described + "," * (len(shape) == 1)
         raise ValueError(f"{name} must have shape ({described}), got {array.shape}")
     return array
+
+
+def finite(name: str, value: Any) -> Array:
+    """Convert a number or an array as floating, or raise ValueError unless all are finite."""
+    refuse(name, value, lambda x: ~np.isfinite(x), "be finite")
+    return floating(float(value) if isinstance(value, int) else value)
 
 
 def matrix(name: str, value: Any) -> Array:
@@ -175,6 +181,7 @@ def random_attention(
     """
     size = dim if key_size is None else key_size
     check_sizes(1, dim=dim, heads=heads, key_size=size)
+    scale = check_number("scale", scale)
     keys = jax.random.split(key, 4)
     reads, writes = (heads, size, dim), (heads, dim, size)
     shapes = (reads, reads, reads, writes)

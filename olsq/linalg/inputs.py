@@ -138,9 +138,10 @@ def check_place(k: Any, size: int, count: int, what: str) -> Any:
         raise TypeError(f"k must be an integer, got {k!r}") from None
     first = place + size if place < 0 else place
     if not 0 <= first <= size - count:
-        last = size - count
-        room = f"from {-size} to {last}" if last >= 0 else "nowhere"
-        raise ValueError(f"k must lie {room} for {size} {what}{'s' * (size != 1)}, got {place}")
+        last, of_what = size - count, f"{size} {what}{'s' * (size != 1)}"
+        if last < 0:
+            raise ValueError(f"p must be at most the {of_what}, got {count}")
+        raise ValueError(f"k must lie from {-size} to {last} for {of_what}, got {place}")
     return first
 
 

@@ -10,6 +10,7 @@ from olsq.arrays.checks import (
     broadcast_shapes,
     check_flag,
     check_forget,
+    check_integer,
     check_order,
     check_real,
     check_ridge,
@@ -94,6 +95,7 @@ def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causa
             raise ValueError(
                 f"window must be a whole number >= 1 (tokens, its own one too), got {window!r}"
             )
+        check_integer("window", window, 1, bits=31)
         if not causal:
             raise ValueError("leave window out with causal=False: it counts tokens back in time")
     if segment_ids is not None and not causal:
@@ -102,6 +104,7 @@ def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causa
         check_tolerance(tol)
     if max_steps is not None and not is_integer(max_steps, 0):
         raise ValueError(f"max_steps must be a whole number >= 0, got {max_steps!r}")
+    check_integer("max_steps", max_steps, 0, optional=True, bits=31)
 
 
 def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:

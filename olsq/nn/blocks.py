@@ -62,8 +62,11 @@ class SwiGLU(eqx.Module):
         output_gain: float = 1.0,
         key: Array,
     ) -> None:
-        width = round(ratio * dim) if width is None else width
-        check_sizes(dim=dim, width=width)
+        check_sizes(dim=dim)
+        if width is None:
+            ratio = min(check_number("ratio", ratio, above=0), 2**31)  # refused as a width
+            width = round(ratio * dim)
+        check_sizes(width=width)
         keys = split_keys(key, ("gate", "up", "down"))
         self.gate = Linear(dim, width, key=keys["gate"])
         self.up = Linear(dim, width, key=keys["up"])

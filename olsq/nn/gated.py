@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import check_number, shown
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.kinds import kind
 from olsq.nn.parts import LowRank, as_bool, at_least_float32, bounded_exp, split_keys
@@ -52,7 +52,8 @@ class Gated(HeadMixer):
         **options: Any,
     ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
-        if forget_bound is not None and not 0 < forget_bound <= 1:
+        forget_floor = check_number("forget_floor", forget_floor)
+        if forget_bound is not None and not 0 < check_number("forget_bound", forget_bound) <= 1:
             raise ValueError(f"forget_bound must lie in (0, 1], got {forget_bound}")
         if not 0 <= forget_floor < 1:
             raise ValueError(f"forget_floor must lie in [0, 1), got {forget_floor}")
@@ -153,7 +154,8 @@ class Ridge(eqx.Module):
     floor: float = eqx.field(static=True)
 
     def __init__(self, heads: int, width: int, *, floor: float, start: float) -> None:
-        if not 0 <= floor < start < math.inf:
+        start = check_number("ridge_start", start)
+        if not 0 <= check_number("ridge_floor", floor) < start:
             raise ValueError(
                 "ridge_start must exceed ridge_floor >= 0 and be finite, got "
                 f"{shown(start)} and {shown(floor)}"

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.arrays.checks import is_integer
 from olsq.nn.gated import step_biases
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.kinds import kind
@@ -86,7 +87,7 @@ class Mamba3(HeadMixer):
         super().__init__(dim, heads=heads, key=key, **{**theirs, **options})
         width, eps = self.mapped_size, options.get("norm_eps", NORM_EPS)
         angles = min(max(width // 4, 1), width // 2) if angles is None else angles
-        if not 0 <= angles <= width // 2:
+        if not is_integer(angles, 0) or angles > width // 2:
             raise ValueError(
                 f"angles must lie in [0, {width // 2}], one for each pair of key dimensions, got "
                 f"{angles}"

@@ -19,7 +19,15 @@ from olsq.nn.configuration import encode
 from olsq.nn.decoding import Decoder
 from olsq.nn.kinds import kind
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
-from olsq.nn.parts import NORM_EPS, as_bool, check_tokens, dropout, split_keys
+from olsq.nn.parts import (
+    NORM_EPS,
+    as_bool,
+    check_dropout,
+    check_matrix,
+    check_tokens,
+    dropout,
+    split_keys,
+)
 from olsq.nn.surgery import with_solver
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.meshes import on_automatic_axes
@@ -121,7 +129,9 @@ class LanguageModel(Decoder):
         remat: Remat = "none",
         key: Array,
     ) -> None:
-        check_sizes(vocab_size=vocab_size, dim=dim, blocks=blocks, heads=heads)
+        check_matrix(vocab_size=vocab_size, dim=dim)
+        check_sizes(blocks=blocks, heads=heads)
+        check_dropout(dropout)
         check_flags(tied=tied, scale_embedding=scale_embedding)
         if dtype not in get_args(Dtype):
             raise ValueError(f"dtype must be one of {get_args(Dtype)}, got {dtype!r}")
@@ -130,7 +140,7 @@ class LanguageModel(Decoder):
                 f"initialisation must be one of {get_args(Initialisation)}, got {initialisation!r}"
             )
         if soft_cap is not None:
-            check_number("soft_cap", soft_cap, above=0)
+            soft_cap = check_number("soft_cap", soft_cap, above=0)
         names = mixer_names(mixer)
         if blind := [n for n in names if not MIXERS[n].causal]:
             raise ValueError(

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
+from olsq.arrays.checks import check_sizes
 from olsq.nn.diagnostics import Diagnostics
 from olsq.nn.model import LanguageModel
 
@@ -43,8 +44,7 @@ def diagnose(model: LanguageModel, tokens: ArrayLike, *, every: int = 16) -> dic
     >>> sorted(found), found[0].condition.shape
     ([0, 1], (1, 2, 2))
     """
-    if every < 1:
-        raise ValueError(f"every must be at least 1, got {every}")
+    check_sizes(every=every)
     reports = _diagnose(model, jnp.asarray(tokens), every)
     if not reports:
         raise ValueError(

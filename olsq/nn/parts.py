@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.arrays.checks import check_flag, check_number, refuse, shown
+from olsq.arrays.checks import check_flag, check_number, check_sizes, refuse, shown
 from olsq.arrays.unshared import unshared
 from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
@@ -26,6 +26,13 @@ NORM_EPS = 1e-6
 def as_bool(value: bool) -> bool:
     """Return a flag as Python's: Equinox takes NumPy's for an array, which no static field is."""
     return bool(value)
+
+
+def check_matrix(**sizes: Any) -> None:
+    """Raise ValueError unless these are the sizes of an array that JAX can ask memory for."""
+    check_sizes(**sizes)
+    if math.prod(sizes.values()) >= 2**48:  # it ends the process for an array of 2**64 bytes
+        raise ValueError(f"{' times '.join(sizes)} must be below 2**48, got {sizes}")
 
 
 class Linear(eqx.Module):
@@ -59,6 +66,10 @@ class Linear(eqx.Module):
     def __init__(
         self, inputs: int, outputs: int, *, key: Array, gain: float = 1.0, bias: Any = None
     ) -> None:
+        check_matrix(inputs=inputs, outputs=outputs)
+        gain = check_number("gain", gain)
+        if bias is not None:
+            refuse("bias", bias, np.isnan, "be numbers")
         self.weight = jax.random.normal(key, (inputs, outputs)) * (gain / math.sqrt(inputs))
         self.bias = None if bias is None else jnp.broadcast_to(jnp.asarray(bias, float), (outputs,))
 
@@ -102,9 +113,8 @@ class RMSNorm(eqx.Module):
     eps: float = eqx.field(static=True)
 
     def __init__(self, *shape: int, eps: float = NORM_EPS) -> None:
-        check_number("eps", eps, least=0)
         self.scale = jnp.ones(shape)
-        self.eps = eps
+        self.eps = check_number("eps", eps, least=0)
 
     def __call__(self, x: Array) -> Array:
         wide = at_least_float32(x)
@@ -141,6 +151,7 @@ class ShortConvolution(eqx.Module):
     bias: Array | None = eqx.field(metadata=kind("bias"))  # (channels,)
 
     def __init__(self, width: int, channels: int, *, key: Array, bias: bool = False) -> None:
+        check_matrix(width=width, channels=channels)
         self.kernel = jax.random.normal(key, (width, channels)) / math.sqrt(width)
         self.bias = jnp.zeros(channels) if check_flag("bias", bias) else None
 

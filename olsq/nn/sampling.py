@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from olsq.arrays.checks import check_real, check_scalar, is_integer
+from olsq.arrays.checks import check_number, is_integer
 
 
 class Sampling(eqx.Module):
@@ -31,22 +31,17 @@ class Sampling(eqx.Module):
         cls, temperature: Any, top_k: Any, top_p: Any, min_p: Any, penalty: Any, vocab_size: int
     ) -> Self:
         """Check the options; ValueError, naming the option, if one is out of range."""
-        numbers = {"top_p": top_p, "min_p": min_p, "repetition_penalty": penalty}
-        for name, x in {"temperature": temperature, **numbers}.items():
+        check_number("temperature", temperature, least=0)
+        for name, x in {"top_p": top_p, "min_p": min_p, "repetition_penalty": penalty}.items():
             if x is not None:
-                check_scalar(name, x)
-                check_real(name, x)
-        if not 0 <= temperature < np.inf:
-            raise ValueError(
-                f"temperature must be >= 0 and finite (0 takes the likeliest), got {temperature}"
-            )
+                check_number(name, x)
         if top_k is not None:
             top_k = check_whole("top_k", top_k, 1, vocab_size)
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
         if min_p is not None and not 0 <= min_p <= 1:
             raise ValueError(f"min_p must lie in [0, 1], got {min_p}")
-        if penalty is not None and not 0 < penalty < np.inf:
+        if penalty is not None and not penalty > 0:
             raise ValueError(
                 f"repetition_penalty must be a positive number (1: none), got {penalty}"
             )
@@ -65,14 +60,15 @@ class Sampling(eqx.Module):
         )
 
 
-def check_whole(name: str, x: Any, least: int, most: int | None = None) -> int:
+def check_whole(name: str, x: Any, least: int, most: int = 2**31 - 1) -> int:
     """Check and convert a whole number of Python, NumPy or JAX in [least, most]."""
     try:
         number = operator.index(x)
     except TypeError:
         raise ValueError(f"{name} must be a whole number, got {x!r}") from None
-    if isinstance(x, bool) or number < least or (most is not None and number > most):
-        range_ = f"be at least {least}" if most is None else f"lie in [{least}, {most}]"
+    if isinstance(x, bool) or not least <= number <= most:
+        is_open = most == 2**31 - 1 and number < least
+        range_ = f"be at least {least}" if is_open else f"lie in [{least}, {most}]"
         raise ValueError(f"{name} must {range_}, got {x!r}")
     return number
 

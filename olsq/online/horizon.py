@@ -224,6 +224,9 @@ def score_forecasts(
             raise ValueError(f"{name} must be a whole number of rows, 0 or more, got {value!r}")
     n_coefs = path.coef.shape[-1] + int(path.labels.intercept)
     n, groups = len(targets), _groups_of(path)
+    longest = max(rows.size for rows in groups)
+    if lags is not None and lags >= longest:
+        raise ValueError(f"lags must be fewer than the {longest} rows of a regression, got {lags}")
     source = path.labels.forecast_from
     if source is None:
         source = last_known_rows(groups, n, 1, None)

@@ -90,6 +90,8 @@ def update(
     >>> round(float(olsq.query(state, np.array([1.0, 1.0]), ridge=0.5)[0]), 3)
     2.0
     """
+    if forget is None or weight is None:
+        raise TypeError("forget and weight must be numbers or arrays, got None: leave it out for 1")
     side = _side(state, key, value, forget, weight)
     return side.update(state, key, value, forget=forget, weight=weight)
 
@@ -159,4 +161,6 @@ def merge_moments(
     >>> olsq.sequence.merge_moments(one, one, forget=0.5).cross
     array([[1.5, 1.5]])
     """
+    if forget is None:
+        raise TypeError("forget must be a number or an array, got None: leave it out for 1")
     return _side(first, second, forget).merge_moments(first, second, forget=forget)

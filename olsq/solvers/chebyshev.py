@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from olsq.arrays.checks import check_integer
+from olsq.arrays.checks import check_integer, check_number
 from olsq.solvers.base import Solver
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Chebyshev(Solver):
     def __post_init__(self) -> None:
         check_integer("steps", self.steps, 0)
         check_integer("chunk", self.chunk, 1, optional=True)
-        if self.eigenvalue_ratio is not None and not self.eigenvalue_ratio > 0:
-            raise ValueError(f"eigenvalue_ratio must be > 0 or None, got {self.eigenvalue_ratio}")
+        if self.eigenvalue_ratio is not None:
+            check_number("eigenvalue_ratio", self.eigenvalue_ratio, above=0)
 
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.chebyshev import NumpyChebyshev

@@ -77,8 +77,8 @@ def ols_cusum(
     n, taken = len(residual), est.rank_ if ddof is None else int(ddof)
     if n <= taken:
         raise ValueError(
-            f"X and y must have more complete rows than the {taken} degrees of freedom taken, got "
-            f"{n}: give more rows"
+            f"X and y must have more complete rows than the {taken} degrees of freedom taken "
+            f"(ddof), got {n}: give more rows"
         )
     from scipy.stats import kstwobign
 

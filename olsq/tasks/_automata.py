@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.tasks._checks import check_integers, generator
+from olsq.arrays.seeds import generator
+from olsq.tasks._checks import check_integers
 
 FEWEST_STATES = 4
 FEWEST_LETTERS = 4

@@ -1,14 +1,13 @@
-"""Checks of the generators' arguments: whole numbers, reals and seeds."""
+"""Checks of the generators' arguments: whole numbers and reals."""
 
 from __future__ import annotations
 
 import operator
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from olsq.arrays.checks import shown
+from olsq.arrays.checks import as_float, is_number, shown
 
 MOST_INTEGER = 2**31 - 1  # more sequences, tokens or dimensions would not fit in memory
 MOST_REAL = 1e150  # squares of it are still finite
@@ -50,29 +49,12 @@ def check_reals(**bounds: tuple[Any, float]) -> None:
         If one is out of range.
     """
     for name, (value, least) in bounds.items():
-        if not isinstance(value, Real) or isinstance(value, bool):
+        if not is_number(value):
             raise TypeError(f"{name} must be a real number, got {shown(value)}")
-        number = float(value)
+        number = as_float(value)
         if not np.isfinite(number):
             raise ValueError(f"{name} must be finite, got {value}")
         if number < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
         if number > MOST_REAL:
             raise ValueError(f"{name} must be at most {MOST_REAL:g}, got {value}")
-
-
-def generator(seed: Any, name: str = "seed") -> np.random.Generator:
-    """Return the random generator of a seed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is neither a Generator nor what ``numpy.random.default_rng`` takes.
-    """
-    message = f"{name} must be a numpy Generator or an integer of at least 0, got {seed!r}"
-    if isinstance(seed, bool):
-        raise TypeError(message)
-    try:
-        return np.random.default_rng(seed)
-    except (TypeError, ValueError) as error:
-        raise type(error)(message) from None

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_flag
-from olsq.tasks._checks import check_integers, generator
+from olsq.arrays.seeds import generator
+from olsq.tasks._checks import check_integers
 from olsq.tasks.tokens import IGNORE, Tokens
 
 CHUNK = 1024  # sequences at a time: all pairs that might be needed are drawn at once

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.tasks._checks import check_integers, generator
+from olsq.arrays.seeds import generator
+from olsq.tasks._checks import check_integers
 from olsq.tasks.tokens import IGNORE, Tokens
 
 

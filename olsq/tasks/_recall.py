@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.checks import check_flag
-from olsq.tasks._checks import check_integers, check_reals, generator
+from olsq.arrays.seeds import generator
+from olsq.tasks._checks import check_integers, check_reals
 from olsq.tasks.tokens import IGNORE, Tokens
 
 CHUNK = 1024  # sequences at a time: each shuffles both halves of the vocabulary

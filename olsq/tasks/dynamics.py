@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.tasks._checks import check_integers, check_reals, generator
+from olsq.arrays.seeds import generator
+from olsq.tasks._checks import check_integers, check_reals
 
 __all__ = [
     "FewShot",
@@ -272,7 +273,7 @@ def few_shot_regression(
     else:
         weights = rng.normal(size=(n, targets, dim))
     if inputs == "uniform":
-        scale = 0.5 if scale is None else scale
+        scale = 0.5 if scale is None else float(scale)  # -scale of an unsigned integer wraps
         x = rng.uniform(-scale, scale, size=(n, pairs, dim))
     else:
         x = (1.0 if scale is None else scale) * rng.normal(size=(n, pairs, dim))

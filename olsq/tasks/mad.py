@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from olsq.tasks._checks import check_integers, generator
+from olsq.arrays.seeds import generator
+from olsq.tasks._checks import check_integers
 from olsq.tasks._fuzzy import fuzzy_recall
 from olsq.tasks._memory import compression, memorisation, selective_copying
 from olsq.tasks._recall import in_context_recall, noisy_recall

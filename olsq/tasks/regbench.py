@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.seeds import generator
 from olsq.tasks._automata import CHUNK, Automata, random_automata
-from olsq.tasks._checks import check_integers, generator
+from olsq.tasks._checks import check_integers
 from olsq.tasks.tokens import IGNORE
 
 __all__ = ["IGNORE", "PAD", "Automata", "RegBench", "random_automata", "regbench_splits"]

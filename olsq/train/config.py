@@ -9,7 +9,7 @@ from typing import Any
 
 import optax
 
-from olsq.arrays.checks import check_sizes
+from olsq.arrays.checks import check_sizes, is_number
 
 __all__ = ["TrainConfig"]
 
@@ -84,6 +84,10 @@ class TrainConfig:
         counts = ["steps", "batch", "length", "accumulate", "evaluate_sequences"]
         counts += ["evaluate_every"] * (self.evaluate_every is not None)
         check_sizes(**{name: getattr(self, name) for name in counts})
+        numbers = ("lr", "eps", "clip", "beta1", "beta2", "weight_decay", "z_loss")
+        for name in (*numbers, *["average"] * (self.average is not None)):
+            if not is_number(getattr(self, name)):
+                raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
         for name in ("lr", "eps", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a positive number, got {getattr(self, name)!r}")
@@ -99,7 +103,7 @@ class TrainConfig:
             raise ValueError(
                 f"warmup must lie between 0 and the {self.steps} steps, got {self.warmup!r}"
             )
-        check_sizes(0, seed=self.seed)
+        check_sizes(0, bits=63, seed=self.seed)
         if self.batch % self.accumulate:
             raise ValueError(
                 f"batch must be a multiple of accumulate, got {self.batch} and {self.accumulate}"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_sizes
 from olsq.train.batches import Batches
 from olsq.train.token_files import TokenFiles
 
@@ -120,6 +121,8 @@ class Corpus:
 
     def batch(self, *, seed: int, step: int, batch: int, length: int) -> NDArray[np.int32]:
         """Return the sequences of one step (batch, length + 1), each from a uniform start."""
+        check_sizes(0, bits=63, seed=seed, step=step)
+        check_sizes(batch=batch, length=length)
         rng = np.random.default_rng((seed, step))
         starts = rng.integers(0, len(self.train) - length, batch)
         return self.train[starts[:, None] + np.arange(length + 1)].astype(np.int32, copy=False)
@@ -132,6 +135,8 @@ class Corpus:
         ValueError
             If a sequence does not fit.
         """
+        check_sizes(0, bits=63, seed=seed)
+        check_sizes(batch=batch, length=length)
         self.check(length)
         options = {"batch": batch, "length": length, "seed": seed}
         return Batches(lambda step: self.batch(step=step, **options), self.digest)
@@ -141,6 +146,9 @@ class Corpus:
 
         If there are more than ``most``, that many of them, evenly spread.
         """
+        check_sizes(length=length)
+        if most is not None:
+            check_sizes(most=most)
         n = (len(self.validation) - 1) // length
         numbers = np.arange(n)
         if most is not None and n > most:

@@ -109,7 +109,7 @@ def test_real_form_is_a_rotation_with_conjugate_eigenvalues():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: contexts(1, 0, mu=0.5), "mu must be at least 1"),
+        (lambda: contexts(1, 0, mu=0.5), "mu must be finite and >= 1"),
         (lambda: contexts(1, 0, dim=3, paired=True), "dim must be even"),
         (lambda: best_step(5, 2, before="one"), 'before must be "inverse" or "zero"'),
         (lambda: augmented_loss([0] * 4, [0] * 2, dim=2, length=3, before="one"), "before must be"),

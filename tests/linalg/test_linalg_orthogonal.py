@@ -189,7 +189,7 @@ def test_bad_arguments_are_named():
         qr_insert(Q, R, np.ones(3), 5)
     with pytest.raises(ValueError, match="k must lie from -3 to 1 for 3 columns, got 2"):
         qr_delete(Q, R, 2, 2, which="col")
-    with pytest.raises(ValueError, match="k must lie nowhere for 4 rows, got 0"):
+    with pytest.raises(ValueError, match="p must be at most the 4 rows, got 5"):
         qr_delete(Q, R, 0, 5)
     with pytest.raises(ValueError, match="which must be one of 'row', 'col', got 'rows'"):
         qr_delete(Q, R, 0, which="rows")

@@ -67,7 +67,7 @@ def test_what_has_no_report_says_none():
     assert discounted.start_decoding(state) is state  # it has no cheaper form
     assert discounted.room(state) == (0, 0)  # nothing grows
     model = nn.MesaNet(16, dim=8, blocks=1, heads=2, key=KEY)
-    with pytest.raises(ValueError, match="every must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="every must be an integer >= 1, got 0"):
         nn.diagnose(model, np.array([[1, 2]]), every=0)
 
 

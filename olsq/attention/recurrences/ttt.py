@@ -308,7 +308,7 @@ def train(
         raise ValueError(
             f"v must have the width of k, got {values} and {keys}: the network learns v - k"
         )
-    check_integer("mini_batch", mini_batch, 1)
+    check_integer("mini_batch", mini_batch, 1, bits=31)
     check_number("eps", norm[2], least=0)
     if type(state) is kind:
         refuse(

@@ -131,7 +131,7 @@ def forgetting(
             f"state must be a ForgettingKeyValues, as returned, got {type(state).__name__}"
         )
     if scale is not None:
-        check_number("scale", scale)
+        scale = check_number("scale", scale)
     q, k, v, layout = check_streams(q, k, v, state)
     logs, unknown, reset = _check_logs(forget, log_forget, layout)
     start = check_segments(segment_ids, layout)

@@ -113,7 +113,7 @@ def gsa(
             f"{name} must have a gate for each slot, (batch, time, heads, slots), got shape "
             f"{jnp.shape(gate)}"
         )
-    check_number("scale", scale)
+    scale = check_number("scale", scale)
     slots = jnp.shape(gate)[-1]
     tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     n, t = tokens.q.shape[:2]

@@ -100,7 +100,7 @@ def kalman(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.5, 0.5]
     """
-    check_number("ratio", ratio, above=0)
+    ratio = check_number("ratio", ratio, above=0)
     if mix is not None:
         refuse("mix", mix, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
     streams, options, layout = check_regression_inputs(

@@ -105,7 +105,7 @@ def linear(
     Array([1., 1., 1.], dtype=float32)
     """
     check_choice(feature_map, "feature_map", FEATURE_MAPS)
-    check_integer("nu", nu, 1)
+    check_integer("nu", nu, 1, bits=31)
     check_flag("normalise", normalise)
     tokens, layout = check_inputs(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
     if feature_map != "identity":

@@ -113,7 +113,7 @@ def mesa_window(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.667, 0.667]
     """
-    check_integer("window", window, 1)
+    check_integer("window", window, 1, bits=31)
     before = window - 1
     check_positive("ridge", ridge)
     tokens, layout = check_inputs(

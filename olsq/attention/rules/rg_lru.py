@@ -118,7 +118,7 @@ def rg_lru(
     >>> [round(float(h), 3) for h in o[0, :, 0, 0]]
     [0.866, 1.299, 1.516]
     """
-    check_number("c", c, least=0)
+    c = check_number("c", c, least=0)
     checked, b, t, h = check_heads(x=x)
     x, width = checked["x"], checked["x"].shape[-1]
     layout = layout_of((x,), state, b, t, h)

@@ -115,10 +115,10 @@ def sliding_window(
     >>> o[0, :, 0, 0]
     Array([0. , 0.5, 1.5, 2.5], dtype=float32)
     """
-    check_integer("window", window, 1)
+    check_integer("window", window, 1, bits=31)
     before = window - 1
     if scale is not None:
-        check_number("scale", scale)
+        scale = check_number("scale", scale)
     q, k, v, layout = check_streams(q, k, v, state)
     start = check_segments(segment_ids, layout)
     n, t = q.shape[:2]

@@ -174,7 +174,7 @@ def softmax(
     Array([0. , 0.5, 1. ], dtype=float32)
     """
     if scale is not None:
-        check_number("scale", scale)
+        scale = check_number("scale", scale)
     q, k, v, layout = check_streams(q, k, v, state)
     start = check_segments(segment_ids, layout)
     t = q.shape[1]

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr
 
-from olsq.arrays.checks import check_flag, is_integer, shown
+from olsq.arrays.checks import check_flag, check_rows_held, is_integer, shown
+from olsq.arrays.seeds import generator
 from olsq.online.estimators.uncertainty import Uncertainty
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import split_intercept
@@ -159,7 +160,7 @@ class Inference(Uncertainty):
             spread = self._by_target(lambda form: self._variances(form, R))
             error, freedom = deviations(spread, self._statistics()[0][:, None]), self._freedom()
             reach = half_widths(error, freedom[:, None], level)
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 t = np.where(effect == 0, 0.0, effect / error)
             p = np.where(np.isinf(error), 1.0, 2 * stdtr(_positive(freedom)[:, None], -np.abs(t)))
             both = effect - reach, effect + reach
@@ -317,11 +318,12 @@ class Inference(Uncertainty):
         """
         if not is_integer(size, 0):
             raise ValueError(f"size must be a whole number of draws, got {shown(size)}")
+        check_rows_held("size", size)
         check_flag("return_intercept", return_intercept)
-        generator = np.random.default_rng(rng)
+        rng = generator(rng, "rng")
         if (other := self._before_first_row()) is not None:
             options: dict[str, Any] = {"sigma2": sigma2, "return_intercept": return_intercept}
-            return other.sample_coef(generator, size, **options)
+            return other.sample_coef(rng, size, **options)
         self._form()
         with self._at_work():
             noise = self._noise_to_draw(sigma2)
@@ -333,7 +335,7 @@ class Inference(Uncertainty):
                         "rows so far do not determine all coefficients (see determined_), so that "
                         "there is no distribution to draw from; use a positive ridge, or wait"
                     )
-                W = generator.standard_normal((form.loss.size * size, k))
+                W = rng.standard_normal((form.loss.size * size, k))
                 return form.deviations(W, sandwich).reshape(form.loss.size, size, k)
 
             if self._origin.is_complex:  # of which each part has half

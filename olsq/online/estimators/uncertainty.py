@@ -346,5 +346,5 @@ def check_weight_of_interval(kind: str, sample_weight: Any) -> None:
 
 def noise_of_rows(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
     """Return the variances (n,) of the noise of new rows, in units of that of weight 1."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return 1.0 / check_weight(sample_weight, n_rows)

@@ -24,7 +24,7 @@ from olsq.online.forms.form_switch import FormSwitch, read_with
 from olsq.online.forms.moment_factor import factor, tally_of
 from olsq.online.rows.complex_rows import embed_prior
 from olsq.online.rows.options import check_forget
-from olsq.problem import Moments
+from olsq.problem import LARGEST, Moments
 
 WANTED = "prior must be a pair (mean, covariance) or olsq.Moments"
 
@@ -209,7 +209,15 @@ def factor_of(
             f"mean has {k} coefficients, got {covariance.shape}"
         )
     R = _root_of_inverse(covariance)
-    return R, means @ R.T, mean.ndim == 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        z = means @ R.T
+        size = np.abs(np.column_stack([R.T, z.T])).max()
+    if not size <= LARGEST[np.dtype(np.float64)]:
+        raise ValueError(
+            "the prior overflows: its standard deviations are too small, or its mean is too large "
+            "in units of them. Rescale X or y"
+        )
+    return R, z, mean.ndim == 1
 
 
 def _root_of_inverse(covariance: NDArray) -> NDArray[np.float64]:
@@ -232,7 +240,7 @@ def _root_of_inverse(covariance: NDArray) -> NDArray[np.float64]:
             "diagonal, with zeros beside it, for a coefficient of which nothing is known)"
         )
     try:
-        lower = np.linalg.cholesky(0.5 * (scaled + scaled.T))
+        lower = np.linalg.cholesky(0.5 * scaled + 0.5 * scaled.T)
     except np.linalg.LinAlgError:
         lower = np.zeros((1, 1))
     if inside.size and np.diagonal(lower).min() <= 1e-8:

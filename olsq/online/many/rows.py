@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.arrays.checks import is_integer, shown
+from olsq.arrays.checks import check_rows_held, is_integer, shown
 from olsq.arrays.reals import real_array
 from olsq.problem import LARGEST
 
@@ -70,6 +70,7 @@ def check_number(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be an integer, got {shown(value)}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {shown(value)}")
+    check_rows_held(name, value)
 
 
 def check_index(which: Any, n: int) -> NDArray[np.int64]:

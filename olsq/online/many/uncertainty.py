@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_flag
 from olsq.arrays.reals import real_array
+from olsq.arrays.seeds import generator
 from olsq.online.estimators.prediction import clip_to_finite
 from olsq.online.estimators.uncertainty import noise_of_rows
 from olsq.online.forms.rows import split_intercept
@@ -176,7 +177,7 @@ class BankUncertainty(BankReading):
                 )
             if kind.is_complex:  # of which each part has half
                 noise = noise / 2.0
-            u = np.random.default_rng(rng).standard_normal((size, *theta.shape))
+            u = generator(rng, "rng").standard_normal((size, *theta.shape))
             draws = state.draws(filters, kind, theta, np.sqrt(noise), u)
         lost = np.isnan(draws).any(axis=(0, 2, 3))
         if lost.any():

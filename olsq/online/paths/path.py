@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
-from olsq.arrays.checks import check_flags
+from olsq.arrays.checks import check_flags, is_integer, shown
 from olsq.online.forms.student import check_level, p_values, t_inference, t_values
 from olsq.online.paths.arrays import LabelledArrays
 from olsq.online.rows import frames
@@ -242,6 +242,8 @@ class CoefficientPath(LabelledArrays):
             if target not in names:
                 raise ValueError(f"target must be one of {names}, got {target!r}")
             target = names.index(target)
+        elif not is_integer(target) or not -len(names) <= target < len(names):
+            raise ValueError(f"target must be one of {names} or its number, got {shown(target)}")
         label = None if self.labels.targets is None else (names[target],)
         return self.each(lambda array: array[:, target]).labelled(
             self.labels._replace(targets=label)

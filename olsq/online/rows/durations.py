@@ -182,7 +182,8 @@ def gates_after(elapsed: NDArray[np.float64], half_life: float) -> NDArray[np.fl
     A factor is never 0, which would start afresh: what a long gap leaves of a state is tiny, and is
     there.
     """
-    return np.maximum(np.exp2(-elapsed / half_life), SMALLEST_GATE)
+    with np.errstate(over="ignore"):
+        return np.maximum(np.exp2(-elapsed / half_life), SMALLEST_GATE)
 
 
 def elapsed_times(

@@ -47,12 +47,14 @@ class KernelFunction(NamedTuple):
             square = np.zeros((len(A), len(B)))
             for j in range(A.shape[1]):
                 square += np.subtract.outer(A[:, j], B[:, j]) ** 2
-            return np.exp(-self.gamma * square)
+            with np.errstate(over="ignore"):
+                return np.exp(-self.gamma * square)
         if self.name == "laplacian":
             distance = np.zeros((len(A), len(B)))
             for j in range(A.shape[1]):
                 distance += np.abs(np.subtract.outer(A[:, j], B[:, j]))
-            return np.exp(-self.gamma * distance)
+            with np.errstate(over="ignore"):
+                return np.exp(-self.gamma * distance)
         if self.name == "linear":
             return A @ B.T
         return (self.gamma * (A @ B.T) + self.coef0) ** self.degree
@@ -62,9 +64,16 @@ class KernelFunction(NamedTuple):
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(X))
         square = (X**2).sum(1)
-        return (
-            square if self.name == "linear" else (self.gamma * square + self.coef0) ** self.degree
-        )
+        if self.name == "linear":
+            return square
+        with np.errstate(over="ignore"):
+            norms = (self.gamma * square + self.coef0) ** self.degree
+        if not np.isfinite(norms).all():
+            raise ValueError(
+                "the kernel of a row with itself overflows: give a smaller gamma, degree or coef0, "
+                "or rescale X"
+            )
+        return norms
 
 
 class Novelty(NamedTuple):

@@ -123,8 +123,6 @@ class OnlineElasticNet(Variant, Coefficients):
                 raise ValueError(f"{name} must be {rule}, got {getattr(self, name)!r}")
         check_flag("standardize", self.standardize)
         check_integer("max_iter", self.max_iter, 1)
-        if self.max_iter >= 2**63:  # of kernels' integers
-            raise ValueError(f"max_iter must be less than 2**63, got {self.max_iter}")
 
     def _asked(self) -> Any:
         return self.alpha, self.l1_ratio, self.standardize, self.tol, self.max_iter
@@ -135,8 +133,9 @@ class OnlineElasticNet(Variant, Coefficients):
         weight = float(form.tally[WEIGHT])
         spread = np.linalg.norm(R, axis=0) / np.sqrt(weight) if weight > 0 else np.zeros(len(R))
         unit = spread if self.standardize else np.ones(len(R))
-        l1 = weight * self.alpha * self.l1_ratio * unit
-        l2 = weight * self.alpha * (1.0 - self.l1_ratio) * unit**2
+        alpha, share = float(self.alpha), float(self.l1_ratio)  # in double precision
+        l1 = weight * alpha * share * unit
+        l2 = weight * alpha * (1.0 - share) * unit**2
         last = None if engine.solution is None else engine.solution[1][:, self._first :]
         if last is None or last.shape != z.shape:
             last = np.zeros_like(z)

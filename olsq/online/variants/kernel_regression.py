@@ -135,7 +135,7 @@ class KernelLeastSquares(Variant):
         return dual[0] if self._origin.n_targets == 0 else dual.T
 
     def _columns(self) -> int:
-        return self.budget
+        return int(self.budget)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from olsq.arrays.checks import check_choice, check_integer, check_rows_held, is_integer
+from olsq.arrays.checks import check_choice, check_integer, check_rows_held, is_integer, shown
 from olsq.arrays.reals import real_array
 from olsq.online.calls.call import Origin
 from olsq.online.estimators.coefficients import Coefficients
@@ -20,6 +20,7 @@ from olsq.online.variants.robust_engine import RobustSwitch, Rule
 from olsq.online.variants.robust_kernels import HUBER, STUDENT
 
 LOSSES = ("huber", "student")
+LEAST_DOF = 0.01  # of fewer the quartile of Student's t is beyond 1e30
 NORMAL_QUARTILE = 0.6744897501960817
 
 
@@ -47,7 +48,7 @@ class RobustLeastSquares(Variant, Coefficients):
     threshold : float, default 1.345
         Of "huber", in scales; 1.345 has 95 % of least squares' efficiency under normal noise.
     dof : float, default 4.0
-        Degrees of freedom of "student".
+        Degrees of freedom of "student", at least 0.01.
     scale_window : int, default 100
         How many of the last residuals the scale is made of.
     max_run : int, optional
@@ -187,6 +188,8 @@ class RobustLeastSquares(Variant, Coefficients):
             number = real_array(getattr(self, name), name)
             if number.ndim or not (np.isfinite(number) and number > 0):
                 raise ValueError(f"{name} must be a number > 0, got {getattr(self, name)!r}")
+        if self.dof < LEAST_DOF:
+            raise ValueError(f"dof must be at least {LEAST_DOF}, got {shown(self.dof)}")
         check_integer("scale_window", self.scale_window, 8)
         if self.max_run is not None and not is_integer(self.max_run, 1):
             raise ValueError(f"max_run must be None or an integer >= 1, got {self.max_run!r}")
