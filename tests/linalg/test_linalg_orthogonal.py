@@ -177,6 +177,17 @@ def test_batches_jit_and_a_traced_place():
                                atol=40 * EPS)  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", SIDES)
+@pytest.mark.parametrize("mode", ["complete", "reduced"])
+def test_without_rows_or_columns_only_signs_change(kind, mode):
+    A = matrices(1e-300)["random"]
+    Q, R = (SIDES[kind](x) for x in np.linalg.qr(A, mode=mode))
+    assert (np.diag(np.asarray(R)) < 0).any()
+    for which, shape in (("row", (0, N)), ("col", (M, 0))):
+        check(which, *qr_delete(Q, R, 0, 0, which=which), A)
+        check(which, *qr_insert(Q, R, SIDES[kind](np.zeros(shape)), 0, which=which), A)
+
+
 def test_bad_arguments_are_named():
     Q, R = np.linalg.qr(np.arange(12.0).reshape(4, 3))
     with pytest.raises(ValueError, match=r"Q and R must be full.*got \(4, 3\) and \(2, 3\)"):

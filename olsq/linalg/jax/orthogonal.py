@@ -26,7 +26,8 @@ def qr_insert(Q: Array, R: Array, new: Array, k: Any, which: str) -> tuple[Array
 @functools.partial(jax.jit, static_argnames=("p", "which"))
 def qr_delete(Q: Array, R: Array, k: Any, p: int, which: str) -> tuple[Array, Array]:
     """Delete rows or columns k, ..., k + p - 1, for Q (b, m, q) and R (b, q, n)."""
-    delete = _delete_rows if which == "row" else _delete_columns
+    # Where nothing goes, signs may still change.
+    delete = _delete_rows if which == "row" and p else _delete_columns
     return jax.vmap(lambda Q, R: delete(Q, R, k, p))(Q, R)
 
 
@@ -44,6 +45,8 @@ def _insert_rows(Q: Array, R: Array, new: Array, k: Any) -> tuple[Array, Array]:
 
 
 def _insert_columns(Q: Array, R: Array, new: Array, k: Any) -> tuple[Array, Array]:
+    if not len(new):
+        return _delete_columns(Q, R, 0, 0)
     for t in range(len(new)):
         (m, q), n = Q.shape, R.shape[1]
         if q == m:

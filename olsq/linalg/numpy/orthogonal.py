@@ -102,6 +102,8 @@ def _insert_rows(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArray,
 
 
 def _insert_columns(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArray, NDArray]:
+    if not new.shape[1]:
+        return qr_delete(Q, R, 0, 0, "col")
     for t in range(new.shape[1]):
         (m, q), n = Q.shape[1:], R.shape[-1]
         if q == m:
@@ -120,7 +122,7 @@ def _insert_columns(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArr
 def qr_delete(Q: NDArray, R: NDArray, k: int, p: int, which: str) -> tuple[NDArray, NDArray]:
     """Delete rows or columns k, ..., k + p - 1, for Q (b, m, q) and R (b, q, n)."""
     Q, R = (x.astype(np.float64, copy=False) for x in (Q, R))
-    if which == "col":
+    if which == "col" or not p:  # where nothing goes, signs may still change
         (m, q), n = Q.shape[1:], R.shape[-1]
         W = np.concatenate([np.delete(R, np.s_[k : k + p], -1), Q.swapaxes(1, 2)], -1)
         close_gap_all(W, k, min(n - p, q), p)
