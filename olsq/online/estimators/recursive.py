@@ -53,7 +53,8 @@ class RecursiveLeastSquares(FilterParameters, Inference):
         squared.  0 is ordinary least squares: the coefficients are those of minimum norm, and their
         standard errors infinite, until enough rows have been seen.  A ridge steadies the first
         rows, and shrinks the coefficients unless it is small compared with every regressor's sum of
-        squares.
+        squares.  Below 1e-12 of that sum rounding decides more than it does where regressors
+        depend on each other: 0, which takes the minimum norm there, is better.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data (classical RLS) or stays (regularised RLS).
         The state is the same, of the rows alone; a fixed ridge is added to a copy whenever
