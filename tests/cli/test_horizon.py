@@ -200,6 +200,12 @@ def test_scores_do_not_need_an_output(folder, olsq_command):
     assert texts[0] == texts[1]
 
 
+def test_a_horizon_beyond_the_rows_has_no_errors_and_says_so(folder, olsq_command):
+    code, text, _ = olsq_command("fit", folder / "d.csv", *COMMON, "--horizon", 100_000)
+    assert code == 0
+    assert "No 100,000-row-ahead errors: no forecast rests on enough rows" in text
+
+
 def test_the_next_row_is_no_horizon(folder, olsq_command):
     outs = [folder / "plain.csv", folder / "one.csv"]
     for out, more in zip(outs, ((), ("--horizon", 1)), strict=True):

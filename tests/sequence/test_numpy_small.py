@@ -369,5 +369,5 @@ def test_what_truncates_is_not_unrolled_through_factors():
     assert olsq.ChunkExact().check_unrolled() is None  # its answer is the exact one
     with pytest.raises(ValueError, match="steps must be an integer >= 0, got -1"):
         olsq.Chebyshev(steps=-1)
-    with pytest.raises(ValueError, match=r"eigenvalue_ratio must be > 0 or None, got 0"):
+    with pytest.raises(ValueError, match=r"eigenvalue_ratio must be finite and > 0"):
         olsq.Chebyshev(eigenvalue_ratio=0)

@@ -87,6 +87,9 @@ def print_report(
     if shown:
         console.print(*shown, sep="\n")
         console.print(SKILL, style="dim")
+    else:
+        what = f"{ahead[0].lower()}{ahead[1:]} errors"
+        console.print(f"[yellow]No {what}:[/yellow] no forecast rests on enough rows to be scored.")
     _print_files(console, files)
 
 
