@@ -268,6 +268,7 @@ def fits_no_data(number, value):
     return is_size or number == "tol"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "number"), [(name, n) for name, (_, numbers) in CALLS.items() for n in numbers.split()]
 )
