@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jax.extend.core import Jaxpr, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from olsq.arrays.checks import check_flag, check_sizes
 from olsq.sequence.jax.programs import quickly_compiled
@@ -336,8 +336,11 @@ def _marked(jaxpr: Jaxpr) -> Iterator[Any]:
     for eqn in jaxpr.eqns:
         if _is_mark(eqn):
             yield eqn
-        for inner in jaxprs_in_params(eqn.params):
-            yield from _marked(inner)
+        for value in eqn.params.values():
+            for inner in value if isinstance(value, (tuple, list)) else (value,):
+                inner = inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner
+                if isinstance(inner, Jaxpr):
+                    yield from _marked(inner)
 
 
 def _is_mark(eqn: Any) -> bool:

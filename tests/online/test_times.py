@@ -444,7 +444,7 @@ HELD_AS = {
     "series": lambda lengths: lengths.to_series(),
     "Python": lambda lengths: list(lengths.to_pytimedelta()),
     "NumPy": list,
-    "Polars": lambda lengths: pl.Series(lengths.to_numpy()),
+    "Polars": lambda lengths: pl.Series(lengths.as_unit("ms").to_numpy()),
     "Arrow": lambda lengths: pa.array(lengths.to_numpy()),
 }
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from olsq.tasks.tokens import IGNORE
 from olsq.train import BatchLoss, make_step, token_loss, token_losses
@@ -105,7 +106,9 @@ def test_a_step_is_the_optimiser_s():
     for a, b in zip(weights(model), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(metrics.loss, value, rtol=1e-5)
-    np.testing.assert_allclose(metrics.gradient_norm, optax.tree.norm(slope), rtol=1e-4)
+    np.testing.assert_allclose(
+        metrics.gradient_norm, jnp.linalg.norm(ravel_pytree(slope)[0]), rtol=1e-4
+    )
     assert not metrics.skipped
 
 
