@@ -10,8 +10,10 @@ from olsq.nn.kinds import path_names
 
 try:
     from flax import nnx
-except ImportError as error:
-    raise ImportError("olsq.nn.flax needs Flax 0.12 or newer: pip install flax") from error
+
+    nnx.Variable.get_value  # noqa: B018 - new in 0.12.1
+except (ImportError, AttributeError) as error:
+    raise ImportError("olsq.nn.flax needs Flax 0.12.1 or newer: pip install -U flax") from error
 
 
 class Weights(nnx.Module):

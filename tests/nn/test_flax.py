@@ -134,7 +134,7 @@ def test_others_are_refused():
 def test_without_flax(monkeypatch):
     monkeypatch.setitem(sys.modules, "flax", None)
     monkeypatch.delitem(sys.modules, "olsq.nn.flax")
-    with pytest.raises(ImportError, match="pip install flax"):
+    with pytest.raises(ImportError, match="pip install -U flax"):
         importlib.import_module("olsq.nn.flax")
 
 

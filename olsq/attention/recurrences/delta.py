@@ -265,6 +265,8 @@ def solve_errors(below: Array, right: Array, at_once: bool = False) -> tuple[Arr
     # JAX transposes only solves all of whose right-hand sides have tangents.
     nothing = jnp.where(jnp.zeros(right.shape[:2], bool), right.sum(-1), 0)
     u, marks = custom_linear_solve(product, (right, nothing), solve, solve_transposed)
+    if jax.__version_info__ < (0, 7):  # transposes solves only if each result has a cotangent
+        u = u + 0 * marks[..., None]
     return u, marks > 0
 
 
