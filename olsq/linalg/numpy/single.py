@@ -41,14 +41,17 @@ def make_positive(R, Qt):
                 Qt[i, col] = -Qt[i, col]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, strict=True)
 def finite(x):
-    """Test that all of x is finite, by a sum of x * 0, which is much faster than testing each."""
-    total = 0.0
+    """Test that all of x is finite, by a count: loops that may end early are not vectorised.
+
+    Numba 0.60 (LLVM 14) takes x * 0 for 0 where order is free, so that a sum of these finds nothing.
+    """
+    outside = 0
     for i in range(x.shape[0]):
         for col in range(x.shape[1]):
-            total += x[i, col] * 0.0
-    return total == 0
+            outside += 0 if abs(x[i, col]) < math.inf else 1
+    return outside == 0
 
 
 @kernel(forceinline=True)
