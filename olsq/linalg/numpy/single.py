@@ -45,7 +45,7 @@ def make_positive(R, Qt):
 def finite(x):
     """Test that all of x is finite, by a count: loops that may end early are not vectorised.
 
-    Numba 0.60 (LLVM 14) takes x * 0 for 0 where order is free, so that a sum of these finds nothing.
+    Numba 0.60 (LLVM 14) takes x * 0 for 0 where order is free: a sum of these finds nothing.
     """
     outside = 0
     for i in range(x.shape[0]):
