@@ -261,9 +261,10 @@ def _parse_times(cells: pl.Series, pattern: str) -> pl.Series:
     early = (parsed.dt.year() < 1000).fill_null(False)
     if early.any():
         years = parsed.dt.year().cast(pl.String).str.zfill(4)
-        frame = pl.DataFrame({"cell": cells, "year": years})
+        frame = pl.DataFrame({"cell": cells, "year": years, "early": early, "parsed": parsed})
         has_year = pl.col("cell").str.contains(pl.col("year"), literal=True)
-        parsed = parsed.set(early & ~frame.select(has_year).to_series(), None)
+        right = pl.when(~pl.col("early") | has_year).then("parsed").alias(parsed.name)
+        parsed = frame.select(right).to_series()
     return parsed
 
 
