@@ -50,7 +50,7 @@ def test_errors_of_python(says, call):
     ("says", "arguments", "table"),
     [
         ("No such command 'train'", ["train"], b""),
-        ("No such option: --comment", ["fit", "data.csv", "--comment", "#"], b""),
+        ("No such option", ["fit", "data.csv", "--comment", "#"], b""),
         (
             "row 2 of data.csv has 3 cells, the header has 2",
             ["fit", "data.csv", "--target", "y"],
