@@ -31,7 +31,8 @@ from olsq.online.known_rows import (
     without_estimate,
 )
 from olsq.online.many.labels import rows_of_groups, taken_out
-from olsq.online.paths.path import CoefficientPath, predict_each
+from olsq.online.paths.arrays import predict_each
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.complex_rows import complex_array, holds_complex
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.times import check_kind, read_times_in_any_order, times_or_index

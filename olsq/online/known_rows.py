@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.checks import is_integer
-from olsq.online.paths.path import predict_each
+from olsq.online.paths.arrays import predict_each
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
 
 NO_ROW = -1

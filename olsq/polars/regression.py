@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from olsq.online import CoefficientPath, coefficient_path
 from olsq.online.known_rows import or_without, without_estimate
 from olsq.online.many.group_fits import fit_groups, predict_groups
-from olsq.online.paths.path import predict_each
+from olsq.online.paths.arrays import predict_each
 
 TESTS = {"tvalues": "tvalue", "pvalues": "pvalue", "lower": "lower", "upper": "upper"}
 GOODNESS = ("r_squared", "adj_r_squared", "n_rows", "in_sample_residual")

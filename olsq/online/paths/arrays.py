@@ -139,3 +139,8 @@ def fill_rows(arrays: list[NDArray], rows: Any, part: LabelledArrays) -> None:
     for array, piece in zip(arrays, part.every_array, strict=True):
         if array.flags.writeable:
             array[rows] = piece
+
+
+def predict_each(coef: NDArray, intercept: NDArray | float, X: NDArray) -> NDArray:
+    """Predict every row of X (n, d) by coefficients of its own (n, ..., d)."""
+    return np.einsum("n...d,nd->n...", coef, X) + intercept

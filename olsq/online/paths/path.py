@@ -397,8 +397,3 @@ class CoefficientPath(LabelledArrays):
         stderr = np.column_stack([self.intercept_stderr, self.stderr])
         columns = t_inference(coef, stderr, self._freedom, level)
         return dict(zip(("tvalue", "pvalue", "lower", "upper"), columns, strict=True))
-
-
-def predict_each(coef: NDArray, intercept: NDArray | float, X: NDArray) -> NDArray:
-    """Predict every row of X (n, d) by coefficients of its own (n, ..., d)."""
-    return np.einsum("n...d,nd->n...", coef, X) + intercept

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from olsq.online.forms import form_switch
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.paths.path import CoefficientPath, predict_each
+from olsq.online.paths.arrays import predict_each
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.variants.steps import ABSORBED, DONE
 
 
