@@ -11,8 +11,9 @@ from olsq.nn.kinds import path_names
 try:
     from flax import nnx
 
-    nnx.Variable.get_value  # noqa: B018 - new in 0.12.1
-except (ImportError, AttributeError) as error:
+    if not hasattr(nnx.Variable, "get_value"):
+        raise ImportError("Flax is older than 0.12.1")
+except ImportError as error:
     raise ImportError("olsq.nn.flax needs Flax 0.12.1 or newer: pip install -U flax") from error
 
 

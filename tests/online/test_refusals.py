@@ -49,7 +49,7 @@ def test_a_length_of_time_is_no_number():
         (lambda: olsq.features.Trend(scale=days).fit_transform(X), "scale must be a positive num"),
         (
             lambda: olsq.local_lstsq(X, Y[:, None], X, ridge=1.0, window=days),
-            "window must be a whole number",
+            "window must be an integer >= 1",
         ),
     ]:
         with pytest.raises(ValueError, match=match):

@@ -263,8 +263,8 @@ def _parse_times(cells: pl.Series, pattern: str) -> pl.Series:
         years = parsed.dt.year().cast(pl.String).str.zfill(4)
         frame = pl.DataFrame({"cell": cells, "year": years, "early": early, "parsed": parsed})
         has_year = pl.col("cell").str.contains(pl.col("year"), literal=True)
-        right = pl.when(~pl.col("early") | has_year).then("parsed").alias(parsed.name)
-        parsed = frame.select(right).to_series()
+        plausible = pl.when(~pl.col("early") | has_year).then("parsed")
+        parsed = frame.select(plausible.alias(parsed.name)).to_series()
     return parsed
 
 

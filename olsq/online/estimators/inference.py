@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr
 
-from olsq.arrays.checks import check_flag, check_rows_held, is_integer, shown
+from olsq.arrays.checks import check_flag, check_integer, check_rows_held
 from olsq.arrays.seeds import generator
 from olsq.online.estimators.uncertainty import Uncertainty
 from olsq.online.forms.form import Form
@@ -316,8 +316,7 @@ class Inference(Uncertainty):
         >>> est.fit(np.eye(2), [1.0, 2.0]).sample_coef(0, size=1000, sigma2=1.0).std(0).round(1)
         array([0.7, 0.7])
         """
-        if not is_integer(size, 0):
-            raise ValueError(f"size must be a whole number of draws, got {shown(size)}")
+        check_integer("size", size, 0)
         check_rows_held("size", size)
         check_flag("return_intercept", return_intercept)
         rng = generator(rng, "rng")
